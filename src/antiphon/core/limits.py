@@ -1,0 +1,67 @@
+"""Named budgets, each with the reason for its number. Decides nothing by itself."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from antiphon.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How far one call, one round and one request may go."""
+
+    rounds: int = 32
+    """Rounds of one call that ask something. A longer dialogue is a task."""
+
+    pauses: int = 1000
+    """State-only rounds of one call; counted apart, because legs of a long job are not questions."""
+
+    call: timedelta = timedelta(days=1)
+    """From the first round to the last; people take long."""
+
+    state_bytes: int = 32_768
+    """Journal in a token. It travels both ways on every round."""
+
+    asks_per_round: int = 16
+    """Questions in one round; more is a form."""
+
+    reasks: int = 3
+    """How often an ask is repeated because its answer did not fit."""
+
+    body_bytes: int = 4 * 1024 * 1024
+    """One request body or stdio line."""
+
+    depth: int = 64
+    """Nesting of JSON in a request or a schema."""
+
+    waiters: int = 4
+    """Duplicates of one running round that may wait for it."""
+
+    releases: int = 5
+    """How often a failed round may be tried again with the same token."""
+
+    legacy_rounds: int = 10
+    """Re-entries of one native handler for a legacy client."""
+
+    parked: int = 10_000
+    """Parked frames in one process."""
+
+    parked_per_principal: int = 1_000
+    """Parked frames of one principal, so that nobody can push all others out."""
+
+    listeners: int = 1_000
+    """Open listen streams in one process."""
+
+    page: int = 100
+    """Entries of one page of a list."""
+
+    lease: timedelta = timedelta(seconds=30)
+    """How long a claimed round stays claimed without a renewal."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that would switch a bound off."""
+        for name in self.__slots__:
+            value = getattr(self, name)
+            least = timedelta(0) if isinstance(value, timedelta) else 0
+            if not value > least:
+                raise ConfigError(f"Limits({name}=...) must be greater than zero, got {value!r}")

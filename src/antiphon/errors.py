@@ -1,0 +1,323 @@
+"""Every error Antiphon raises, whose fault it is and what to do. Imports nothing.
+
+    AntiphonError
+      CallerError          the peer broke a rule: a JSON-RPC error with `code`
+        InvalidRequest       malformed envelope, arguments or answers
+        TokenRefused         one fixed answer for every reason; the reason is for the log
+        CapabilityMissing    names the client capability that the ask needs
+        Unavailable          the round cannot be served now (store trouble, too many waiters)
+      HandlerError         the handler broke a rule: the text names both sides and the cure
+        Diverged             a re-run took another path than the journal recorded
+        SwallowedAsk         the handler caught the end of its round
+        AmbiguousKey         two branches asked under one derived key
+        KeyReused            one effect or memo key twice in one run
+        NestedEffect         a context call inside an effect or memo
+        StateTooLarge        the journal outgrew its budget; names the largest entries
+        TooManyRounds        the call outgrew its round budget
+        UnsupportedForm      a form the protocol cannot carry; names the field
+        CannotAsk            asking is not possible here (sync handler, dead context)
+      Refused              the person said no; a refusal is never an answer
+        Declined · Cancelled · Expired
+      EffectError          an effect did not end well
+        EffectFailed         it raised; recorded, and raised again in every run
+        EffectUncertain      it was started and its end is unknown; never repeated silently
+      AnswerInvalid        an answer that does not fit its form; asked again with the reasons
+      StoreError           the store failed; `retryable` says whether trying again can help
+      ConfigError          wrong settings, found at start
+
+`ToolError` and `NotDone` are for handlers to raise.
+"""
+
+from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "AmbiguousKey",
+    "AnswerInvalid",
+    "AntiphonError",
+    "CallerError",
+    "Cancelled",
+    "CannotAsk",
+    "CapabilityMissing",
+    "ConfigError",
+    "Declined",
+    "Diverged",
+    "EffectError",
+    "EffectFailed",
+    "EffectUncertain",
+    "Expired",
+    "HandlerError",
+    "InvalidRequest",
+    "KeyReused",
+    "NestedEffect",
+    "NotDone",
+    "Refused",
+    "StateTooLarge",
+    "StoreError",
+    "SwallowedAsk",
+    "TokenRefused",
+    "TooManyRounds",
+    "ToolError",
+    "Unavailable",
+    "UnsupportedForm",
+]
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+HEADER_MISMATCH = -32020
+CAPABILITY_MISSING = -32021
+VERSION_UNSUPPORTED = -32022
+
+
+class AntiphonError(Exception):
+    """The root of every error raised by Antiphon."""
+
+
+# --- the peer's fault -------------------------------------------------------------------------
+
+
+class CallerError(AntiphonError):
+    """The peer broke a rule. `code`, `message` and `data` are what it is told."""
+
+    code = INVALID_PARAMS
+
+    def __init__(self, message: str, *, data: object = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+
+
+class InvalidRequest(CallerError):
+    """A malformed request: envelope, target, arguments or the shape of answers."""
+
+    def __init__(self, message: str, *, code: int = INVALID_PARAMS, data: object = None) -> None:
+        super().__init__(message, data=data)
+        self.code = code
+
+
+class TokenRefused(CallerError):
+    """A token that is not worth what it claims. The wire hears one sentence for every reason."""
+
+    MESSAGE = "Invalid or expired requestState. Start the call again without it."
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(self.MESSAGE)
+        self.reason = reason
+        """A short fixed code for the log. Never text from the token."""
+
+
+class CapabilityMissing(CallerError):
+    """The ask needs a client capability that this request did not declare."""
+
+    code = CAPABILITY_MISSING
+
+    def __init__(self, required: Mapping[str, object], what: str = "this call") -> None:
+        super().__init__(
+            f"{what} needs a client capability that the request did not declare",
+            data={"requiredCapabilities": dict(required)},
+        )
+        self.required = required
+
+
+class Unavailable(CallerError):
+    """The round cannot be served now and nothing was run. Trying again may help."""
+
+    code = INTERNAL_ERROR
+
+
+# --- the handler's fault ----------------------------------------------------------------------
+
+
+class HandlerError(AntiphonError):
+    """The handler broke a rule of the framework. The text names the cure."""
+
+
+class Diverged(HandlerError):
+    """A re-run took another path than the journal recorded."""
+
+    def __init__(self, *, recorded: str, now: str, cure: str) -> None:
+        super().__init__(
+            f"this re-run diverged: the call recorded {recorded}, the code now has {now}. {cure}"
+        )
+        self.recorded = recorded
+        self.now = now
+        self.cure = cure
+
+
+class SwallowedAsk(HandlerError):
+    """The handler caught the signal that ends a round."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"the handler swallowed the end of the round at ask {key!r}: an `except BaseException`, "
+            "a bare `except:` or a `return` in `finally` caught it. Catch `Exception` or the errors "
+            "you mean, and let everything else pass."
+        )
+        self.key = key
+
+
+class AmbiguousKey(HandlerError):
+    """Two asks of concurrent branches would share one derived key."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"two concurrent branches ask under the derived key {key!r}, so their answers could be "
+            "swapped. Give each ask its own `key=`."
+        )
+        self.key = key
+
+
+class KeyReused(HandlerError):
+    """One key names two effects, memos or asks in one run."""
+
+    def __init__(self, what: str, key: str) -> None:
+        super().__init__(
+            f"{what} key {key!r} is used twice in one run. Give each {what} a key of its own, for "
+            "instance by adding the item it is about."
+        )
+        self.key = key
+
+
+class NestedEffect(HandlerError):
+    """A context call was made inside an effect or memo."""
+
+    def __init__(self, key: str, call: str) -> None:
+        super().__init__(
+            f"ctx.{call} was called inside the effect or memo {key!r}. Do it before or after: what "
+            "runs inside is not re-run, so it cannot ask, record or report."
+        )
+        self.key = key
+
+
+class StateTooLarge(HandlerError):
+    """The journal outgrew its budget."""
+
+    def __init__(self, size: int, budget: int, largest: Sequence[tuple[str, int]]) -> None:
+        named = ", ".join(f"{key} ({bytes_:,} B)" for key, bytes_ in largest)
+        super().__init__(
+            f"the state of this call is {size:,} B, over the budget of {budget:,} B; largest "
+            f"entries: {named}. Keep large values elsewhere and record their name, raise "
+            "Limits(state_bytes=...), or configure a store."
+        )
+        self.size = size
+        self.budget = budget
+        self.largest = tuple(largest)
+
+
+class TooManyRounds(HandlerError):
+    """The call outgrew its round budget."""
+
+    def __init__(self, limit: int, what: str = "question rounds") -> None:
+        super().__init__(
+            f"the call used all of its {limit} {what}. A dialogue this long is a task; or raise "
+            "the number in Limits."
+        )
+        self.limit = limit
+
+
+class UnsupportedForm(HandlerError):
+    """A form that the protocol cannot carry, or must not."""
+
+    def __init__(self, field: str, why: str, cure: str) -> None:
+        super().__init__(f"form field {field!r} {why}. {cure}")
+        self.field = field
+
+
+class CannotAsk(HandlerError):
+    """Asking is not possible at this place."""
+
+
+# --- the person's choice ----------------------------------------------------------------------
+
+
+class Refused(AntiphonError):
+    """The person did not give what was asked for. Unhandled, the model reads it as a tool error."""
+
+    word = "refused"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"The request for {key!r} was {self.word}.")
+        self.key = key
+
+
+class Declined(Refused):
+    """An explicit no."""
+
+    word = "declined"
+
+
+class Cancelled(Refused):
+    """Dismissed without a choice."""
+
+    word = "cancelled"
+
+
+class Expired(Refused):
+    """No answer came within the `timeout=` of the ask."""
+
+    word = "not answered in time"
+
+
+# --- effects ----------------------------------------------------------------------------------
+
+
+class EffectError(AntiphonError):
+    """An effect did not end well."""
+
+
+class EffectFailed(EffectError):
+    """The effect raised. The failure is recorded and raised again in every run."""
+
+    def __init__(self, key: str, error: str) -> None:
+        super().__init__(
+            f"effect {key!r} failed: {error}. Raise NotDone inside it when nothing happened, or "
+            "pass retry=True when it may be called again."
+        )
+        self.key = key
+        self.error = error
+
+
+class EffectUncertain(EffectError):
+    """The effect was started and its end is unknown. It is not repeated by itself."""
+
+    def __init__(self, call_id: str, key: str) -> None:
+        super().__init__(
+            f"effect {key!r} of call {call_id} was started and its end is not known. An operator "
+            f"settles it: antiphon calls settle {call_id} {key} --done RESULT | --not-done. Pass "
+            "retry=True if the effect is safe to call again with the same idempotency key."
+        )
+        self.call_id = call_id
+        self.key = key
+
+
+class NotDone(Exception):  # noqa: N818 - it is a statement by the handler, not a fault
+    """Raise inside an effect to say that nothing happened: the claim is freed."""
+
+
+# --- the rest ---------------------------------------------------------------------------------
+
+
+class ToolError(AntiphonError):
+    """Raise in a handler: the text becomes an error result that the model can read."""
+
+
+class AnswerInvalid(AntiphonError):
+    """An answer does not fit its form. The reasons never repeat what was typed."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = tuple(reasons)
+
+
+class StoreError(AntiphonError):
+    """The store failed or cannot be reached."""
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class ConfigError(AntiphonError):
+    """Wrong settings, found at start. The text names the setting and the cure."""
