@@ -1,0 +1,263 @@
+"""What the engine needs from the outside, as small atomic duties. Protocols and their values only.
+
+A store is one object that fulfils `Store`. Each method is atomic across every process that shares
+the store; callers never build a decision out of two of them. A store that cannot be reached
+raises `StoreError`, and the round is refused: nothing runs unguarded (S1-3).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+Clock: TypeAlias = Callable[[], float]
+"""Seconds since the epoch."""
+
+Entropy: TypeAlias = Callable[[int], bytes]
+"""That many random bytes, safe for keys."""
+
+
+# --- redeeming ---------------------------------------------------------------------------------
+
+
+class Mine(msgspec.Struct, frozen=True):
+    """The round is ours to run, under this fence."""
+
+    fence: int
+    prefix: bytes | None = None
+    """What an earlier attempt committed with its first effect (S5-2)."""
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """The round has ended; this is its outcome."""
+
+    outcome: bytes
+
+
+class Running(msgspec.Struct, frozen=True):
+    """Another holder runs the round and its lease is good."""
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """The token is worth nothing any more."""
+
+    reason: str
+    """`other-answers`, `evicted`, `tries`, `released` or `full`; for the log."""
+
+
+Claim: TypeAlias = Mine | Recorded | Running | Spent
+
+
+class Ledger(Protocol):
+    """Tokens redeemed once (S3). A round is named by its call and its number."""
+
+    async def claim(
+        self, call: str, round: int, answers: bytes, *, lease: float, expires: float, tries: int
+    ) -> Claim:
+        """Claim a round for running it.
+
+        First claim of this round, or the last holder released it or lost its lease, with the same
+        `answers` digest and at most `tries` releases: `Mine` with a fence greater than every
+        earlier one of this round. Other answers: `Spent`. Recorded: `Recorded`; its body evicted:
+        `Spent`. Held by another with a good lease: `Running`. Raises the mark of the call to
+        `round`; a round below the mark that has no row of its own is `Spent`. The row is kept
+        until `expires` (epoch seconds); a bounded store that is full answers `Spent("full")`.
+        """
+        ...
+
+    async def renew(self, call: str, round: int, fence: int, *, lease: float) -> bool:
+        """Extend the lease; False if the fence is lost."""
+        ...
+
+    async def record(
+        self, call: str, round: int, fence: int, outcome: bytes, *, expires: float
+    ) -> bool:
+        """Record the outcome and end the claim, in one step; False if the fence is lost."""
+        ...
+
+    async def release(self, call: str, round: int, fence: int, *, spend: bool = False) -> None:
+        """Give the round back for another try, or spend it. A lost fence is ignored."""
+        ...
+
+    async def settled(self, call: str, round: int, *, timeout: float) -> None:
+        """Return when the round may have left `Running`, or after `timeout` seconds."""
+        ...
+
+
+# --- effects -----------------------------------------------------------------------------------
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """The name of one effect and what it must agree with."""
+
+    id: str
+    """Unique for its scope: call and key, or a digest of the arguments scope (S5-6)."""
+
+    call: str
+    key: str
+    function: str
+    arguments: bytes
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """Run it now; settle under this fence."""
+
+    fence: int
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """It has run; this is its result."""
+
+    result: bytes
+    call: str = ""
+    """The call in which it ran."""
+
+
+class FailedEffect(msgspec.Struct, frozen=True):
+    """It has run and raised."""
+
+    error: str
+
+
+class Uncertain(msgspec.Struct, frozen=True):
+    """Its holder's lease ended without a result (S5-8)."""
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """Another holder runs it and its lease is good."""
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """The effect was claimed for another function or other arguments."""
+
+    function: str
+
+
+class Fenced(msgspec.Struct, frozen=True):
+    """The round that wants the effect has lost its own claim."""
+
+
+Begin: TypeAlias = Begun | Settled | FailedEffect | Uncertain | Busy | Mismatch | Fenced
+
+
+class Under(msgspec.Struct, frozen=True):
+    """The claimed round an effect belongs to, and the journal prefix to commit with it."""
+
+    call: str
+    round: int
+    fence: int
+    prefix: bytes | None = None
+    """Sealed; kept with the round if it has none yet."""
+
+
+class EffectRow(msgspec.Struct, frozen=True):
+    """An effect as an operator sees it."""
+
+    call: str
+    key: str
+    function: str
+    state: str
+    """`started`, `uncertain`, `done` or `failed`."""
+
+    started: float
+    settled: float | None
+
+
+class CallRow(msgspec.Struct, frozen=True):
+    """A call as an operator sees it."""
+
+    call: str
+    mark: int
+    state: str
+    """`running`, `recorded`, `released` or `spent`: of the round at the mark."""
+
+    expires: float
+
+
+class Effects(Protocol):
+    """Effects that happen once (S5)."""
+
+    async def begin(
+        self,
+        effect: Effect,
+        *,
+        lease: float,
+        expires: float,
+        under: Under | None,
+        retry: bool,
+        window: float | None = None,
+    ) -> Begin:
+        """Claim an effect before it runs.
+
+        With `under`, the round's fence is checked and its prefix kept in the same step. `retry`
+        takes over an effect whose holder's lease ended, instead of `Uncertain`. With `window`, a
+        settled effect counts for that many seconds from its settling and is then begun anew.
+        """
+        ...
+
+    async def hold(self, effect: str, fence: int, *, lease: float) -> bool:
+        """Extend the lease of a running effect; False if the fence is lost."""
+        ...
+
+    async def settle(
+        self, effect: str, fence: int, *, result: bytes | None, error: str | None
+    ) -> bool:
+        """Record the result or the failure; False if the fence is lost."""
+        ...
+
+    async def abandon(self, effect: str, fence: int) -> None:
+        """Free the claim: nothing happened."""
+        ...
+
+    async def effects(self, call: str) -> Sequence[EffectRow]:
+        """List the effects of a call, oldest first."""
+        ...
+
+    async def calls(self, *, limit: int = 100) -> Sequence[CallRow]:
+        """List calls, the latest to expire first."""
+        ...
+
+    async def decide(self, call: str, key: str, *, result: bytes | None) -> bool:
+        """Settle an uncertain effect by an operator's word: a result, or None for not done.
+
+        False if there is no such uncertain effect.
+        """
+        ...
+
+
+# --- segments ----------------------------------------------------------------------------------
+
+
+class Segments(Protocol):
+    """Journals too large or too secret for a token (S6)."""
+
+    async def keep(
+        self, call: str, round: int, data: bytes, *, owner: str, quota: int, expires: float
+    ) -> bool:
+        """Keep an immutable segment; False when the owner holds `quota` segments already.
+
+        Keeping the same (call, round) again replaces it: a released round may be run again.
+        """
+        ...
+
+    async def fetch(self, call: str, round: int) -> bytes | None:
+        """Give the segment, or None when it is gone."""
+        ...
+
+
+class Store(Ledger, Effects, Segments, Protocol):
+    """One store: the ledger, the effects and the segments of a server."""
+
+    durable: bool
+    """Whether it outlives the process; what is kept in it is then sealed."""
+
+    shared: bool
+    """Whether other processes see it."""
+
+    async def open(self) -> None:
+        """Connect and migrate; called once before use."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
