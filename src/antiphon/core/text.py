@@ -1,0 +1,71 @@
+"""Text that strangers wrote, made fit to show (S4-14), and names turned into keys.
+
+Owns which characters are escaped and how text is cut. Knows no form, no message and no log.
+The escapes are for eyes: they do not say where the text had a backslash of its own.
+"""
+
+import re
+
+ELLIPSIS = "…"
+
+PREVIEW = 64
+"""Characters of a question that the journal keeps for error texts (S4-4)."""
+
+_KEY_LENGTH = 64
+
+# What can move, hide or overwrite the text around it: controls except newline and tab, the marks
+# that turn the reading direction, invisible and separator characters, lone surrogates (which no
+# UTF-8 can carry), noncharacters and tags.
+_HARMFUL = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\ud800-\udfff\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f"
+)
+# The zero-width joiners stand in ordinary Persian, Indic and emoji text, so they stay there:
+# between two characters that are neither ASCII, nor harmful, nor joiners themselves.
+_JOINER = "\u200c\u200d"
+_JOINED = f"[^\x00-\x7f{_JOINER}{_HARMFUL}]"
+_UNSAFE = re.compile(f"[{_HARMFUL}]|(?<!{_JOINED})[{_JOINER}]|[{_JOINER}](?!{_JOINED})")
+_BLANKS = re.compile(r"[ \t\r\n\x0b\x0c\x85\u2028\u2029]+")
+_WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_NOT_WORD = re.compile(r"[\W_]+")
+
+
+def escape(text: str) -> str:
+    """Replace what could move or hide text by visible escapes; newline and tab stay."""
+    if text.isprintable():
+        return text
+    return _UNSAFE.sub(_visible, text)
+
+
+def clip(text: str, limit: int) -> str:
+    """Cut to `limit` characters, the last of them an ellipsis if anything was lost."""
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1] + ELLIPSIS if limit > 0 else ""
+
+
+def safe(text: str, limit: int) -> str:
+    """Escape and cut: what a message, a detail or a terminal shows of a stranger's text."""
+    # Escapes only lengthen, so what lies behind the limit cannot come into view.
+    return clip(escape(text[: limit + 1]), limit)
+
+
+def preview(text: str, limit: int = PREVIEW) -> str:
+    """Give the beginning of a text on one line, for error texts."""
+    # A window over the raw text bounds the work; folded blanks may leave the preview shorter.
+    window = text[: 4 * limit + 1]
+    line = escape(_BLANKS.sub(" ", window).strip())
+    return clip(line + ELLIPSIS if len(window) < len(text) else line, limit)
+
+
+def snake_case(name: str) -> str:
+    """Turn a type's name into a key: `Placement` gives `placement`, `HTTPServer` `http_server`."""
+    words = _NOT_WORD.sub("_", _WORD_STARTS.sub("_", name))
+    return words.strip("_").lower()[:_KEY_LENGTH].rstrip("_")
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
