@@ -1,0 +1,138 @@
+"""Imports point inward only, and each third-party package has its room.
+
+A new room or a new dependency is a change of the tables below and needs a reason.
+"""
+
+import sys
+from fnmatch import fnmatch
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from tests.architecture.source import PACKAGE, Import, Module, read_modules, room_of
+
+MODULES = read_modules()
+
+EVERY_ROOM = {
+    "errors", "ports", "core", "seal", "wire", "server", "client", "stores", "adapters",
+    "telemetry", "testing", "cli", PACKAGE,
+}  # fmt: skip
+
+ROOMS_THAT_EXIST = ["errors", "ports", "core", "seal", "wire", "server", "client", "stores"]
+"""At least one file must be seen in each, so that a moved folder cannot pass by being empty."""
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "core": {"errors"},
+    "ports": {"core", "errors"},
+    "wire": {"core", "errors"},
+    "seal": {"core", "ports", "errors"},
+    "server": {"core", "ports", "wire", "seal", "errors"},
+    "client": {"core", "ports", "wire", "errors"},
+    "stores": {"core", "ports", "errors"},
+    "telemetry": {"core", "ports", "errors"},
+    "adapters": {"server", "core", "ports", "wire", "errors"},
+    "testing": EVERY_ROOM - {"cli"},
+    "cli": EVERY_ROOM - {"testing"},
+    PACKAGE: EVERY_ROOM - {"testing", "cli", "telemetry", "adapters"},
+}
+"""Besides itself."""
+
+THIRD_PARTY: dict[str, set[str]] = {
+    "core/*": {"msgspec"},
+    "ports.py": {"msgspec"},
+    "wire/*": {"msgspec"},
+    "seal/*": {"cryptography", "msgspec"},
+    "server/*": {"anyio", "msgspec", "pydantic", "pydantic_core"},
+    "client/*": {"anyio", "httpx", "httpx2", "mcp", "mcp_types", "msgspec", "pydantic"},
+    "client/terminal*": {"rich"},
+    "stores/*": {"msgspec"},
+    "stores/postgres*": {"psycopg", "psycopg_pool"},
+    "stores/redis*": {"redis"},
+    "telemetry/*": {"opentelemetry"},
+    "adapters/*": {"anyio", "msgspec"},
+    "adapters/*legacy*": {"mcp", "mcp_types", "starlette", "pydantic"},
+    "adapters/fastmcp*": {"fastmcp"},
+    "testing/*": {"anyio", "httpx", "msgspec", "pydantic", "pytest"},
+    "cli/*": {"anyio", "granian", "msgspec", "pydantic", "rich", "typer", "uvicorn", "uvloop"},
+}
+"""By file; what several patterns allow adds up. A file that no pattern names may import none."""
+
+LOADED_LATE: dict[str, set[str]] = {}
+"""Our own modules that a file may import inside a function, each because loading it early would
+cost everybody what only some need: the legacy adapter, the client, an optional driver."""
+
+
+def our_imports(module: Module) -> list[Import]:
+    return [one for one in module.imports if one.target.split(".")[0] == PACKAGE]
+
+
+def places(module: Module, imports: list[Import]) -> list[str]:
+    return [f"{module.within}:{one.line} imports {one.target}" for one in imports]
+
+
+def flat(found: list[list[str]]) -> list[str]:
+    return [line for lines in found for line in lines]
+
+
+@pytest.mark.parametrize("room", ROOMS_THAT_EXIST)
+def test_a_room_that_exists_has_files(room: str) -> None:
+    assert any(module.room == room for module in MODULES.values())
+
+
+def test_every_file_is_in_a_room_of_the_table() -> None:
+    assert {module.room for module in MODULES.values()} <= EVERY_ROOM
+
+
+def test_imports_point_inward_only() -> None:
+    def strays(module: Module) -> list[Import]:
+        allowed = MAY_IMPORT[module.room] | {module.room}
+        return [one for one in our_imports(module) if room_of(one.target) not in allowed]
+
+    assert flat([places(module, strays(module)) for module in MODULES.values()]) == []
+
+
+def test_each_third_party_package_stays_in_its_room() -> None:
+    def strays(module: Module) -> list[Import]:
+        matching = (names for glob, names in THIRD_PARTY.items() if fnmatch(module.within, glob))
+        allowed = set[str]().union(*matching) | {PACKAGE, *sys.stdlib_module_names}
+        return [one for one in module.imports if one.target.split(".")[0] not in allowed]
+
+    assert flat([places(module, strays(module)) for module in MODULES.values()]) == []
+
+
+def test_no_module_imports_itself_around_a_corner() -> None:
+    graph = {
+        name: {
+            one.target
+            for one in our_imports(module)
+            if one.runs_on_import and one.target in MODULES and one.target != name
+        }
+        for name, module in MODULES.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_our_own_modules_are_imported_at_the_top_of_a_file() -> None:
+    def strays(module: Module) -> list[Import]:
+        late = LOADED_LATE.get(module.within, set())
+        inside = (one for one in our_imports(module) if one.in_function)
+        return [one for one in inside if one.target not in late]
+
+    assert flat([places(module, strays(module)) for module in MODULES.values()]) == []
+
+
+def test_what_may_be_loaded_late_is_loaded_late_somewhere() -> None:
+    for within, targets in LOADED_LATE.items():
+        module = next(one for one in MODULES.values() if one.within == within)
+        assert targets <= {one.target for one in our_imports(module) if one.in_function}, within
+
+
+def test_every_imported_module_of_ours_exists() -> None:
+    def strays(module: Module) -> list[Import]:
+        return [one for one in our_imports(module) if one.target not in MODULES]
+
+    assert flat([places(module, strays(module)) for module in MODULES.values()]) == []
