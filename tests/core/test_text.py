@@ -37,7 +37,9 @@ def test_ordinary_text_of_any_script_stays_as_it_is(text: str) -> None:
     assert escape(text) == text
 
 
-@pytest.mark.parametrize("text", ["ad\u200dmin", "\u200dx", "é\u200d", "\u0645\u200c\u200c\u200c\u0645"])
+@pytest.mark.parametrize(
+    "text", ["ad\u200dmin", "\u200dx", "é\u200d", "\u0645\u200c\u200c\u200c\u0645"]
+)
 def test_a_joiner_that_joins_nothing_is_shown(text: str) -> None:
     assert "\\u200" in escape(text)
 
