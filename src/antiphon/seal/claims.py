@@ -1,0 +1,233 @@
+"""What a token says, how that is written as bytes, and when it is believed. Knows no key, no clock.
+
+A claim is checked by the condition under which it is accepted, so that an odd value (a NaN, a
+missing part) falls out. The handler's version is not judged here: another version is no forgery,
+and the engine says what it means for the call.
+"""
+
+from typing import Any, Final, cast
+
+import msgspec
+
+from antiphon.core.journal import Entry, Handle, Journal, Pending
+from antiphon.core.round import Principal
+from antiphon.errors import HandlerError, TokenRefused
+
+FORMAT: Final = 1
+"""The format that is written. Members are only ever added at the end, with a default."""
+
+READABLE: Final = frozenset({1})
+"""The formats that are read. The next one is read one release before it is written (S2-2)."""
+
+SKEW: Final = 30.0
+"""Seconds by which another machine's clock may run ahead before its token is from the future."""
+
+_BIG_INT = 1
+
+
+class Claims(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Everything a token is bound to (S2-2), and the journal or where it lies."""
+
+    format: int
+    issued: float
+    expires: float
+    method: str
+    target: str
+    arguments: bytes
+    """The digest of the arguments (S2-5)."""
+
+    principal: Principal
+    audience: str
+    call: str
+    round: int
+    """The number of the round in which this token is redeemed."""
+
+    deadline: float
+    """When the whole call ends."""
+
+    handler: str
+    version: str
+    """The handler's declared version; compared by the engine."""
+
+    pending: tuple[Pending, ...] = ()
+    trace: str = ""
+    journal: Journal | None = None
+    handle: Handle | None = None
+    """Exactly one of `journal` and `handle` is there."""
+
+    def __repr__(self) -> str:
+        """Show which round of which call; never what was answered."""
+        return f"<Claims call={self.call!r} round={self.round}>"
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the current request says of itself. Everything in it must equal the token's claims."""
+
+    method: str
+    target: str
+    arguments: bytes
+    principal: Principal
+    audience: str
+    handler: str
+
+    def __repr__(self) -> str:
+        """Show what is called; never by whom or with what."""
+        return f"<Binding {self.method} {self.handler!r}>"
+
+
+def check(claims: Claims, binding: Binding, now: float) -> None:
+    """Accept the claims for this request at this time.
+
+    Raises:
+        TokenRefused: With the first claim that does not hold.
+    """
+    reason = _out_of_time(claims, now) or _out_of_place(claims, binding)
+    if reason:
+        raise TokenRefused(reason)
+
+
+def _out_of_time(claims: Claims, now: float) -> str | None:
+    if not claims.issued <= now + SKEW:
+        return "future"
+    if not now < claims.deadline:
+        return "deadline"
+    if not now < claims.expires:
+        return "expired"
+    return None
+
+
+def _out_of_place(claims: Claims, binding: Binding) -> str | None:
+    if claims.method != binding.method:
+        return "method"
+    if claims.target != binding.target:
+        return "target"
+    if claims.handler != binding.handler:
+        return "handler"
+    if claims.arguments != binding.arguments:
+        return "arguments"
+    if claims.principal != binding.principal:
+        return "principal"
+    if claims.audience != binding.audience:
+        return "audience"
+    return None
+
+
+# --- bytes -------------------------------------------------------------------------------------
+
+
+def _read_ext(code: int, data: memoryview) -> object:
+    if code != _BIG_INT:
+        raise ValueError("unknown extension")
+    return int.from_bytes(data, "big", signed=True)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_claims = msgspec.msgpack.Decoder(Claims, ext_hook=_read_ext).decode
+_decode_journal = msgspec.msgpack.Decoder(Journal, ext_hook=_read_ext).decode
+
+
+def encode(claims: Claims) -> bytes:
+    """Write claims as bytes.
+
+    Raises:
+        HandlerError: The journal holds a value that is not JSON; it names the entry.
+    """
+    try:
+        return _encode(claims)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        journal = claims.journal
+        if journal is None:
+            raise
+        return _encode(msgspec.structs.replace(claims, journal=_portable(journal)))
+
+
+def decode(data: bytes, *, readable: frozenset[int] = READABLE) -> Claims:
+    """Read claims that the codec has verified.
+
+    Raises:
+        TokenRefused: Of a format that this release does not read.
+    """
+    try:
+        claims = _decode_claims(data)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise TokenRefused("format") from None
+    if claims.format not in readable or (claims.journal is None) == (claims.handle is None):
+        raise TokenRefused("format")
+    return claims
+
+
+def encode_journal(journal: Journal) -> bytes:
+    """Write a journal alone: for a segment in a store, and to know its size.
+
+    Raises:
+        HandlerError: The journal holds a value that is not JSON; it names the entry.
+    """
+    try:
+        return _encode(journal)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return _encode(_portable(journal))
+
+
+def decode_journal(data: bytes) -> Journal:
+    """Read a journal that was kept in a store.
+
+    Raises:
+        TokenRefused: It is not one.
+    """
+    try:
+        return _decode_journal(data)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise TokenRefused("format") from None
+
+
+def largest(journal: Journal, count: int = 3) -> list[tuple[str, int]]:
+    """Name the entries that take the most bytes, for `StateTooLarge`."""
+    sizes = [
+        (f"{entry.kind} {entry.key}", len(_encode(_portable_entry(entry))))
+        for entry in journal.entries
+    ]
+    if journal.state is not None:
+        sizes.append(("state", len(_encode(_portable_value(journal.state)))))
+    return sorted(sizes, key=lambda item: item[1], reverse=True)[:count]
+
+
+# --- values that msgpack cannot write by itself --------------------------------------------------
+
+
+def _portable(journal: Journal) -> Journal:
+    """Replace integers beyond 64 bits, which JSON can carry and msgpack cannot."""
+    return msgspec.structs.replace(
+        journal,
+        entries=[_portable_entry(entry) for entry in journal.entries],
+        state=_tried("state", journal.state),
+    )
+
+
+def _portable_entry(entry: Entry) -> Entry:
+    return msgspec.structs.replace(entry, value=_tried(f"{entry.kind} {entry.key!r}", entry.value))
+
+
+def _tried(name: str, value: object) -> object:
+    try:
+        portable = _portable_value(value)
+        _encode(portable)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        raise HandlerError(
+            f"the value of {name} cannot be kept between rounds: it is not JSON, is nested too "
+            "deeply, or holds text with lone surrogates. Keep strings, numbers, booleans, None, "
+            "lists and mappings."
+        ) from None
+    return portable
+
+
+def _portable_value(value: object) -> object:
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return msgspec.msgpack.Ext(
+            _BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+        )
+    if isinstance(value, dict):
+        items = cast("dict[object, Any]", value).items()
+        return {key: _portable_value(inner) for key, inner in items}
+    if isinstance(value, list | tuple):
+        return [_portable_value(inner) for inner in cast("list[Any]", value)]
+    return value
