@@ -17,7 +17,7 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 """Log levels, from the least to the most severe."""
 
 
-class Principal(msgspec.Struct, frozen=True):
+class Principal(msgspec.Struct, array_like=True, frozen=True):
     """Who is calling, as the transport authenticated it (S2-6)."""
 
     issuer: str = ""
