@@ -1,0 +1,119 @@
+"""What the params of each method must look like. One small function for each shape.
+
+Checks shape only: whether a tool, a prompt or a cursor exists is the server's to say. An optional
+member that is null counts as absent.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
+
+from antiphon.errors import InvalidRequest
+
+Json: TypeAlias = dict[str, Any]
+
+LISTENED = 1_000
+"""Resource URIs or task ids in one listen filter."""
+
+TARGET_LENGTH = 8_192
+"""Characters of a name, a uri or a task id; what HTTP servers take of a header."""
+
+
+def check(method: str, member: str | None, params: Json) -> Json | None:
+    """Check the params of a method; gives the arguments of a call.
+
+    Raises:
+        InvalidRequest: Names the member that is wrong (-32602).
+    """
+    if member is not None:
+        target = params.get(member)
+        if type(target) is not str:
+            raise InvalidRequest(f'params need "{member}", a string')
+        if not 0 < len(target) <= TARGET_LENGTH:
+            raise InvalidRequest(f'"{member}" must have 1 to {TARGET_LENGTH} characters')
+    shape = _SHAPES.get(method)
+    return shape(params) if shape is not None else None
+
+
+def _call(params: Json) -> Json | None:
+    arguments = params.get("arguments")
+    if arguments is not None and type(arguments) is not dict:
+        raise InvalidRequest('"arguments" must be an object')
+    return cast("Json | None", arguments)
+
+
+def _prompt(params: Json) -> Json | None:
+    arguments = _call(params)
+    if arguments and not _texts(list(arguments.values())):
+        raise InvalidRequest('the "arguments" of a prompt must be strings')
+    return arguments
+
+
+def _page(params: Json) -> None:
+    cursor = params.get("cursor")
+    if cursor is not None and type(cursor) is not str:
+        raise InvalidRequest('"cursor" must be a string')
+
+
+def _completion(params: Json) -> None:
+    ref = params.get("ref")
+    if not _is_reference(ref):
+        raise InvalidRequest(
+            '"ref" must be {"type":"ref/prompt","name":...} or {"type":"ref/resource","uri":...}'
+        )
+    argument = params.get("argument")
+    if not isinstance(argument, dict) or not _texts(
+        [cast("Json", argument).get("name"), cast("Json", argument).get("value")]
+    ):
+        raise InvalidRequest('"argument" must have "name" and "value", both strings')
+    context = params.get("context")
+    if context is None:
+        return
+    known = cast("Json", context).get("arguments", {}) if isinstance(context, dict) else None
+    if not isinstance(known, dict) or not _texts(list(cast("Json", known).values())):
+        raise InvalidRequest('"context" must be an object whose "arguments" are strings')
+
+
+def _is_reference(ref: object) -> bool:
+    if not isinstance(ref, dict):
+        return False
+    ref = cast("Json", ref)
+    member = {"ref/prompt": "name", "ref/resource": "uri"}.get(str(ref.get("type")))
+    return member is not None and isinstance(ref.get(member), str)
+
+
+def _listen(params: Json) -> None:
+    wanted = params.get("notifications")
+    if not isinstance(wanted, dict):
+        raise InvalidRequest('params need "notifications", an object')
+    wanted = cast("Json", wanted)
+    for flag in ("toolsListChanged", "promptsListChanged", "resourcesListChanged"):
+        if not isinstance(wanted.get(flag, False), bool):
+            raise InvalidRequest(f'"notifications.{flag}" must be a boolean')
+    for many in ("resourceSubscriptions", "taskIds"):
+        names = wanted.get(many, [])
+        if not isinstance(names, list) or not _texts(cast("list[object]", names)):
+            raise InvalidRequest(f'"notifications.{many}" must be a list of strings')
+        if len(cast("list[object]", names)) > LISTENED:
+            raise InvalidRequest(f'"notifications.{many}" has more than {LISTENED} entries')
+
+
+def _task_update(params: Json) -> None:
+    if not isinstance(params.get("inputResponses"), dict):
+        raise InvalidRequest('params need "inputResponses", an object')
+
+
+def _texts(values: list[Any]) -> bool:
+    return all(type(value) is str for value in values)
+
+
+_SHAPES: Mapping[str, Callable[[Json], Json | None]] = {
+    "tools/call": _call,
+    "prompts/get": _prompt,
+    "tools/list": _page,
+    "prompts/list": _page,
+    "resources/list": _page,
+    "resources/templates/list": _page,
+    "completion/complete": _completion,
+    "subscriptions/listen": _listen,
+    "tasks/update": _task_update,
+}
