@@ -52,6 +52,9 @@ class Limits:
     listeners: int = 1_000
     """Open listen streams in one process."""
 
+    listeners_per_principal: int = 100
+    """Open listen streams of one principal, so that nobody can take them all."""
+
     page: int = 100
     """Entries of one page of a list."""
 
