@@ -1,4 +1,4 @@
-"""The built-in codec: AES-256-GCM under a key of its own for every token. Knows bytes, not claims.
+"""The built-in encryption: AES-256-GCM under a key of its own for every token. Knows only bytes.
 
     salt       = BLAKE2b-192, keyed: over 24 random bytes, what is bound, and the plaintext
     key, nonce = BLAKE2b-352, keyed: over the salt
@@ -11,7 +11,7 @@ worst the same token for the same content. docs/design/0001-sealing.md has reaso
 """
 
 from hashlib import blake2b
-from typing import Final, Protocol
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -32,24 +32,7 @@ OVERHEAD: Final = _LEAST
 """Bytes that sealing adds to a plaintext."""
 
 
-class Codec(Protocol):
-    """Encrypts and authenticates; a key service fits behind it.
-
-    Implementers must bind `aad`: what was sealed with one must not open with another. Both methods
-    may raise anything; what `open` raises is a refused token, what `seal` raises an unavailable
-    server. Rotation is the implementer's own.
-    """
-
-    async def seal(self, data: bytes, aad: bytes) -> bytes:
-        """Encrypt and authenticate `data`, and authenticate `aad` with it."""
-        ...
-
-    async def open(self, data: bytes, aad: bytes) -> bytes:
-        """Give back what `seal` was given, or raise."""
-        ...
-
-
-class AeadCodec:
+class Aead:
     """Seals with the first key of a ring, opens with the one that the sealed bytes name."""
 
     __slots__ = ("_entropy", "_head", "_keys", "_salts")
@@ -68,7 +51,7 @@ class AeadCodec:
             for key in keyring
         }
 
-    async def seal(self, data: bytes, aad: bytes) -> bytes:
+    def seal(self, data: bytes, aad: bytes) -> bytes:
         """Encrypt `data` under a key made for it, bound to `aad` and to the key's id."""
         head = self._head
         salts = self._salts.copy()
@@ -80,7 +63,7 @@ class AeadCodec:
         made = keys.digest()
         return head + salt + AESGCM(made[:_KEY]).encrypt(made[_KEY:], data, head + aad)
 
-    async def open(self, data: bytes, aad: bytes) -> bytes:
+    def open(self, data: bytes, aad: bytes) -> bytes:
         """Verify and decrypt.
 
         Raises:
@@ -103,4 +86,4 @@ class AeadCodec:
 
     def __repr__(self) -> str:
         """Show the public id of the sealing key only."""
-        return f"<AeadCodec {self._head[1:].hex()}>"
+        return f"<Aead {self._head[1:].hex()}>"

@@ -33,5 +33,5 @@ def decode(text: str) -> bytes:
     standard = text.replace("-", "+").replace("_", "/") + _PADDING[rest]
     try:
         return _convert(standard, bytes)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):
         raise ValueError("not canonical base64url") from None

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from antiphon.errors import ConfigError
 from antiphon.ports import Entropy
-from antiphon.seal.aead import Codec
+from antiphon.seal.codec import Codec
 from antiphon.seal.keyring import Key, Keyring, ephemeral, keys_from
 
 Origin: TypeAlias = Literal["given", "environment", "made", "codec"]

@@ -5,26 +5,34 @@ fixed reason code; nothing here logs, and nothing of a token is used before its 
 Spending a token is not done here: that is the ledger's.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Final
 
 from antiphon.core.journal import Handle, Journal, Pending
-from antiphon.errors import StateTooLarge, TokenRefused, Unavailable
+from antiphon.errors import StateTooLarge, TokenRefused
 from antiphon.ports import Clock, Entropy
 from antiphon.seal import base64url
-from antiphon.seal.aead import AeadCodec, Codec
+from antiphon.seal.aead import Aead
 from antiphon.seal.claims import FORMAT, Binding, Claims, check, decode, encode, largest
+from antiphon.seal.codec import Codec, open_with, seal_with
 from antiphon.seal.keyring import PURPOSES, Keyring, Purpose
 
 MAX_BYTES: Final = 65_536
 """Length of a token's text. Room for a journal of 32 KiB, its claims, and base64."""
 
+_LABELS: Final[Mapping[Purpose, bytes]] = {
+    purpose: b"antiphon/1 " + purpose.encode() + b"\0" for purpose in PURPOSES
+}
+"""What a custom codec binds in place of a subkey for each purpose. The zero byte ends the label,
+so that no purpose and place run together into another."""
+
 
 class Sealer:
     """Makes tokens and believes them again."""
 
-    __slots__ = ("_clock", "_codecs", "_custom", "_max", "_ttl", "audience")
+    __slots__ = ("_boxes", "_clock", "_codec", "_max", "_ttl", "audience")
 
     def __init__(
         self,
@@ -38,11 +46,13 @@ class Sealer:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         """Take keys, or a codec that brings its own."""
+        if (keyring is None) == (codec is None):
+            raise ValueError("a sealer takes either a keyring or a codec")
         self._clock = clock
         self._ttl = ttl.total_seconds()
         self._max = max_bytes
-        self._custom = codec is not None
-        self._codecs = _codecs(keyring, entropy, codec)
+        self._codec = codec
+        self._boxes = {} if keyring is None else _boxes(keyring, entropy)
         self.audience = audience
         """Whom the tokens are for; part of every `Binding`."""
 
@@ -145,22 +155,14 @@ class Sealer:
         return await self._open(self._bytes_of(text), purpose, aad)
 
     async def _seal(self, data: bytes, purpose: Purpose, aad: bytes) -> bytes:
-        codec, label = self._codecs[purpose]
-        if not self._custom:
-            return await codec.seal(data, label + aad)
-        try:
-            return _certainly_bytes(await codec.seal(data, label + aad))
-        except Exception:  # noqa: BLE001 - a stranger's code on a security path fails closed
-            raise Unavailable("the server cannot seal its state now") from None
+        if self._codec is None:
+            return self._boxes[purpose].seal(data, aad)
+        return await seal_with(self._codec, data, _LABELS[purpose] + aad)
 
     async def _open(self, data: bytes, purpose: Purpose, aad: bytes) -> bytes:
-        codec, label = self._codecs[purpose]
-        if not self._custom:
-            return await codec.open(data, label + aad)
-        try:
-            return _certainly_bytes(await codec.open(data, label + aad))
-        except Exception:  # noqa: BLE001 - a stranger's code on a security path fails closed
-            raise TokenRefused("codec") from None
+        if self._codec is None:
+            return self._boxes[purpose].open(data, aad)
+        return await open_with(self._codec, data, _LABELS[purpose] + aad)
 
     def _bytes_of(self, text: object) -> bytes:
         if not (isinstance(text, str) and text):
@@ -177,27 +179,8 @@ class Sealer:
         return f"<Sealer for {self.audience!r}>"
 
 
-def _codecs(
-    keyring: Keyring | None, entropy: Entropy, codec: Codec | None
-) -> dict[str, tuple[Codec, bytes]]:
-    # A custom codec has one key for all purposes, so the purpose is bound as well. The zero byte
-    # ends the label: no purpose and place can run together into another.
-    if codec is None and keyring is None:
-        raise ValueError("a sealer needs a keyring or a codec")
-    made: dict[str, tuple[Codec, bytes]] = {}
-    for purpose in PURPOSES:
-        label = b"antiphon/1 " + purpose.encode() + b"\0"
-        if codec is not None:
-            made[purpose] = (codec, label)
-        elif keyring is not None:
-            made[purpose] = (AeadCodec(keyring, purpose, entropy), label)
-    return made
-
-
-def _certainly_bytes(value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise TypeError("a codec gives bytes")
-    return value
+def _boxes(keyring: Keyring, entropy: Entropy) -> dict[Purpose, Aead]:
+    return {purpose: Aead(keyring, purpose, entropy) for purpose in PURPOSES}
 
 
 def fingerprint(token: str) -> str:

@@ -1,0 +1,52 @@
+"""The protocol of a custom codec, and the fence around it: whatever it raises fails closed."""
+
+from typing import Protocol
+
+from antiphon.errors import TokenRefused, Unavailable
+
+
+class Codec(Protocol):
+    """Encrypts and authenticates; a key service fits behind it.
+
+    Implementers must bind `aad`: what was sealed with one must not open with another. Both methods
+    may raise anything; what `open` raises is a refused token, what `seal` raises an unavailable
+    server. Rotation is the implementer's own.
+    """
+
+    async def seal(self, data: bytes, aad: bytes) -> bytes:
+        """Encrypt and authenticate `data`, and authenticate `aad` with it."""
+        ...
+
+    async def open(self, data: bytes, aad: bytes) -> bytes:
+        """Give back what `seal` was given, or raise."""
+        ...
+
+
+async def seal_with(codec: Codec, data: bytes, aad: bytes) -> bytes:
+    """Seal with a stranger's code.
+
+    Raises:
+        Unavailable: It raised, or gave anything but bytes.
+    """
+    try:
+        return _certainly_bytes(await codec.seal(data, aad))
+    except Exception:  # noqa: BLE001 - a stranger's code on a security path fails closed
+        raise Unavailable("the server cannot seal its state now") from None
+
+
+async def open_with(codec: Codec, data: bytes, aad: bytes) -> bytes:
+    """Open with a stranger's code.
+
+    Raises:
+        TokenRefused: It raised, or gave anything but bytes.
+    """
+    try:
+        return _certainly_bytes(await codec.open(data, aad))
+    except Exception:  # noqa: BLE001 - a stranger's code on a security path fails closed
+        raise TokenRefused("codec") from None
+
+
+def _certainly_bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError("a codec gives bytes")
+    return value

@@ -1,0 +1,246 @@
+"""What a token says, when it is believed, and how it is written."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.core.journal import Entry, Handle, Journal, Pending
+from antiphon.core.round import Principal
+from antiphon.errors import HandlerError, TokenRefused
+from antiphon.seal import claims as module
+from antiphon.seal.claims import FORMAT, SKEW, Binding, Claims, check, decode, encode
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def claims(binding: Binding, journal: Journal, pending: tuple[Pending, ...]) -> Claims:
+    return Claims(
+        format=FORMAT,
+        issued=NOW,
+        expires=NOW + 600,
+        **msgspec.structs.asdict(binding),
+        call="c" * 32,
+        round=2,
+        deadline=NOW + 86_400,
+        version="3",
+        pending=pending,
+        trace="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+        journal=journal,
+    )
+
+
+def refusal(claims: Claims, binding: Binding, now: float) -> str | None:
+    try:
+        check(claims, binding, now)
+    except TokenRefused as refused:
+        return refused.reason
+    return None
+
+
+def test_claims_hold_everything_a_token_is_bound_to(claims: Claims):
+    assert Claims.__struct_fields__ == (
+        "format", "issued", "expires", "method", "target", "arguments", "principal", "audience",
+        "call", "round", "deadline", "handler", "version", "pending", "trace", "journal", "handle",
+    )  # fmt: skip
+
+
+def test_claims_written_are_read_back_whole(claims: Claims):
+    assert decode(encode(claims)) == claims
+
+
+def test_claims_with_a_handle_are_read_back_whole(claims: Claims):
+    stored = msgspec.structs.replace(claims, journal=None, handle=Handle(round=2, digest=b"d" * 32))
+
+    assert decode(encode(stored)) == stored
+
+
+def test_a_token_is_believed_for_its_own_request(claims: Claims, binding: Binding):
+    assert refusal(claims, binding, NOW) is None
+
+
+OTHER: dict[str, Any] = {
+    "method": "prompts/get",
+    "target": "destroy",
+    "arguments": b"\x02" * 32,
+    "audience": "shop",
+    "handler": "destroy",
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_request_that_differs_in_one_binding_is_refused(
+    claims: Claims, binding: Binding, name: str
+):
+    other = msgspec.structs.replace(binding, **{name: OTHER[name]})
+
+    assert refusal(claims, other, NOW) == name
+
+
+SOMEBODY = Principal(issuer="https://id.example", subject="ada", client_id="desk")
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        (SOMEBODY, msgspec.structs.replace(SOMEBODY, subject="eve")),
+        (SOMEBODY, msgspec.structs.replace(SOMEBODY, issuer="https://evil.example")),
+        (SOMEBODY, msgspec.structs.replace(SOMEBODY, client_id="phone")),
+        (SOMEBODY, msgspec.structs.replace(SOMEBODY, transport="stdio")),
+        (SOMEBODY, Principal()),
+        (Principal(), SOMEBODY),
+        (Principal(transport="stdio"), Principal(transport="http")),
+        (Principal(issuer="a", subject="bc"), Principal(issuer="ab", subject="c")),
+    ],
+    ids=["subject", "issuer", "client", "transport", "lost", "gained", "anonymous", "shifted"],
+)
+def test_a_principal_changed_lost_or_gained_is_refused(
+    claims: Claims, binding: Binding, then: Principal, now: Principal
+):
+    sealed = decode(encode(msgspec.structs.replace(claims, principal=then)))
+
+    assert refusal(sealed, msgspec.structs.replace(binding, principal=then), NOW) is None
+    assert refusal(sealed, msgspec.structs.replace(binding, principal=now), NOW) == "principal"
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (NOW - SKEW - 0.001, "future"),
+        (NOW - SKEW, None),
+        (NOW, None),
+        (NOW + 599.999, None),
+        (NOW + 600, "expired"),
+        (NOW + 86_400, "deadline"),
+        (math.nan, "future"),
+        (math.inf, "deadline"),
+        (-math.inf, "future"),
+    ],
+)
+def test_a_token_is_good_from_its_issue_less_the_skew_until_just_before_its_expiry(
+    claims: Claims, binding: Binding, now: float, reason: str | None
+):
+    assert refusal(claims, binding, now) == reason
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("issued", "future"), ("expires", "expired"), ("deadline", "deadline")]
+)
+def test_a_time_that_is_not_a_number_is_refused(
+    claims: Claims, binding: Binding, name: str, reason: str
+):
+    odd = decode(encode(msgspec.structs.replace(claims, **{name: math.nan})))
+
+    assert refusal(odd, binding, NOW) == reason
+
+
+def test_a_call_past_its_deadline_is_refused_though_the_token_has_not_expired(
+    claims: Claims, binding: Binding
+):
+    late = msgspec.structs.replace(claims, expires=NOW + 600, deadline=NOW + 5)
+
+    assert refusal(late, binding, NOW + 5) == "deadline"
+
+
+def test_another_version_of_the_handler_is_left_to_the_engine(claims: Claims, binding: Binding):
+    other = msgspec.structs.replace(claims, version="4")
+
+    assert refusal(other, binding, NOW) is None
+    assert other.version == "4"
+
+
+def test_a_format_that_is_not_read_is_refused_until_a_release_reads_it(claims: Claims):
+    next_format = encode(msgspec.structs.replace(claims, format=FORMAT + 1))
+
+    with pytest.raises(TokenRefused, check=lambda e: e.reason == "format"):
+        decode(next_format)
+    assert decode(next_format, readable=frozenset({FORMAT, FORMAT + 1})).format == FORMAT + 1
+
+
+def test_members_that_a_later_format_adds_at_the_end_do_not_stop_this_reader(claims: Claims):
+    members: list[object] = msgspec.msgpack.decode(encode(claims))
+    later = msgspec.msgpack.encode([*members, "a member of tomorrow"])
+
+    assert decode(later) == claims
+
+
+@given(st.binary(max_size=100))
+def test_bytes_that_are_no_claims_are_refused(data: bytes):
+    with pytest.raises(TokenRefused, check=lambda e: e.reason == "format"):
+        decode(data)
+    with pytest.raises(TokenRefused, check=lambda e: e.reason == "format"):
+        module.decode_journal(b"\xc1" + data)
+
+
+def test_claims_with_neither_or_both_of_journal_and_handle_are_refused(claims: Claims):
+    handle = Handle(round=1, digest=b"")
+    for change in ({"journal": None}, {"handle": handle}):
+        with pytest.raises(TokenRefused, check=lambda e: e.reason == "format"):
+            decode(encode(msgspec.structs.replace(claims, **change)))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(value=json_values, state=json_values)
+def test_any_json_value_survives_a_round(value: object, state: object):
+    journal = Journal(seed=b"", entries=[Entry("memo", "m", value)], state=state)
+
+    assert module.decode_journal(module.encode_journal(journal)) == journal
+
+
+@pytest.mark.parametrize(
+    "big", [2**64, -(2**63) - 1, 10**400, -(10**400), 2**63, 2**64 - 1, -(2**63), 255 << 600]
+)
+def test_integers_beyond_64_bits_are_kept_exactly(claims: Claims, big: int):
+    journal = Journal(seed=b"", entries=[Entry("ask", "n", {"n": [big, {"m": big}]})], state=big)
+    sealed = msgspec.structs.replace(claims, journal=journal)
+
+    assert decode(encode(sealed)) == sealed
+    assert module.decode_journal(module.encode_journal(journal)) == journal
+
+
+def nested() -> object:
+    value: object = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: {"password": object()}, lambda: "hunter2 \ud800", nested, lambda: {1j: 1}]
+)
+def test_a_value_that_is_not_json_is_the_handlers_fault_and_is_named_but_not_shown(
+    claims: Claims, make: Callable[[], object]
+):
+    journal = Journal(seed=b"", entries=[Entry("memo", "price", make())])
+
+    with pytest.raises(HandlerError, match="memo 'price'") as fault:
+        encode(msgspec.structs.replace(claims, journal=journal))
+    assert "hunter2" not in str(fault.value)
+
+
+def test_the_largest_entries_are_named_with_their_sizes():
+    entries = [Entry("memo", name, "x" * size) for name, size in (("a", 10), ("b", 900), ("c", 50))]
+    found = module.largest(Journal(seed=b"", entries=entries, state="y" * 100), count=2)
+
+    assert [name for name, _ in found] == ["memo b", "state"]
+    assert 900 < found[0][1] < 950
+
+
+def test_claims_and_bindings_show_neither_answers_nor_the_principal(
+    claims: Claims, binding: Binding
+):
+    for shown in (repr(claims), str(claims), f"{[claims]}", repr(binding)):
+        assert "eu-west" not in shown
+        assert "ada" not in shown
+        assert "Where?" not in shown
