@@ -139,7 +139,7 @@ async def test_a_full_store_refuses_effects_rather_than_forget_one() -> None:
 
 
 async def test_results_of_effects_are_bounded_in_bytes() -> None:
-    store = MemoryStore(effect_bytes=100)
+    store = MemoryStore(effect_bytes=100, clock=Clock())
     first = await begin(store, "one")
     assert isinstance(first, Begun)
     await store.settle("one", first.fence, result=bytes(100), error=None)
