@@ -14,7 +14,7 @@ import msgspec
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from antiphon.core.digest import short_digest
-from antiphon.core.text import ELLIPSIS, preview, safe, snake_case
+from antiphon.core.text import ELLIPSIS, preview, snake_case
 from antiphon.errors import AnswerInvalid, UnsupportedForm
 from antiphon.server.form_models import Choices as Choices
 from antiphon.server.form_models import describe
@@ -111,13 +111,13 @@ def _of_type(spec: type[T]) -> Form[T]:
     if schema["type"] != "object":
         _refuse_spec(spec)
     flat = FlatSchema.compile(_checked(schema))
-    encode = msgspec.json.encode
+    encode, validate = msgspec.json.encode, adapter.validator.validate_json
     blank = dict.fromkeys(nulls)
 
     def build(values: dict[str, Any]) -> T:
         # As JSON, because that is what an answer is: strict models take dates and sets from it.
         try:
-            return adapter.validate_json(encode({**blank, **values}), by_alias=True)
+            return validate(encode({**blank, **values}), by_alias=True)
         except ValidationError as error:
             raise AnswerInvalid(_reasons(error, values)) from None
 
@@ -202,7 +202,7 @@ def _reasons(error: ValidationError, values: Mapping[str, Any]) -> list[str]:
         own = item.get("ctx", {}).get("error")
         message = str(own) if isinstance(own, Exception) else item["msg"]
         message = message.replace("Input should", "must")
-        text = safe(_without(message, typed), REASON) or _REFUSED
+        text = preview(_without(message, typed), REASON) or _REFUSED
         told.append(f"{preview(str(item['loc'][0]))}: {text}" if item["loc"] else text)
     return told
 
