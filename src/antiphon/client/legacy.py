@@ -1,0 +1,93 @@
+"""The same answerer for old sessions: server-to-client requests become asks. Knows no transport.
+
+On a legacy session the server waits while we answer. What the modern wire ends a call with is said
+in the answer here: an error object, or `cancel` (LEGACY-20 to LEGACY-24).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.client.session import ClientRequestContext
+
+from antiphon.client.answers import Answerer, abilities
+from antiphon.client.asking import answer_all
+from antiphon.client.errors import ClientError
+from antiphon.client.values import AnyAsk, view
+from antiphon.core.flow import PendingAsk
+from antiphon.core.gate import Need
+from antiphon.errors import AntiphonError
+
+USER_REJECTED = -1
+"""The legacy code of a refused completion."""
+
+
+class Callbacks:
+    """The three callbacks of the SDK's session over one answerer."""
+
+    def __init__(
+        self,
+        answerer: Callable[[], Answerer | None],
+        think: float,
+        who: Callable[[], tuple[str, str]],
+    ) -> None:
+        """Take who answers, how long that may take, and who is asking."""
+        self._answerer = answerer
+        self._think = think
+        self._who = who
+
+    async def elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Answer a form or a URL ask."""
+        wire = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        need: Need = "url" if wire.get("mode") == "url" else "form"
+        if need not in abilities(self._answerer()):
+            return types.ErrorData(code=-32602, message=f"this client has no {need} elicitation")
+        try:
+            answer = await self._answer("elicitation/create", wire)
+        except (AntiphonError, TimeoutError):
+            return types.ElicitResult(action="cancel")
+        return types.ElicitResult.model_validate(answer)
+
+    async def sample(
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
+        """Answer a sampling ask."""
+        wire = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        try:
+            answer = await self._answer("sampling/createMessage", wire)
+        except (AntiphonError, TimeoutError):
+            return types.ErrorData(code=USER_REJECTED, message="the completion was refused")
+        if isinstance(answer.get("content"), list):
+            return types.CreateMessageResultWithTools.model_validate(answer)
+        return types.CreateMessageResult.model_validate(answer)
+
+    async def roots(self, context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
+        """Answer a roots ask."""
+        try:
+            answer = await self._answer("roots/list", {})
+        except (AntiphonError, TimeoutError):
+            return types.ErrorData(code=-32601, message="this client has no roots")
+        return types.ListRootsResult.model_validate(answer)
+
+    async def _answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        server, origin = self._who()
+        # A pushed request has no key of its own; the answerer sees the method's short name.
+        ask: AnyAsk = view(
+            PendingAsk(key=_key(method, params), method=method, params=params),
+            server=server,
+            origin=origin,
+        )
+        with anyio.fail_after(self._think):
+            answers = await answer_all([ask], self._answerer())
+        if not answers:
+            raise ClientError("nothing was answered")
+        return answers[ask.key]
+
+
+def _key(method: str, params: dict[str, Any]) -> str:
+    if method == "elicitation/create":
+        return "url" if params.get("mode") == "url" else "form"
+    return "sample" if method == "sampling/createMessage" else "roots"

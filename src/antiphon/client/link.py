@@ -1,0 +1,180 @@
+"""One open connection: the SDK's session in a task of its own, and a round through it.
+
+The SDK's contexts must be left where they were entered, and their failures come as groups; a task
+of our own takes both on itself, so that a caller's errors stay the caller's. Knows no person.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, TypeAlias
+
+import anyio
+import mcp_types as types
+from mcp.client.session import ClientSession
+from mcp.shared.exceptions import MCPError
+from pydantic import TypeAdapter
+
+from antiphon.client.dispatch import DECLARE, Delivered
+from antiphon.client.errors import CannotConnect
+from antiphon.client.http import Failures
+from antiphon.core.flow import Call, Failure, Lost, Outcome, Reply
+from antiphon.core.round import Era
+from antiphon.errors import HEADER_MISMATCH
+
+Progress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
+
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+_CLOSED = types.CONNECTION_CLOSED
+
+
+class RawRequest(types.Request[dict[str, Any], str]):
+    """Any request with params as they are: nothing is coerced, dropped or reordered."""
+
+    method: str
+    params: dict[str, Any]
+
+
+class Link:
+    """A session that is ready for calls."""
+
+    def __init__(self, session: ClientSession, era: Era, failures: Failures) -> None:
+        """Take a negotiated session."""
+        self.session = session
+        self.era: Era = era
+        self.failures = failures
+
+    @property
+    def server(self) -> dict[str, str] | None:
+        """Name and version as the server says them."""
+        info = self.session.server_info
+        return {"name": info.name, "version": info.version} if info else None
+
+    async def call(
+        self, call: Call, declared: Mapping[str, Any], on_progress: Progress | None
+    ) -> Outcome:
+        """Send one round under a new id and say what came of it."""
+        outcome = await self._call(call, declared, on_progress)
+        if (
+            isinstance(outcome, Failure)
+            and outcome.code == HEADER_MISMATCH
+            and call.method == "tools/call"
+        ):
+            # Our view of the tool's header annotations is old: look again, try once (HDR-14).
+            await self.session.list_tools()
+            outcome = await self._call(call, declared, on_progress)
+        return outcome
+
+    async def _call(
+        self, call: Call, declared: Mapping[str, Any], on_progress: Progress | None
+    ) -> Outcome:
+        params = {**call.request(), "_meta": {DECLARE: dict(declared)}}
+        try:
+            await self.session.send_request(
+                RawRequest(method=call.method, params=params),
+                _ANYTHING,
+                progress_callback=on_progress,
+            )
+        except Delivered as delivered:
+            return Reply(delivered.result)
+        except MCPError as error:
+            return self.outcome(error)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            return Lost(sent=True, why=type(error).__name__)
+        raise AssertionError("the dispatcher hands every call over")
+
+    def outcome(self, error: MCPError) -> Failure | Lost:
+        """Tell a lost connection from an error of the server."""
+        lost = self.failures.take(error.code, error.error.data)
+        if lost is not None:
+            return lost
+        if error.code == _CLOSED:
+            return Lost(sent=True, why=error.error.message)
+        return Failure(error.code, error.error.message, error.error.data)
+
+
+class Connection:
+    """Holds a link open in a task of its own until it is closed or dies."""
+
+    def __init__(
+        self, opener: Callable[[AsyncExitStack, Failures], Awaitable[Link]], within: float
+    ) -> None:
+        """Take what opens the link, and how long that may take."""
+        self._opener = opener
+        self._within = within
+        self._failures = Failures()
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the link can still be used."""
+        return self._task is not None and not self._task.done() and not self._stop.is_set()
+
+    async def open(self) -> Link:
+        """Open the link.
+
+        Raises:
+            CannotConnect: It cannot be opened, or not in time.
+        """
+        ready: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._own(ready), name="antiphon-connection")
+        try:
+            await asyncio.wait([ready], timeout=self._within)
+            if not ready.done():
+                raise CannotConnect(f"the server was not ready within {self._within:g} s")
+            return ready.result()
+        except BaseException:
+            ready.cancel()
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close the link and wait until nothing is left of it."""
+        self._stop.set()
+        if self._task is not None:
+            # Shielded: a cancelled caller must leave no child process and no open socket behind.
+            with anyio.CancelScope(shield=True):
+                if not self._task.done() and not self._opened:
+                    self._task.cancel()
+                await asyncio.wait([self._task])
+
+    _opened = False
+
+    async def _own(self, ready: asyncio.Future[Link]) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                link = await self._opener(stack, self._failures)
+                self._opened = True
+                if not ready.done():
+                    ready.set_result(link)
+                    await self._stop.wait()
+        except BaseException as error:  # noqa: BLE001 - told to whoever waits; nobody else could
+            cause = _first(error)
+            if isinstance(cause, asyncio.CancelledError):
+                ready.cancel()
+            elif not ready.done():
+                ready.set_exception(self._reason(cause))
+
+    def _reason(self, cause: BaseException) -> BaseException:
+        match cause:
+            case CannotConnect():
+                return cause
+            case MCPError():
+                lost = self._failures.take(cause.code, cause.error.data)
+                why = lost.why if lost else cause.error.message
+                if cause.code == _CLOSED:
+                    why = "the server ended the connection before it was ready"
+                reason = CannotConnect(f"cannot connect: {why}")
+            case _:
+                reason = CannotConnect(f"cannot connect: {type(cause).__name__}: {cause}")
+        reason.__cause__ = cause
+        return reason
+
+
+def _first(error: BaseException) -> BaseException:
+    """Find the first plain error in nested groups, leaving cancellations for last."""
+    while isinstance(error, BaseExceptionGroup):
+        plain = [each for each in error.exceptions if not isinstance(each, asyncio.CancelledError)]
+        error = (plain or list(error.exceptions))[0]
+    return error

@@ -1,0 +1,125 @@
+"""Answers typed as text, turned into values by the form they answer. Knows no terminal.
+
+A text alone has no type: what `2` means is known only when the schema of the field is.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+from antiphon.client.values import Accept, AnyAsk, Cancel, Decline, FormAsk, RootsAsk, UrlAsk
+from antiphon.core.gate import Need
+from antiphon.errors import AnswerInvalid
+
+_WORDS = {"accept": Accept(), "decline": Decline(), "cancel": Cancel()}
+_TRUE = frozenset({"true", "yes", "y", "on", "1"})
+_FALSE = frozenset({"false", "no", "n", "off", "0"})
+_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
+
+
+def parse_answers(texts: Iterable[str]) -> dict[str, "TypedAnswer"]:
+    """Read `key.field=value` and `key=value` texts into answers by key.
+
+    Raises:
+        ValueError: A text has no `=`, no key, or answers a key in two ways.
+    """
+    parsed: dict[str, TypedAnswer] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        key, dot, field = name.partition(".")
+        if not equals or not key or (dot and not field):
+            raise ValueError(f"{name!r} is not an answer: write key.field=value or key=decline")
+        answer = parsed.setdefault(key, TypedAnswer())
+        if dot:
+            answer.fields.setdefault(field, []).append(value)
+        else:
+            answer.words.append(value)
+        if answer.fields and answer.words:
+            raise ValueError(f"{key!r} is answered as a whole and by field")
+    return parsed
+
+
+class TypedAnswer:
+    """Texts for one key; becomes an answer when the ask is known."""
+
+    def __init__(self) -> None:
+        """Start without texts."""
+        self.fields: dict[str, list[str]] = {}
+        self.words: list[str] = []
+
+    @property
+    def abilities(self) -> frozenset[Need]:
+        """What these texts could answer."""
+        if self.fields:
+            return frozenset({"form"})
+        if self.words and self.words[-1] in _WORDS:
+            return frozenset({"form", "url"})
+        return frozenset({"form", "sampling", "roots"})
+
+    def __call__(self, ask: AnyAsk) -> Any:
+        """Read the texts as an answer to this ask.
+
+        Raises:
+            AnswerInvalid: A text does not fit its field.
+        """
+        if self.words and self.words[-1] in _WORDS and not isinstance(ask, RootsAsk):
+            return _WORDS[self.words[-1]]
+        if isinstance(ask, FormAsk):
+            return Accept(self._content(ask))
+        if isinstance(ask, UrlAsk):
+            raise AnswerInvalid((f"{ask.key}: answer accept, decline or cancel",))
+        if isinstance(ask, RootsAsk):
+            return list(self.words)
+        return "\n".join(self.words)
+
+    def _content(self, ask: FormAsk) -> dict[str, Any]:
+        properties = cast("Mapping[str, Mapping[str, Any]]", ask.schema.get("properties", {}))
+        fields = self.fields
+        if self.words:
+            # A form with one field needs no field name.
+            if len(properties) != 1:
+                names = ", ".join(properties)
+                raise AnswerInvalid((f"{ask.key}: name the field ({names}), as {ask.key}.field=",))
+            fields = {next(iter(properties)): self.words}
+        unknown = [name for name in fields if name not in properties]
+        if unknown:
+            names = ", ".join(properties)
+            raise AnswerInvalid(tuple(f"{n}: no such field; there are {names}" for n in unknown))
+        return {name: from_text(properties[name], texts) for name, texts in fields.items()}
+
+
+def from_text(schema: Mapping[str, Any], texts: list[str]) -> Any:
+    """Read the texts given for one field by its schema; what cannot be read stays text.
+
+    The form's own check says what is wrong with it: there is one place for reasons.
+    """
+    if schema.get("type") == "array":
+        return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+    read = _READERS.get(str(schema.get("type")))
+    return read(texts[-1]) if read else texts[-1]
+
+
+def _boolean(text: str) -> bool | str:
+    word = text.strip().lower()
+    return True if word in _TRUE else False if word in _FALSE else text
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if _INTEGER.fullmatch(text.strip()) else text
+
+
+def _number(text: str) -> int | float | str:
+    whole = _integer(text)
+    if isinstance(whole, int):
+        return whole
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "boolean": _boolean,
+    "integer": _integer,
+    "number": _number,
+}

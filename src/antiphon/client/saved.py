@@ -1,0 +1,133 @@
+"""A call between two rounds as versioned text. Owns the format; knows no connection.
+
+What must be kept is the request, the token and the open asks (MRTR-C-17). Beside them stand where
+the server is and how it named itself, so that another process can find it and see a change.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import msgspec
+
+from antiphon.client.errors import SavedCallInvalid
+from antiphon.core.flow import ASKABLE, Call, PendingAsk, read_ask
+
+VERSION = 1
+"""Of the text. A reader refuses a newer one."""
+
+MAX_BYTES = 8 * 1024 * 1024
+"""Of the text: more than any token, a bound against a wrong file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedCall:
+    """A call and where it belongs."""
+
+    call: Call
+    target: str | list[str] | None = None
+    """URL without credentials, command, or `None` for a server in this process."""
+
+    server: Mapping[str, str] | None = None
+    """Name and version as the server said them."""
+
+    protocol: str = ""
+    received: float = 0.0
+    """When the token came, in seconds since the epoch."""
+
+    def with_call(self, call: Call, *, received: float) -> "SavedCall":
+        """Give the same belonging to a later state of the call."""
+        return replace(self, call=call, received=received)
+
+    def dump(self) -> str:
+        """Write the text."""
+        call = self.call
+        data: dict[str, Any] = {
+            "antiphon": "call",
+            "version": VERSION,
+            "method": call.method,
+            "params": dict(call.params),
+            "asks": {ask.key: {"method": ask.method, "params": ask.params} for ask in call.asks},
+            "rounds": call.rounds,
+            "pauses": call.pauses,
+            "target": self.target,
+            "server": self.server,
+            "protocol": self.protocol,
+            "received": self.received,
+        }
+        # Presence is the meaning: no member, no token; an empty string is one (MRTR-C-04, C-05).
+        if call.token is not None:
+            data["token"] = call.token
+        if call.answers is not None:
+            data["answers"] = dict(call.answers)
+        return msgspec.json.encode(data).decode()
+
+
+class _Data(msgspec.Struct):
+    antiphon: str
+    version: int
+    method: str
+    params: dict[str, Any]
+    asks: dict[str, Any]
+    rounds: int = 0
+    pauses: int = 0
+    token: str | None = None
+    answers: dict[str, Any] | None = None
+    target: str | list[str] | None = None
+    server: dict[str, str] | None = None
+    protocol: str = ""
+    received: float = 0.0
+
+
+def load(text: str) -> SavedCall:
+    """Read the text of `SavedCall.dump`.
+
+    Raises:
+        SavedCallInvalid: It is something else, or from a newer version.
+    """
+    if len(text) > MAX_BYTES:
+        raise SavedCallInvalid("not a saved call: the text is too long")
+    try:
+        head = cast("object", msgspec.json.decode(text))
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise SavedCallInvalid("not a saved call: the text is not JSON") from error
+    if not isinstance(head, dict) or cast("dict[str, Any]", head).get("antiphon") != "call":
+        raise SavedCallInvalid("not a saved call")
+    version = cast("dict[str, Any]", head).get("version")
+    if version != VERSION:
+        raise SavedCallInvalid(
+            f"the saved call is of version {version!r}; this Antiphon reads version {VERSION}"
+        )
+    try:
+        data = msgspec.convert(head, _Data)
+    except msgspec.ValidationError as error:
+        raise SavedCallInvalid(f"the saved call is damaged: {error}") from error
+    return SavedCall(
+        call=_call(data),
+        target=data.target,
+        server=data.server,
+        protocol=data.protocol,
+        received=data.received,
+    )
+
+
+def _call(data: _Data) -> Call:
+    if data.method not in ASKABLE:
+        raise SavedCallInvalid("the saved call is damaged: its method cannot ask")
+    asks: list[PendingAsk] = []
+    for key, entry in data.asks.items():
+        ask = read_ask(key, entry)
+        if isinstance(ask, str):
+            raise SavedCallInvalid(f"the saved call is damaged: ask {key!r} {ask}")
+        asks.append(ask)
+    if data.answers is not None and set(data.answers) != {ask.key for ask in asks}:
+        raise SavedCallInvalid("the saved call is damaged: its answers are not for its asks")
+    return Call(
+        method=data.method,
+        params=data.params,
+        token=data.token,
+        asks=tuple(asks),
+        answers=data.answers,
+        rounds=data.rounds,
+        pauses=data.pauses,
+    )
