@@ -15,10 +15,10 @@ DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/node/.made $(PEERS)/bin/.made
 
-.PHONY: help env peers lock run check format test clean
+.PHONY: help env peers lock run check format test conformance clean
 
 help: ## what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 env: $(DEV) ## the development environment in .venv
 
@@ -81,6 +81,11 @@ format: $(DEV) ## let ruff mend what it can
 
 test: $(DEV) $(MADE_PEERS) ## every test
 	$(VENV)/bin/python -m pytest
+
+PENDING := http-header-validation|http-custom-header-server-validation|json-schema-2020-12
+
+conformance: $(DEV) $(PEERS)/node/.made $(PEERS)/bin/.made ## the official suite against our server, scenario by scenario
+	$(VENV)/bin/python -m conformance.run server --revision 2026-07-28 --must '^($(PENDING))$$'
 
 clean: ## remove the environments and everything made
 	rm -rf $(VENV) .peers build dist peers/node_modules
