@@ -1,0 +1,272 @@
+"""The modern wire over HTTP as a plain ASGI application; one endpoint for both eras.
+
+The way of a request: path (404), Host and Origin (403), who is calling (401, 403), HTTP method
+(405), media types (406, 415), body within its limit (413), JSON, era, envelope (`wire.envelope`),
+server. What is refused before the JSON-RPC layer is answered in plain text that names the cure.
+
+A request of the earlier era is handed on whole, to the `legacy` callable; without one this is a
+modern-only server and says so. Knows no framework and no HTTP server.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from antiphon.adapters.dispatcher import Dispatcher
+from antiphon.adapters.http_body import read_body
+from antiphon.adapters.http_door import Accepts, Door, Refusal, doubled_names, relative_path
+from antiphon.adapters.http_exchange import Exchange, Receive, Send
+from antiphon.adapters.http_identity import NOBODY, NotIdentified, PrincipalOf, asked, found
+from antiphon.core.round import LEGACY, Era, Principal, Round
+from antiphon.errors import CallerError, ConfigError
+from antiphon.wire import messages
+from antiphon.wire.envelope import (
+    Json,
+    Mirror,
+    admit,
+    check_shape,
+    claims_modern,
+    parse,
+    refuse_handshake,
+    request_id,
+)
+from antiphon.wire.headers import VERSION
+
+Scope: TypeAlias = dict[str, Any]
+Legacy: TypeAlias = Callable[[Scope, Receive, Send, bytes, Principal], Awaitable[None]]
+"""Serves one request of the earlier era; its body has been read and is given whole."""
+
+_OLD_VERSIONS = frozenset({*(version.encode() for version in LEGACY), b""})
+_OLD_METHODS = ("GET", "DELETE")
+_SESSION = b"mcp-session-id"
+_NONE: frozenset[bytes] = frozenset()
+
+_log = logging.getLogger("antiphon.http")
+
+
+class _Head(NamedTuple):
+    """A request up to its body."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    mirror: Mirror
+    principal: Principal
+    old: bool
+    """Whether the version header is absent or names a revision of the earlier era."""
+
+
+class App:
+    """An ASGI application that serves one server at one path."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        path: str = "/mcp",
+        allowed_hosts: Iterable[str] | None = None,
+        allowed_origins: Iterable[str] | None = None,
+        principal: PrincipalOf | None = None,
+        eras: Collection[Era] = ("modern", "legacy"),
+        legacy: Legacy | None = None,
+        lifespan: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+    ) -> None:
+        """Serve a dispatcher.
+
+        Args:
+            dispatcher: The server.
+            path: Where the one endpoint is, below the place where the application is mounted.
+            allowed_hosts: Names that clients may reach the server under, besides loopback.
+                With a port, that port only; `*` allows every name.
+            allowed_origins: Origins of browser pages that may call, besides the server's own.
+            principal: Says who calls, from the ASGI scope. Raising refuses the request.
+            eras: Which wires are served. `("modern",)` closes the old door.
+            legacy: Serves requests of the earlier era.
+            lifespan: Entered at start-up and left at shutdown.
+        """
+        if "modern" not in eras:
+            raise ConfigError('eras= must contain "modern"; only the legacy era can be closed')
+        if not path.startswith("/"):
+            raise ConfigError(f'path= must begin with "/", got {path!r}')
+        self._dispatcher = dispatcher
+        self._path = path
+        self._door = Door(hosts=allowed_hosts, origins=allowed_origins)
+        self._principal = principal
+        self._legacy = legacy if "legacy" in eras else None
+        self._lifespan = lifespan
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of the ASGI server."""
+        kind = scope["type"]
+        if kind == "http":
+            await self._http(scope, receive, send)
+        elif kind == "lifespan":
+            await self._live(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    def shutdown(self) -> None:
+        """End listen streams with their result and take no new ones; rounds run to their end."""
+        self._dispatcher.hub.close()
+
+    # --- before the body ----------------------------------------------------------------------
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pairs: list[tuple[bytes, bytes]] = scope["headers"]
+        headers = dict(pairs)
+        doubled = _NONE if len(headers) == len(pairs) else doubled_names(pairs)
+        if relative_path(scope) != self._path:
+            return await _refuse(send, Refusal(404, f"Nothing here; try {self._path}"))
+        refusal = self._door.check(headers, doubled)
+        if refusal is not None:
+            return await _refuse(send, refusal)
+        try:
+            principal = await self._who(scope)
+        except NotIdentified as unknown:
+            return await _refuse(send, _unidentified(unknown.status))
+        old = headers.get(VERSION, b"").strip() in _OLD_VERSIONS and VERSION not in doubled
+        head = _Head(scope, receive, send, Mirror(headers, doubled), principal, old)
+        if scope["method"] != "POST":
+            return await self._other_method(head)
+        accepts = self._door.check_media(headers)
+        if type(accepts) is Refusal:
+            return await _refuse(send, accepts)
+        body = await read_body(headers, receive, self._dispatcher.limits.body_bytes)
+        if type(body) is Refusal:
+            return await _refuse(send, body)
+        if body is not None:
+            await self._post(head, cast("bytes", body), cast("Accepts", accepts))
+        return None
+
+    async def _who(self, scope: Scope) -> Principal:
+        if self._principal is not None:
+            return await asked(self._principal, scope)
+        user = scope.get("user")
+        return NOBODY if user is None else found(user)
+
+    async def _other_method(self, head: _Head) -> None:
+        """Serve GET and DELETE of a legacy session; nothing else has another method than POST."""
+        legacy, (scope, receive, send) = self._legacy, head[:3]
+        if legacy is not None and scope["method"] in _OLD_METHODS and _in_session(head):
+            return await legacy(scope, receive, send, b"", head.principal)
+        allow = b"POST" if legacy is None else b"POST, GET, DELETE"
+        refusal = Refusal(405, "Send each message as a POST.", ((b"allow", allow),))
+        return await _refuse(send, refusal)
+
+    # --- one message --------------------------------------------------------------------------
+
+    async def _post(self, head: _Head, body: bytes, accepts: Accepts) -> None:
+        if self._legacy is not None and _in_session(head):
+            return await self._hand_over(head, body)
+        exchange = Exchange(head.receive, head.send, accepts)
+        id: bytes | None = None
+        try:
+            message = parse(body)
+            told = request_id(message)
+            id = messages.encode_id(told) if told is not None else None
+            check_shape(message, body, self._dispatcher.limits.depth)
+            modern = not head.old or claims_modern(message)
+            if not modern and self._legacy is None:
+                if message["method"] == "initialize" and id is not None:
+                    refuse_handshake(message, self._dispatcher)
+                modern = True
+            if modern and id is not None:
+                return await self._serve(message, head, id, exchange)
+        except CallerError as refused:
+            body = messages.refusal(id, refused)
+            return await exchange.answer(body, messages.status(refused.code))
+        except Exception:  # noqa: BLE001 - the edge: nothing may pass
+            _log.exception("a request failed unexpectedly")
+            return await exchange.answer(messages.internal(id))
+        finally:
+            exchange.stop_beating()
+        if not modern:
+            return await self._hand_over(head, body)
+        # Core defines no notification for HTTP; one that is well-formed does no harm.
+        return await _refuse(head.send, Refusal(202, ""))
+
+    async def _hand_over(self, head: _Head, body: bytes) -> None:
+        assert self._legacy is not None
+        await self._legacy(head.scope, head.receive, head.send, body, head.principal)
+
+    async def _serve(self, message: Json, head: _Head, id: bytes, exchange: Exchange) -> None:
+        trace = head.mirror.headers.get(b"traceparent")
+        round = admit(
+            message,
+            self._dispatcher,
+            head.principal,
+            mirror=head.mirror,
+            channel=exchange,
+            trace=trace.decode("latin-1") if trace else "",
+        )
+        if round.method == "subscriptions/listen":
+            return await self._listen(round, message["id"], head, exchange)
+        result = await exchange.run(self._dispatcher.dispatch(round))
+        if result is not None:
+            await exchange.answer(messages.response(id, result))
+        return None
+
+    # --- listening ----------------------------------------------------------------------------
+
+    async def _listen(self, round: Round, id: str | int, head: _Head, exchange: Exchange) -> None:
+        if not exchange.accepts.stream:
+            refusal = Refusal(406, "Accept must list text/event-stream to listen.")
+            return await _refuse(head.send, refusal)
+        listener = await self._dispatcher.hub.subscribe(round)
+        watcher = asyncio.create_task(_gone(head.receive))
+        watcher.add_done_callback(lambda _: listener.end())
+        try:
+            await exchange.open_stream()
+            await exchange.send_event(messages.acknowledged(listener.accepted, id))
+            while not listener.ended:
+                for method, params in await listener.news():
+                    await exchange.send_event(messages.subscribed(method, params, id))
+            if not watcher.done():
+                await exchange.answer(messages.listen_result(messages.encode_id(id)))
+        finally:
+            listener.close()
+            watcher.cancel()
+        return None
+
+    # --- lifespan -----------------------------------------------------------------------------
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            await receive()
+            try:
+                if self._lifespan is not None:
+                    await stack.enter_async_context(self._lifespan())
+            except Exception as error:  # noqa: BLE001 - the edge: nothing may pass
+                _log.exception("the server could not start")
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                return
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            self.shutdown()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def _in_session(head: _Head) -> bool:
+    return head.old and _SESSION in head.mirror.headers
+
+
+def _unidentified(status: int) -> Refusal:
+    if status == 401:
+        return Refusal(401, "Who is calling?", ((b"www-authenticate", b"Bearer"),))
+    return Refusal(status, "This caller may not use this server.")
+
+
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    body = refusal.text.encode()
+    headers = [(b"content-length", b"%d" % len(body)), *refusal.headers]
+    if body:
+        headers.append((b"content-type", b"text/plain; charset=utf-8"))
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

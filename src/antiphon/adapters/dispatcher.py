@@ -1,0 +1,49 @@
+"""What every transport needs of a server: one protocol, no transport."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from antiphon.core.limits import Limits
+from antiphon.core.round import Round
+from antiphon.server.hub import Hub
+from antiphon.wire.headers import HeaderParam
+
+
+class Dispatcher(Protocol):
+    """A server as the transports see it."""
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """How far one request may go."""
+        ...
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The modern revisions it speaks."""
+        ...
+
+    @property
+    def hub(self) -> Hub:
+        """Who listens to its changes."""
+        ...
+
+    def serves(self, method: str) -> bool:
+        """Whether the method is known and its capability declared."""
+        ...
+
+    def header_params(self, tool: str) -> Mapping[str, HeaderParam] | None:
+        """What headers mirror of a tool's arguments; None when nothing."""
+        ...
+
+    async def dispatch(self, round: Round) -> bytes:
+        """Serve one round; gives the bytes of the result object.
+
+        Raises:
+            CallerError: What the client is told instead.
+        """
+        ...
