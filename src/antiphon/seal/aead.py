@@ -1,8 +1,8 @@
 """The built-in encryption: AES-256-GCM under a key of its own for every token. Knows only bytes.
 
-    salt       = BLAKE2b-192, keyed: over 24 random bytes, what is bound, and the plaintext
-    key, nonce = BLAKE2b-352, keyed: over the salt
-    sealed     = version (1) | key id (4) | salt (24) | AES-256-GCM of the plaintext with tag
+    salt   = BLAKE2b-192, keyed: over 24 random bytes, what is bound, and the plaintext
+    key    = BLAKE2b-256, keyed: over the salt
+    sealed = version (1) | key id (4) | salt (24) | AES-256-GCM of the plaintext (n) and tag (16)
 
 No counter and no state, so a fork is harmless. No key is used for a second message unless 192-bit
 salts collide: a billion tokens a second for a thousand years stay below 2**-62. And because the
@@ -25,7 +25,9 @@ _SALT: Final = 24
 _HEAD: Final = 5
 _BODY: Final = _HEAD + _SALT
 _KEY: Final = 32
-_NONCE: Final = 12
+_NONCE: Final = bytes(12)
+"""Each key encrypts one message, so one nonce is enough."""
+
 _LEAST: Final = _BODY + 16
 
 OVERHEAD: Final = _LEAST
@@ -35,7 +37,7 @@ OVERHEAD: Final = _LEAST
 class Aead:
     """Seals with the first key of a ring, opens with the one that the sealed bytes name."""
 
-    __slots__ = ("_entropy", "_head", "_keys", "_salts")
+    __slots__ = ("_entropy", "_head", "_keys", "_salts", "_seals")
 
     def __init__(self, keyring: Keyring, purpose: Purpose, entropy: Entropy) -> None:
         self._entropy = entropy
@@ -45,23 +47,21 @@ class Aead:
             key=keyring.first.subkeys(purpose)[0], digest_size=_SALT, person=b"antiphon/1 salt"
         )
         self._keys = {
-            key.id: blake2b(
-                key=key.subkeys(purpose)[1], digest_size=_KEY + _NONCE, person=b"antiphon/1 key"
-            )
+            key.id: blake2b(key=key.subkeys(purpose)[1], digest_size=_KEY, person=b"antiphon/1 key")
             for key in keyring
         }
+        self._seals = self._keys[keyring.first.id]
 
     def seal(self, data: bytes, aad: bytes) -> bytes:
         """Encrypt `data` under a key made for it, bound to `aad` and to the key's id."""
         head = self._head
         salts = self._salts.copy()
-        salts.update(self._entropy(_SALT) + len(aad).to_bytes(8, "big") + aad)
-        salts.update(data)
+        salts.update(b"".join((self._entropy(_SALT), len(aad).to_bytes(8, "big"), aad, data)))
         salt = salts.digest()
-        keys = self._keys[head[1:]].copy()
+        keys = self._seals.copy()
         keys.update(salt)
-        made = keys.digest()
-        return head + salt + AESGCM(made[:_KEY]).encrypt(made[_KEY:], data, head + aad)
+        sealed = AESGCM(keys.digest()).encrypt(_NONCE, data, head + aad)
+        return b"".join((head, salt, sealed))
 
     def open(self, data: bytes, aad: bytes) -> bytes:
         """Verify and decrypt.
@@ -78,9 +78,8 @@ class Aead:
             raise TokenRefused("unknown-key")
         keys = state.copy()
         keys.update(data[_HEAD:_BODY])
-        made = keys.digest()
         try:
-            return AESGCM(made[:_KEY]).decrypt(made[_KEY:], data[_BODY:], data[:_HEAD] + aad)
+            return AESGCM(keys.digest()).decrypt(_NONCE, data[_BODY:], data[:_HEAD] + aad)
         except InvalidTag:
             raise TokenRefused("forged") from None
 

@@ -32,7 +32,7 @@ so that no purpose and place run together into another."""
 class Sealer:
     """Makes tokens and believes them again."""
 
-    __slots__ = ("_boxes", "_clock", "_codec", "_max", "_ttl", "audience")
+    __slots__ = ("_boxes", "_clock", "_codec", "_max", "_token", "_ttl", "audience")
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Sealer:
         self._max = max_bytes
         self._codec = codec
         self._boxes = {} if keyring is None else _boxes(keyring, entropy)
+        self._token = self._boxes.get("token")
         self.audience = audience
         """Whom the tokens are for; part of every `Binding`."""
 
@@ -102,7 +103,10 @@ class Sealer:
         """
         if (claims.journal is None) == (claims.handle is None):
             raise ValueError("claims carry either a journal or its handle")
-        sealed = await self._seal(encode(claims), "token", b"")
+        plain = encode(claims)
+        # The way of every round: one coroutine shorter than `_seal`.
+        box = self._token
+        sealed = box.seal(plain, b"") if box else await self._seal(plain, "token", b"")
         text = base64url.encode(sealed)
         if not len(text) <= self._max:
             entries = [] if claims.journal is None else largest(claims.journal)
@@ -115,7 +119,10 @@ class Sealer:
         Raises:
             TokenRefused: For whatever reason.
         """
-        claims = await self.inspect(text)
+        sealed = self._bytes_of(text)
+        box = self._token
+        plain = box.open(sealed, b"") if box else await self._open(sealed, "token", b"")
+        claims = decode(plain)
         check(claims, binding, self._clock())
         return claims
 
