@@ -11,7 +11,7 @@ from antiphon.errors import Cancelled, Declined, Expired
 T = TypeVar("T")
 
 Kind = Literal["form", "url", "sample", "roots"]
-Status = Literal["accepted", "declined", "cancelled", "expired", "missing"]
+Status = Literal["accepted", "declined", "cancelled", "expired", "missing", "unavailable"]
 Seconds: TypeAlias = float | timedelta
 
 

@@ -32,6 +32,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What an error text shows: the start of the question, the name of the function."""
 
     secret: bool = False
+    retry: bool = False
+    """Whether an effect may be called again with the same idempotency key."""
 
 
 class Pending(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -69,6 +71,9 @@ class Journal(msgspec.Struct, array_like=True):
     pauses: int = 0
     """Rounds that ended state-only."""
 
+    native: bool = False
+    """Whether the author returns `InputRequired`: then every round may read what it likes."""
+
 
 class Handle(msgspec.Struct, array_like=True, frozen=True):
     """Where a journal lies that is too large or too secret for a token (S6-1)."""
@@ -93,9 +98,10 @@ class Replay:
 
     __slots__ = ("_entries", "_unread", "_used", "fresh")
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: list[Entry], *, strict: bool = True) -> None:
+        """Read entries; only a strict replay must come past all of them before anything new."""
         self._entries = {(entry.kind, entry.key): entry for entry in entries}
-        self._unread = dict.fromkeys(self._entries)
+        self._unread = dict.fromkeys(self._entries) if strict else {}
         self._used: set[tuple[str, str]] = set()
         self.fresh: list[Entry] = []
 
@@ -131,6 +137,13 @@ class Replay:
         self._unread.pop(name, None)
         return entry
 
+    def seen(self, kind: EntryKind, key: str) -> Entry | None:
+        """Read an entry that carries no digest and may be read more than once."""
+        entry = self._entries.get((kind, key))
+        if entry is not None:
+            self._unread.pop((kind, key), None)
+        return entry
+
     def check_new(self, kind: str, key: str, note: str) -> None:
         """Refuse something new while recorded entries are unread (S4-5)."""
         for old_kind, old_key in self._unread:
@@ -140,6 +153,15 @@ class Replay:
                 now=describe(kind, key, note),
                 cure=_CURE,
             )
+
+    def entries(self) -> list[Entry]:
+        """Give everything learned so far, in order."""
+        return list(self._entries.values())
+
+    def forget(self, kind: EntryKind, key: str) -> None:
+        """Drop an entry that did not fit or is asked for again, as if it had never come."""
+        self._entries.pop((kind, key), None)
+        self._unread.pop((kind, key), None)
 
     def record(self, entry: Entry) -> None:
         """Add what this run learned."""

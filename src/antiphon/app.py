@@ -1,0 +1,387 @@
+"""`Server`: what authors write against. Joins registry, engine, keys, store and adapters.
+
+Holds no rule of its own: each decorator compiles and registers, each transport is handed the
+dispatcher. Nothing is opened before a transport starts.
+"""
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeVar, cast, overload
+
+import msgspec
+
+from antiphon.adapters.asgi import App
+from antiphon.adapters.http_identity import PrincipalOf
+from antiphon.core.limits import Limits
+from antiphon.core.round import Era, Principal
+from antiphon.errors import ConfigError
+from antiphon.ports import Clock, Entropy, Store
+from antiphon.seal.policy import Seal
+from antiphon.seal.sealer import Sealer
+from antiphon.server.catalog import Catalog
+from antiphon.server.compile import docstring, prompt_handler, resource_handler, tool_handler
+from antiphon.server.dispatch import Dispatcher
+from antiphon.server.engine import Engine
+from antiphon.server.handlers import Handler, Options
+from antiphon.server.hints import Cache
+from antiphon.server.hub import Hub
+from antiphon.server.listing import prompt_entry, resource_entry, tool_entry
+from antiphon.server.registry import Registry
+from antiphon.server.services import Redeem, Services
+from antiphon.server.uris import Template, is_template
+from antiphon.stores import open_store
+from antiphon.wire.envelope import admit
+from antiphon.wire.results import server_meta
+
+log = logging.getLogger("antiphon")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = frozenset(Options.__dataclass_fields__)
+
+
+class Server:
+    """An MCP server whose handlers may ask in the middle of a call."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "0.0.0",
+        title: str | None = None,
+        instructions: str | None = None,
+        seal: Seal | None = None,
+        store: str | Store | None = None,
+        limits: Limits | None = None,
+        redeem: Redeem = "once",
+        eras: tuple[Era, ...] = ("modern", "legacy"),
+        principal: PrincipalOf | None = None,
+        cache: Cache | None = None,
+        expose_errors: bool = False,
+        clock: Clock = time.time,
+        entropy: Entropy = secrets.token_bytes,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a server.
+
+        Args:
+            name: What the server calls itself; also the audience of its tokens.
+            version: Of the server, for display.
+            title: A name for people.
+            instructions: How a model should use the server.
+            seal: Keys and lifetime of tokens; without keys, `ANTIPHON_KEYS`, else made at start.
+            store: A URL or a store: where it is kept what happened once.
+            limits: Bounds of calls, rounds and requests.
+            redeem: `once`; `strict` spends a token also when its round failed; `off` for none.
+            eras: `("modern",)` closes the old door.
+            principal: Says who calls, from the ASGI scope; raising refuses the request.
+            cache: Caching hints of the lists.
+            expose_errors: Show clients the text of unexpected exceptions. For development.
+            clock: Seconds since the epoch.
+            entropy: Random bytes.
+            environ: Where `ANTIPHON_KEYS` is looked up.
+        """
+        if not name:
+            raise ConfigError("Server(name) must not be empty")
+        self.name = name
+        self.version = version
+        self.limits = limits or Limits()
+        self.eras = eras
+        self._principal = principal
+        self._opened = 0
+        seal = seal or Seal()
+        keyring, origin = seal.keyring(os.environ if environ is None else environ, entropy)
+        self._key_origin = origin
+        sealer = Sealer(
+            keyring,
+            ttl=seal.ttl,
+            audience=seal.audience or name,
+            clock=clock,
+            entropy=entropy,
+            codec=seal.codec,
+            max_bytes=2 * self.limits.state_bytes + 16_384,
+        )
+        meta = server_meta(name, version, title)
+        self._services = Services(
+            sealer=sealer,
+            store=open_store(store),
+            limits=self.limits,
+            clock=clock,
+            entropy=entropy,
+            meta=meta,
+            redeem=redeem,
+            spill=store is not None,
+            expose_errors=expose_errors,
+        )
+        self._hub = Hub(self.limits, serves=self._serves_change)
+        self._registry = Registry(self._hub)
+        self._engine = Engine(self._services, self._registry)
+        self._cache = cache or Cache()
+        self._catalog = Catalog(
+            self._registry,
+            sealer,
+            self.limits,
+            meta=meta,
+            cache=self._cache,
+            instructions=instructions,
+        )
+        self.instructions = instructions
+        self.dispatcher = Dispatcher(name, self._engine, self._catalog, self._registry, self._hub)
+        """What adapters are given."""
+
+    def _serves_change(self, kind: str) -> bool:
+        kinds = self._registry.kinds
+        return any(kind.startswith(known[:-1]) for known in kinds)
+
+    # --- tools -----------------------------------------------------------------------------------
+
+    @overload
+    def tool(self, fn: F, /) -> F: ...
+    @overload
+    def tool(
+        self,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        input_schema: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Callable[[F], F]: ...
+    def tool(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        input_schema: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Register a tool.
+
+        Options of its calls: `version`, `on_version_change`, `asks`, `unasked`, `anchor`,
+        `settle`, `ttl`, `deadline`, `park`, `task`, `detach`.
+        """
+        chosen = _options(options)
+
+        def register(fn: Callable[..., Any]) -> Any:
+            own = name or fn.__name__
+            handler, adapter = tool_handler(fn, own, chosen, input_schema=input_schema)
+            entry = tool_entry(
+                handler,
+                adapter,
+                title=title,
+                description=description or docstring(fn),
+                input_schema=input_schema,
+                annotations=annotations,
+                meta=meta,
+            )
+            self._registry.add_tool(handler, entry)
+            return self._with_legacy(fn, handler)
+
+        return register if fn is None else register(fn)
+
+    def prompt(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Register a prompt; its parameters are its arguments."""
+        chosen = _options(options)
+
+        def register(fn: Callable[..., Any]) -> Any:
+            own = name or fn.__name__
+            text = description or docstring(fn)
+            handler = prompt_handler(fn, own, chosen, text)
+            entry = prompt_entry(handler, title=title, description=text, meta=meta)
+            self._registry.add_prompt(handler, entry)
+            return self._with_legacy(fn, handler)
+
+        return register if fn is None else register(fn)
+
+    def resource(
+        self,
+        uri: str,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        cache: Cache | None = None,
+        meta: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Callable[[F], F]:
+        """Register a resource, or a template when its URI has `{variables}`."""
+        chosen = _options(options)
+        names = Template(uri).names if is_template(uri) else ()
+
+        def register(fn: Callable[..., Any]) -> Any:
+            hints = (cache or self._cache).members()
+            handler = resource_handler(fn, uri, names, chosen, mime_type=mime_type, hints=hints)
+            entry = resource_entry(
+                handler,
+                name=name or fn.__name__,
+                title=title,
+                description=description or docstring(fn),
+                mime_type=mime_type,
+                meta=meta,
+            )
+            self._registry.add_resource(handler, entry)
+            return self._with_legacy(fn, handler)
+
+        return register
+
+    def completion(self, ref: str, argument: str) -> Callable[[F], F]:
+        """Register the completion of an argument of a prompt (by name) or template (by URI).
+
+        The function takes the text so far and, if it wants, the other arguments.
+        """
+
+        def register(fn: F) -> F:
+            self._catalog.completers[(ref, argument)] = fn
+            return fn
+
+        return register
+
+    def _with_legacy(self, fn: Callable[..., Any], handler: Handler) -> Any:
+        """Let `@tool.legacy` give a second handler for old clients."""
+        current = handler
+
+        def legacy(second: F) -> F:
+            nonlocal current
+            make = {"tool": _legacy_tool, "prompt": _legacy_prompt, "resource": _legacy_resource}
+            other = make[handler.kind](second, handler)
+            replaced = current.with_legacy(other)
+            self._registry.replace(current, replaced)
+            current = replaced
+            return second
+
+        cast("Any", fn).legacy = legacy
+        return fn
+
+    def remove(self, kind: Literal["tool", "prompt", "resource", "template"], name: str) -> bool:
+        """Take something away; listeners are told. False if there is none of that name."""
+        return self._registry.remove(kind, name)
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell listeners that a resource has changed."""
+        self._hub.resource_updated(uri)
+
+    # --- running -----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Open the store for as long as any transport runs."""
+        if self._opened == 0:
+            self._announce()
+            await self._services.store.open()
+        self._opened += 1
+        try:
+            yield
+        finally:
+            self._opened -= 1
+            if self._opened == 0:
+                await self._services.store.close()
+
+    def _announce(self) -> None:
+        if self._key_origin == "made":
+            log.warning(
+                "no keys given: made keys for this process; tokens end with it. Set ANTIPHON_KEYS "
+                "(antiphon keygen) to keep calls across restarts and processes"
+            )
+        store = self._services.store
+        if self._key_origin != "made" and not store.shared:
+            log.warning(
+                "keys are shared but the store is memory: tokens are redeemed once, and effects "
+                "happen once, within one process only. Set store= (sqlite:///..., postgresql://...)"
+            )
+
+    def asgi(
+        self,
+        path: str = "/mcp",
+        *,
+        allowed_hosts: Iterable[str] | None = None,
+        allowed_origins: Iterable[str] | None = None,
+    ) -> App:
+        """Give an ASGI application: one endpoint for both eras."""
+        return App(
+            self.dispatcher,
+            path=path,
+            allowed_hosts=allowed_hosts,
+            allowed_origins=allowed_origins,
+            principal=self._principal,
+            eras=self.eras,
+            lifespan=self.running,
+        )
+
+    async def exchange(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        notify: Callable[[str, Mapping[str, Any]], Awaitable[None]],
+    ) -> Mapping[str, Any]:
+        """Serve one modern request of this process; for `Client(server)` and for tests.
+
+        Raises:
+            CallerError: With `code`, `message` and `data`: the JSON-RPC error.
+        """
+        message = {"jsonrpc": "2.0", "id": 0, "method": method, "params": dict(params)}
+        principal = Principal(transport="process")
+        round = admit(message, self.dispatcher, principal, channel=_Told(notify))
+        return msgspec.json.decode(await self.dispatcher.dispatch(round))
+
+    def stats(self) -> dict[str, int]:
+        """Count what is alive in this process."""
+        return {
+            "rounds": self._engine.redeemer.running,
+            "listeners": len(self._hub),
+        }
+
+
+class _Told:
+    """The channel of a request in this process."""
+
+    __slots__ = ("keep_running", "notify")
+
+    def __init__(self, notify: Callable[[str, Mapping[str, Any]], Awaitable[None]]) -> None:
+        self.notify = notify
+        self.keep_running: Callable[[], bool] | None = None
+
+
+def _options(options: Mapping[str, Any]) -> Options:
+    unknown = set(options) - _OPTIONS
+    if unknown:
+        raise ConfigError(
+            f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(_OPTIONS))}"
+        )
+    return Options(**options)
+
+
+def _legacy_tool(fn: Callable[..., Any], handler: Handler) -> Handler:
+    return tool_handler(fn, handler.name, handler.options)[0]
+
+
+def _legacy_prompt(fn: Callable[..., Any], handler: Handler) -> Handler:
+    return prompt_handler(fn, handler.name, handler.options, docstring(handler.fn))
+
+
+def _legacy_resource(fn: Callable[..., Any], handler: Handler) -> Handler:
+    names = Template(handler.name).names if is_template(handler.name) else ()
+    made = resource_handler(fn, handler.name, names, handler.options, mime_type=None, hints=b"")
+    return made

@@ -1,0 +1,1 @@
+"""Runs handlers against journals. Knows no transport, no store class and no client library."""

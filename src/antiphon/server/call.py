@@ -1,0 +1,142 @@
+"""A call as one round finds it: who it is, what it knows, which asks are out.
+
+Owns how answers enter the journal (S4-6, S4-7). Knows no handler, no store and no transport.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, cast
+
+import msgspec
+
+from antiphon.core.digest import canonical, short_digest
+from antiphon.core.journal import Entry, Journal, Pending
+from antiphon.errors import AnswerInvalid, InvalidRequest
+from antiphon.ports import Entropy
+from antiphon.server.questions import EXPIRED, check_shape, reasons
+from antiphon.wire.forms import FlatSchema
+
+_ID = 16
+_SEED = 16
+
+
+class Rejected(msgspec.Struct, frozen=True, gc=False):
+    """An answer that did not fit: how often by now, and why."""
+
+    tries: int
+    reason: str
+
+
+class Call:
+    """One call in one of its rounds."""
+
+    __slots__ = (
+        "_entropy",
+        "_id",
+        "_seed",
+        "deadline",
+        "entries",
+        "journal",
+        "number",
+        "pending",
+        "rejected",
+        "trace",
+        "unasked",
+    )
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        deadline: float,
+        journal: Journal,
+        entropy: Entropy,
+        id: str = "",
+        pending: tuple[Pending, ...] = (),
+        trace: str = "",
+    ) -> None:
+        """A call without an id is born in this round; its id is drawn when somebody needs it."""
+        self._entropy = entropy
+        self._id = id
+        self._seed = journal.seed
+        self.number = number
+        self.deadline = deadline
+        self.journal = journal
+        self.entries = journal.entries
+        self.pending = {p.key: p for p in pending} if pending else _NONE
+        self.trace = trace
+        self.rejected: dict[str, Rejected] = {}
+        self.unasked: dict[str, dict[str, Any]] = {}
+
+    @property
+    def id(self) -> str:
+        """128 random bits, the same in every round (S2-1)."""
+        if not self._id:
+            self._id = self._entropy(_ID).hex()
+        return self._id
+
+    @property
+    def seed(self) -> bytes:
+        """What `ctx.uuid` and `ctx.random` are derived from."""
+        if not self._seed:
+            self._seed = self._entropy(_SEED)
+        return self._seed
+
+    def accept(self, answers: object, now: float) -> bytes:
+        """Take in the answers to pending asks and give the digest that the claim keeps (S3-2).
+
+        Raises:
+            InvalidRequest: Not a map, or an answer of the wrong shape; nothing is spent.
+        """
+        given = check_map(answers)
+        accepted: dict[str, Any] = {}
+        entries = list(self.entries)
+        for key, pending in self.pending.items():
+            if key not in given:
+                continue
+            raw = check_shape(pending.kind, key, given[key])
+            accepted[key] = raw
+            if pending.expires and not now < pending.expires:
+                raw = EXPIRED
+            if pending.schema and not self._fits(pending, raw):
+                continue
+            entries.append(
+                Entry("ask", key, raw, pending.digest, pending.note, secret=pending.secret)
+            )
+        self.entries = entries
+        return short_digest(canonical(accepted)) if accepted else b""
+
+    def _fits(self, pending: Pending, raw: Mapping[str, Any]) -> bool:
+        """Check content against the schema it was asked with, where no re-run will (ELICIT-24)."""
+        if raw.get("action") != "accept":
+            return True
+        try:
+            _compiled(pending.schema).read(raw["content"])
+        except AnswerInvalid as error:
+            self.rejected[pending.key] = Rejected(pending.tries + 1, reasons(error))
+            return False
+        return True
+
+    def take_unasked(self, answers: object) -> None:
+        """Keep the answers of a first request for a tool that opted in (S4-7)."""
+        for key, raw in check_map(answers).items():
+            if not isinstance(raw, dict):
+                raise InvalidRequest(f"the answer to {key!r} must be an object")
+            self.unasked[key] = cast("dict[str, Any]", raw)
+
+
+_NONE: Mapping[str, Pending] = {}
+
+
+def check_map(answers: object) -> dict[str, Any]:
+    """Give the answers as a map; absent ones are an empty map."""
+    if answers is None:
+        return {}
+    if not isinstance(answers, dict):
+        raise InvalidRequest("inputResponses must be an object")
+    return cast("dict[str, Any]", answers)
+
+
+@lru_cache(maxsize=512)
+def _compiled(schema: bytes) -> FlatSchema:
+    return FlatSchema.tolerant(msgspec.json.decode(schema))

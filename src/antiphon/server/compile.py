@@ -1,0 +1,148 @@
+"""From a function and what its decorator says to a registered handler. Everything is done once.
+
+Owns invoking: how each shape of handler is called. Knows no round and no transport.
+"""
+
+import asyncio
+import dataclasses
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Text, ToolResult
+from antiphon.errors import ConfigError
+from antiphon.server.context import Context
+from antiphon.server.handlers import Handler, HandlerKind, Invoke, Options, is_async
+from antiphon.server.returns import prompt_writer, resource_writer, tool_writer
+from antiphon.server.schemas import validator
+from antiphon.server.signature import Signature
+
+_PLAIN = (str, int, float, bool, bytes, type(None), object, Any, inspect.Parameter.empty)
+_BLOCKS = (Text, Image, Audio, Embedded, Link, Contents, ToolResult)
+
+
+def tool_handler(
+    fn: Callable[..., Any],
+    name: str,
+    options: Options,
+    *,
+    input_schema: Mapping[str, Any] | None = None,
+) -> tuple[Handler, TypeAdapter[Any] | None]:
+    """Compile a tool; gives the adapter of its structured output beside it, if it has one."""
+    signature = Signature(fn, Context)
+    adapter = output_adapter(signature.returns)
+    handler = _handler(
+        "tool",
+        name,
+        fn,
+        signature,
+        options,
+        write=tool_writer(adapter),
+        check=validator(input_schema, name) if input_schema is not None else None,
+    )
+    return handler, adapter
+
+
+def prompt_handler(
+    fn: Callable[..., Any], name: str, options: Options, description: str | None
+) -> Handler:
+    """Compile a prompt."""
+    signature = Signature(fn, Context)
+    return _handler("prompt", name, fn, signature, options, write=prompt_writer(description))
+
+
+def resource_handler(
+    fn: Callable[..., Any],
+    uri: str,
+    names: tuple[str, ...],
+    options: Options,
+    *,
+    mime_type: str | None,
+    hints: bytes,
+) -> Handler:
+    """Compile a resource; its parameters are the variables of its URI."""
+    signature = Signature(fn, Context)
+    wrong = set(signature.arguments) ^ set(names)
+    if wrong:
+        raise ConfigError(
+            f"resource {uri!r}: parameters and URI variables differ in {', '.join(sorted(wrong))}"
+        )
+    return _handler(
+        "resource", uri, fn, signature, options, write=resource_writer(mime_type, hints)
+    )
+
+
+def _handler(
+    kind: HandlerKind,
+    name: str,
+    fn: Callable[..., Any],
+    signature: Signature,
+    options: Options,
+    **more: Any,
+) -> Handler:
+    return Handler(
+        kind=kind,
+        name=name,
+        fn=fn,
+        signature=signature,
+        invoke=plain_invoke(fn, signature),
+        options=options,
+        is_async=is_async(fn),
+        **more,
+    )
+
+
+def plain_invoke(fn: Callable[..., Any], signature: Signature) -> Invoke:
+    """Call the function itself: async ones directly, others in a thread."""
+    context = signature.context
+    if not is_async(fn):
+
+        def in_thread(ctx: Any, arguments: dict[str, Any]) -> Awaitable[Any]:
+            if context is not None:
+                arguments[context] = ctx
+            return asyncio.to_thread(fn, **arguments)
+
+        return in_thread
+    if context is None:
+        return lambda _, arguments: fn(**arguments)
+
+    def with_context(ctx: Any, arguments: dict[str, Any]) -> Awaitable[Any]:
+        arguments[context] = ctx
+        return fn(**arguments)
+
+    return with_context
+
+
+def output_adapter(returns: Any) -> TypeAdapter[Any] | None:
+    """Give the adapter of a structured result: a model, dataclass, typed dict or dict."""
+    if not _is_record(returns):
+        return None
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(returns)
+        adapter.json_schema(mode="serialization")
+    except PydanticUserError as error:
+        raise ConfigError(f"the return type {returns!r} cannot be described: {error}") from error
+    return adapter
+
+
+def _is_record(type_: Any) -> bool:
+    if type_ in _PLAIN or type_ in _BLOCKS:
+        return False
+    if get_origin(type_) is dict or type_ is dict:
+        return get_args(type_) == () or get_args(type_)[0] is str
+    if not isinstance(type_, type):
+        return False
+    return (
+        issubclass(type_, BaseModel)
+        or dataclasses.is_dataclass(type_)
+        or hasattr(type_, "__required_keys__")
+    )
+
+
+def docstring(fn: Callable[..., Any]) -> str | None:
+    """Give a function's docstring as a description."""
+    text = inspect.getdoc(fn)
+    return text.strip() if text else None

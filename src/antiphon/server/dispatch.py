@@ -1,0 +1,61 @@
+"""One method of the modern wire to the part that serves it. The seam between adapters and server."""
+
+from collections.abc import Mapping
+
+from antiphon.core.limits import Limits
+from antiphon.core.round import MODERN, Round
+from antiphon.errors import METHOD_NOT_FOUND, InvalidRequest
+from antiphon.server.catalog import Catalog
+from antiphon.server.engine import Engine
+from antiphon.server.hub import Hub
+from antiphon.server.registry import Registry
+from antiphon.wire.headers import HeaderParam
+
+_CALLS = frozenset({"tools/call", "prompts/get", "resources/read"})
+_LISTS = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list"})
+
+
+class Dispatcher:
+    """What adapters see of a server."""
+
+    versions = (MODERN,)
+
+    def __init__(
+        self, name: str, engine: Engine, catalog: Catalog, registry: Registry, hub: Hub
+    ) -> None:
+        self.name = name
+        self.hub = hub
+        self.engine = engine
+        self.catalog = catalog
+        self._registry = registry
+
+    @property
+    def limits(self) -> Limits:
+        """The server's budgets."""
+        return self.engine.services.limits
+
+    def serves(self, method: str) -> bool:
+        """Tell whether a method is known and its capability declared."""
+        return self.catalog.serves(method)
+
+    def header_params(self, tool: str) -> Mapping[str, HeaderParam] | None:
+        """Give what headers mirror of a tool's arguments."""
+        listed = self._registry.tools.get(tool)
+        return listed.headers if listed is not None else None
+
+    async def dispatch(self, round: Round) -> bytes:
+        """Serve one request; give the bytes of its result.
+
+        Raises:
+            CallerError: What the client is told as a JSON-RPC error.
+        """
+        method = round.method
+        if method in _CALLS:
+            return await self.engine.call(round)
+        if method in _LISTS:
+            return await self.catalog.page(round)
+        if method == "server/discover":
+            return self.catalog.discover(self.versions)
+        if method == "completion/complete":
+            return await self.catalog.complete(round)
+        raise InvalidRequest("Method not found", code=METHOD_NOT_FOUND)

@@ -1,0 +1,367 @@
+"""Effects and memos: what happens once, and what is computed once (S5).
+
+Owns the claim, the shielded body, the settling and what a replay gives back. Knows the store only
+by its port.
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from pydantic_core import to_jsonable_python
+
+from antiphon.core.asks import Seconds, seconds
+from antiphon.core.digest import canonical, short_digest
+from antiphon.core.journal import Entry
+from antiphon.errors import (
+    ConfigError,
+    Diverged,
+    EffectFailed,
+    EffectUncertain,
+    HandlerError,
+    KeyReused,
+    NotDone,
+    StateTooLarge,
+)
+from antiphon.ports import (
+    Begin,
+    Begun,
+    Busy,
+    Effect,
+    FailedEffect,
+    Fenced,
+    Mismatch,
+    Settled,
+    Uncertain,
+    Under,
+)
+from antiphon.seal.claims import encode_journal, largest
+from antiphon.server.codec import Codec, codec_of, function_name
+from antiphon.server.handlers import is_async
+from antiphon.server.run import Run, check_key
+from antiphon.server.signals import Abandoned
+
+if TYPE_CHECKING:
+    from antiphon.core.journal import Journal
+
+Scope = Literal["call", "arguments"]
+
+_RETRIES = (0.1, 0.5, 2.0)
+"""Seconds between the tries of an effect with `retry=True`; then it has failed."""
+
+_BUSY_POLL = 0.05
+_ERROR_CHARS = 500
+
+
+class Once(msgspec.Struct, frozen=True, kw_only=True):
+    """What an author says about an effect."""
+
+    key: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    retry: bool = False
+    scope: Scope = "call"
+    window: Seconds | None = None
+    scope_key: str | None = None
+    returns: Any = None
+
+
+async def once(run: Run, spec: Once) -> tuple[Any, bool]:
+    """Run an effect, or give its recorded result; the flag tells whether it was reused (S5-6)."""
+    await run.enter_async("once")
+    check_key(spec.key)
+    name = function_name(spec.fn)
+    arguments = _arguments_digest(spec.args)
+    digest = short_digest(name.encode(), arguments)
+    codec = codec_of(spec.fn, spec.returns)
+    entry = run.replay.recall("effect", spec.key, digest, name)
+    if entry is not None:
+        return _recalled(entry, codec, spec.key), bool(entry.value.get("reused"))
+    if not run.in_branch:
+        run.replay.check_new("effect", spec.key, name)
+    await _anchor(run)
+    check_budget(run)
+    effect = _effect(run, spec, name, arguments)
+    begin = await _begin(run, spec, effect)
+    outcome = await _outcome(run, spec, codec, effect, begin)
+    reused = isinstance(begin, Settled) and begin.call != run.call.id
+    if reused:
+        outcome["reused"] = True
+    entry = Entry("effect", spec.key, outcome, digest, name, retry=spec.retry)
+    run.replay.record(entry)
+    return _recalled(entry, codec, spec.key), reused
+
+
+def _recalled(entry: Entry, codec: Codec, key: str) -> Any:
+    if "error" in entry.value:
+        raise EffectFailed(key, entry.value["error"])
+    return codec.load(entry.value["ok"])
+
+
+async def _anchor(run: Run) -> None:
+    """End round one before its first effect, so that the effect runs under a redeemed token."""
+    if run.handler.options.anchor and run.call.number == 1 and run.round.era == "modern":
+        run.paused = True
+        await run.suspend()
+
+
+def check_budget(run: Run) -> None:
+    """Refuse a journal that is too large before anything is claimed (S6-1)."""
+    if run.services.spill or run.round.era == "legacy":
+        return
+    journal: Journal = msgspec.structs.replace(run.call.journal, entries=run.replay.entries())
+    size = len(encode_journal(journal))
+    budget = run.services.limits.state_bytes
+    if size > budget:
+        raise StateTooLarge(size, budget, largest(journal))
+
+
+def _arguments_digest(args: tuple[Any, ...]) -> bytes:
+    # What is no JSON (a connection, a client) counts by its type: it is not what the effect is about.
+    plain = to_jsonable_python(args, fallback=lambda value: f"<{type(value).__qualname__}>")
+    return short_digest(canonical(plain))
+
+
+def _effect(run: Run, spec: Once, name: str, arguments: bytes) -> Effect:
+    call = run.call.id
+    if spec.scope == "call":
+        identity = f"{call}/{spec.key}"
+    else:
+        identity = _shared_identity(run, spec, arguments)
+    return Effect(identity, call, spec.key, name, arguments)
+
+
+def _shared_identity(run: Run, spec: Once, arguments: bytes) -> str:
+    if spec.window is None or not seconds(spec.window) > 0:
+        raise ConfigError('once(scope="arguments") needs window=: how long its result counts')
+    principal = run.round.principal
+    if principal.anonymous and principal.transport == "http" and spec.scope_key is None:
+        raise ConfigError(
+            'once(scope="arguments") for anonymous HTTP callers would mix strangers: give '
+            "scope_key=, or authenticate callers"
+        )
+    owner = f"{principal.issuer}\0{principal.subject}\0{principal.client_id}\0{principal.transport}"
+    parts = (
+        owner.encode(),
+        (spec.scope_key or "").encode(),
+        run.round.method.encode(),
+        run.round.target.encode(),
+        canonical(run.round.arguments or {}),
+        spec.key.encode(),
+        arguments,
+    )
+    return "shared/" + short_digest(*parts).hex()
+
+
+async def _begin(run: Run, spec: Once, effect: Effect) -> Begin:
+    """Claim the effect; wait while another holder runs it."""
+    services = run.services
+    lease = services.limits.lease.total_seconds()
+    under = await _under(run)
+    window = seconds(spec.window) if spec.window is not None else None
+    while True:
+        begin = await services.store.begin(
+            effect,
+            lease=lease,
+            expires=run.call.deadline,
+            under=under,
+            retry=spec.retry,
+            window=window,
+        )
+        if not isinstance(begin, Busy):
+            return begin
+        await asyncio.sleep(_BUSY_POLL)
+
+
+async def _under(run: Run) -> Under | None:
+    """Name the claimed round, and what it has learned before its first effect (S5-2)."""
+    if not run.fence:
+        return None
+    prefix = None
+    if run.replay.fresh:
+        data = msgspec.msgpack.encode(run.replay.fresh)
+        prefix = await run.services.protect(data, f"prefix {run.call.id} {run.call.number}")
+    return Under(run.call.id, run.call.number, run.fence, prefix)
+
+
+async def _outcome(
+    run: Run, spec: Once, codec: Codec, effect: Effect, begin: Begin
+) -> dict[str, Any]:
+    """Turn what the ledger says into what the journal keeps."""
+    match begin:
+        case Begun(fence):
+            return await _shielded(run, _body(run, spec, codec, effect, fence))
+        case Settled(result):
+            data = await run.services.reveal(result, f"effect {effect.id}")
+            return {"ok": msgspec.json.decode(data)}
+        case FailedEffect(error):
+            return {"error": error}
+        case Uncertain():
+            raise EffectUncertain(run.call.id, spec.key)
+        case Mismatch(function):
+            raise Diverged(
+                recorded=f"effect {spec.key!r} ({function})",
+                now=f"effect {spec.key!r} ({effect.function})",
+                cure="Give a changed effect a new key.",
+            )
+        case Fenced():
+            raise Abandoned
+        case Busy():
+            raise HandlerError("unreachable: a busy effect is waited for")
+
+
+async def _shielded(run: Run, body: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """Run a body to its end even when the run is cancelled; deliver the cancellation after (S3-7)."""
+    task = asyncio.ensure_future(body)
+    run.effects.add(task)
+    task.add_done_callback(run.effects.discard)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        if not task.cancelled() and task.exception() is None:
+            pass  # settled in the ledger; the next run finds it there
+        raise cancelled
+    return task.result()
+
+
+async def _body(run: Run, spec: Once, codec: Codec, effect: Effect, fence: int) -> dict[str, Any]:
+    """Call the function and settle what came of it."""
+    services = run.services
+    with services_lease(run, effect.id, fence):
+        try:
+            value = await _attempts(run, spec)
+            plain = codec.dump(value, f"effect {spec.key!r}")
+        except NotDone:
+            await services.store.abandon(effect.id, fence)
+            raise
+        except asyncio.CancelledError:
+            raise  # the process is going down: the claim stays, and is uncertain
+        except Exception as error:  # noqa: BLE001 - an effect's failure is recorded, whatever it is
+            text = f"{type(error).__name__}: {error}"[:_ERROR_CHARS]
+            await services.store.settle(effect.id, fence, result=None, error=text)
+            return {"error": text}
+        data = await services.protect(msgspec.json.encode(plain), f"effect {effect.id}")
+        await services.store.settle(effect.id, fence, result=data, error=None)
+        return {"ok": plain}
+
+
+@contextlib.contextmanager
+def services_lease(run: Run, effect: str, fence: int) -> Any:
+    """Renew an effect's lease while its body runs."""
+    lease = run.services.limits.lease.total_seconds()
+    store = run.services.store
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(lease / 3)
+            await store.hold(effect, fence, lease=lease)
+
+    task: asyncio.Task[None] | None = None
+
+    def start() -> None:
+        nonlocal task
+        task = asyncio.ensure_future(renew())
+
+    # Most effects end long before a third of the lease: only then is a task made.
+    timer = asyncio.get_running_loop().call_later(lease / 3, start)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if task is not None:
+            task.cancel()
+
+
+async def _attempts(run: Run, spec: Once) -> Any:
+    kwargs = {}
+    if _wants_idempotency_key(spec.fn):
+        kwargs["idempotency_key"] = idempotency_key(run.call.id, spec.key)
+    for pause in (*_RETRIES, None):
+        try:
+            return await call_user(run, spec.key, spec.fn, spec.args, kwargs)
+        except (NotDone, asyncio.CancelledError):
+            raise
+        except Exception:
+            if not spec.retry or pause is None:
+                raise
+            await asyncio.sleep(pause)
+    return None
+
+
+def idempotency_key(call: str, key: str) -> str:
+    """Name an effect for the outside world: the same in every try."""
+    return sha256(f"{call}\0{key}".encode()).hexdigest()[:32]
+
+
+def _wants_idempotency_key(fn: Callable[..., Any]) -> bool:
+    try:
+        return "idempotency_key" in inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+async def call_user(
+    run: Run, key: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call a function of the author's: async ones here, others in a thread."""
+    if is_async(fn):
+        with run.inside(key):
+            return await fn(*args, **kwargs)
+
+    def in_thread() -> Any:
+        with run.inside(key):
+            return fn(*args, **kwargs)
+
+    value = await asyncio.to_thread(in_thread)
+    if inspect.isawaitable(value):
+        with run.inside(key):
+            return await value
+    return value
+
+
+async def memo(
+    run: Run,
+    key: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    returns: Any = None,
+    secret: bool = False,
+) -> Any:
+    """Compute a value once per call and keep it in the journal."""
+    await run.enter_async("memo")
+    check_key(key)
+    name = function_name(fn)
+    codec = codec_of(fn, returns)
+    entry = run.replay.recall("memo", key, b"", name)
+    if entry is None:
+        if not run.in_branch:
+            run.replay.check_new("memo", key, name)
+        value = await call_user(run, key, fn, args, {})
+        run.enter("memo")  # the round may have ended while it was computed
+        entry = Entry("memo", key, codec.dump(value, f"memo {key!r}"), b"", name, secret=secret)
+        run.replay.record(entry)
+    return codec.load(entry.value)
+
+
+def on_commit(run: Run, key: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """Note an effect for the end of the call (S5-7)."""
+    run.enter("on_commit")
+    check_key(key)
+    if any(key == known for known, _, _ in run.commits):
+        raise KeyReused("on_commit", key)
+    run.commits.append((key, fn, args))
+
+
+async def commit(run: Run) -> None:
+    """Run the noted effects: the handler has returned without an error."""
+    for key, fn, args in run.commits:
+        await once(run, Once(key=f"commit:{key}", fn=fn, args=args))

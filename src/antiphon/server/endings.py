@@ -1,0 +1,72 @@
+"""Errors to ends of rounds: what the client sees, what the log says, what is recorded (S9-1, S3-4).
+
+The one table of the framework's errors. Knows no journal and no transport.
+"""
+
+import logging
+
+from antiphon.core.text import safe
+from antiphon.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    AntiphonError,
+    CallerError,
+    EffectFailed,
+    HandlerError,
+    NotDone,
+    Refused,
+    StoreError,
+    ToolError,
+    Unavailable,
+)
+from antiphon.server.handlers import Handler
+from antiphon.server.replies import Reply, failed
+from antiphon.server.returns import tool_error
+from antiphon.server.services import Services
+from antiphon.server.signature import ArgumentsInvalid
+
+log = logging.getLogger("antiphon")
+
+_TEXT = 2_000
+
+_DELIBERATE = (ToolError, Refused, EffectFailed)
+"""The handler's own word: recorded, and the same for every duplicate."""
+
+
+def ending(error: Exception, handler: Handler, services: Services) -> Reply:
+    """Turn what came out of a handler into the end of its round."""
+    if isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        return ending(error.exceptions[0], handler, services)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    if isinstance(error, CallerError):
+        return failed(error, keep=False)
+    if isinstance(error, StoreError):
+        log.error("store failed", extra={"handler": handler.identity}, exc_info=error)
+        return failed(Unavailable("the server's store cannot be reached; try again"), keep=False)
+    if isinstance(error, ArgumentsInvalid):
+        return _told(
+            handler, f"Invalid arguments: {error}", services, keep=True, code=INVALID_PARAMS
+        )
+    if isinstance(error, _DELIBERATE):
+        return _told(handler, str(error), services, keep=True)
+    if isinstance(error, NotDone):
+        return _told(handler, str(error) or "Nothing was done.", services, keep=False)
+    if isinstance(error, AntiphonError):
+        kind = "handler broke a rule" if isinstance(error, HandlerError) else "round failed"
+        log.error(kind, extra={"handler": handler.identity, "error": type(error).__name__})
+        return _told(handler, str(error), services, keep=False)
+    log.error("handler failed", extra={"handler": handler.identity}, exc_info=error)
+    text = f"{type(error).__name__}: {error}" if services.expose_errors else _HIDDEN
+    return _told(handler, f"{handler.kind} {handler.name!r} failed: {text}", services, keep=False)
+
+
+_HIDDEN = "an unexpected error occurred on the server"
+
+
+def _told(
+    handler: Handler, text: str, services: Services, *, keep: bool, code: int = INTERNAL_ERROR
+) -> Reply:
+    """Tools answer with a result that the model can read; others with a JSON-RPC error (ERR-06)."""
+    text = safe(text, _TEXT)
+    if handler.kind == "tool":
+        return Reply(tool_error(text, services.meta), keep=keep)
+    return Reply(code=code, message=text, keep=keep)

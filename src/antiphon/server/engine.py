@@ -1,0 +1,384 @@
+"""One round of a call: open, gate, redeem, run, seal. Straight through; knows no transport.
+
+The order of S2-7 and S3-4: a token is opened and every claim checked before anything else is
+believed; answers are checked for their shape before the ledger is asked; what fails before the
+claim spends nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from antiphon.core.asks import seconds
+from antiphon.core.digest import arguments_digest, short_digest
+from antiphon.core.gate import Need, gate
+from antiphon.core.journal import Entry, Handle, Journal, Pending
+from antiphon.core.outcome import InputRequired
+from antiphon.core.round import Round
+from antiphon.errors import (
+    AntiphonError,
+    Diverged,
+    StateTooLarge,
+    StoreError,
+    TokenRefused,
+    TooManyRounds,
+    Unavailable,
+)
+from antiphon.seal.claims import Binding, Claims, decode_journal, encode_journal, largest
+from antiphon.server import effects
+from antiphon.server.call import Call, check_map
+from antiphon.server.codec import codec_for
+from antiphon.server.context import Context
+from antiphon.server.endings import ending
+from antiphon.server.handlers import Handler
+from antiphon.server.questions import question
+from antiphon.server.redeem import Redeemer
+from antiphon.server.replies import Reply, deliver
+from antiphon.server.run import ENDED, Asked, Run, SuspendWay, check_key, check_tries, expiry
+from antiphon.server.services import Services
+from antiphon.server.signature import ArgumentsInvalid
+from antiphon.wire import results
+
+log = logging.getLogger("antiphon")
+
+_SEGMENTS = 1_000
+"""Stored journals of one principal."""
+
+_NO_ENTRIES: list[Entry] = []
+
+
+class Handlers(Protocol):
+    """Where the engine finds handlers."""
+
+    def find(self, round: Round) -> tuple[Handler, Mapping[str, Any] | None]:
+        """Give the handler of a call and its raw arguments, or raise `InvalidRequest`."""
+        ...
+
+
+class Engine:
+    """Runs calls, one round at a time."""
+
+    def __init__(self, services: Services, handlers: Handlers) -> None:
+        self.services = services
+        self.redeemer = Redeemer(services)
+        self._handlers = handlers
+        self._suspend = SuspendWay()
+
+    async def call(self, round: Round) -> bytes:
+        """Run one round; give the bytes of its result.
+
+        Raises:
+            CallerError: What the client is told as a JSON-RPC error.
+        """
+        handler, arguments = self._handlers.find(round)
+        try:
+            if round.token is None:
+                reply = await self._first(round, handler, arguments)
+            else:
+                reply = await self._again(round, handler, arguments)
+        except TokenRefused as refusal:
+            log.warning(
+                "token refused",
+                extra={"reason": refusal.reason, "method": round.method},
+            )
+            raise
+        return deliver(reply, round.capabilities)
+
+    # --- the two ways into a round ---------------------------------------------------------------
+
+    async def _first(
+        self, round: Round, handler: Handler, arguments: Mapping[str, Any] | None
+    ) -> Reply:
+        call = self.born(handler)
+        if round.answers is not None:
+            check_map(round.answers)
+            if handler.options.unasked == "accept":
+                call.take_unasked(round.answers)
+        bound = self._bind(round, handler, arguments)
+        if isinstance(bound, Reply):
+            return bound
+        return await self.play(Run(self.services, handler, round, call, self._suspend), bound)
+
+    async def _again(
+        self, round: Round, handler: Handler, arguments: Mapping[str, Any] | None
+    ) -> Reply:
+        claims = await self.services.sealer.open(round.token, self._binding(round, handler))
+        call = await self._reopened(claims, handler)
+        answers = call.accept(round.answers, self.services.clock())
+        bound = self._bind(round, handler, arguments)
+        if isinstance(bound, Reply):
+            return bound
+
+        async def work(fence: int, learned: list[Entry]) -> Reply:
+            call.entries = [*call.entries, *learned] if learned else call.entries
+            run = Run(self.services, handler, round, call, self._suspend)
+            run.fence = fence
+            return await self.play(run, bound)
+
+        if self.services.redeem == "off":
+            return await work(0, _NO_ENTRIES)
+        return await self.redeemer.redeem(call, answers, claims.expires, round.channel, work)
+
+    def born(self, handler: Handler) -> Call:
+        """Begin a call; its deadline starts now (S2-1)."""
+        services = self.services
+        span = handler.options.deadline
+        life = services.limits.call.total_seconds() if span is None else seconds(span)
+        return Call(
+            number=1,
+            deadline=services.clock() + life,
+            journal=Journal(b""),
+            entropy=services.entropy,
+        )
+
+    async def _reopened(self, claims: Claims, handler: Handler) -> Call:
+        journal = claims.journal or await self._fetch(claims)
+        if claims.version != handler.options.version:
+            journal = _other_version(claims, journal, handler)
+        return Call(
+            id=claims.call,
+            number=claims.round,
+            deadline=claims.deadline,
+            journal=journal,
+            entropy=self.services.entropy,
+            pending=claims.pending if journal is claims.journal or claims.handle else (),
+            trace=claims.trace,
+        )
+
+    def _bind(
+        self, round: Round, handler: Handler, arguments: Mapping[str, Any] | None
+    ) -> dict[str, Any] | Reply:
+        """Gate declared asks and bind the arguments, before the first line runs (S4-11)."""
+        if handler.options.asks:
+            gate(round.capabilities, handler.options.needs, f"{handler.kind} {handler.name!r}")
+        try:
+            if handler.check is not None:
+                wrong = handler.check(arguments or {})
+                if wrong:
+                    raise ArgumentsInvalid(wrong)
+            return handler.signature.bind(arguments)
+        except ArgumentsInvalid as error:
+            return ending(error, handler, self.services)
+
+    def _binding(self, round: Round, handler: Handler) -> Binding:
+        return Binding(
+            method=round.method,
+            target=round.target,
+            arguments=arguments_digest(round.arguments),
+            principal=round.principal,
+            audience=self.services.sealer.audience,
+            handler=handler.identity,
+        )
+
+    # --- running ---------------------------------------------------------------------------------
+
+    async def play(self, run: Run, arguments: dict[str, Any]) -> Reply:
+        """Run the handler and turn whatever came of it into the end of the round."""
+        run.context = Context(run)
+        try:
+            value = await run.play(arguments)
+            if value is ENDED:
+                return await self._ended(run)
+            if isinstance(value, InputRequired):
+                return await self._native(run, value)
+            if run.commits:
+                await effects.commit(run)
+            return self._complete(run, value)
+        except Exception as error:  # noqa: BLE001 - a stranger's code: every failure has an ending
+            return ending(error, run.handler, self.services)
+        finally:
+            run.close()
+            if run.effects:
+                await run.effects_settled()
+
+    def _complete(self, run: Run, value: Any) -> Reply:
+        handler, meta = run.handler, self.services.meta
+        if handler.kind == "resource":
+            return Reply(handler.write(value, meta, run.round.target))
+        return Reply(handler.write(value, meta))
+
+    async def _ended(self, run: Run) -> Reply:
+        """The round ended inside the handler."""
+        run.close()
+        if run.effects:
+            await run.effects_settled()
+        for key, asked in run.asked.items():
+            run.replay.check_new("ask", key, asked.question.note)
+        if run.hold:
+            await asyncio.sleep(min(run.hold, _MAX_HOLD))
+        journal = self._journal(run, state=run.call.journal.state, native=run.native)
+        return await self._ask(run, journal)
+
+    async def _native(self, run: Run, value: InputRequired) -> Reply:
+        """The handler returned `InputRequired`."""
+        limits = self.services.limits
+        for key, ask in value.asks.items():
+            check_key(key)
+            ready = question(ask)
+            gate(run.round.capabilities, ready.needs, f"asking for {key!r}")
+            rejected = run.call.rejected.get(key)
+            if rejected is not None:
+                check_tries(key, rejected, limits.reasks)
+            run.replay.forget("ask", key)
+            run.remember_asked(((key, ready),))
+        if len(value.asks) > limits.asks_per_round:
+            raise Diverged(
+                recorded=f"at most {limits.asks_per_round} asks in one round",
+                now=f"{len(value.asks)} asks",
+                cure="Ask for less at a time, or raise Limits(asks_per_round=...).",
+            )
+        state = codec_for(Any).dump(value.state, "InputRequired(state=...)")
+        return await self._ask(run, self._journal(run, state=state, native=True))
+
+    def _journal(self, run: Run, *, state: Any, native: bool) -> Journal:
+        old = run.call.journal
+        return Journal(
+            seed=run.call.seed,
+            entries=run.replay.entries(),
+            state=state,
+            asked=old.asked + bool(run.asked),
+            pauses=old.pauses + (not run.asked),
+            native=native,
+        )
+
+    async def _ask(self, run: Run, journal: Journal) -> Reply:
+        """Seal the journal and write the asks."""
+        limits = self.services.limits
+        if journal.asked > limits.rounds or journal.pauses > limits.pauses:
+            raise _too_many(journal, limits.rounds, limits.pauses)
+        now = self.services.clock()
+        token = await self._seal(run, journal, _pending(run, now, native=journal.native))
+        bodies = [(key, a.question.body(a.reason)) for key, a in run.asked.items()]
+        needs: dict[Need, None] = {}
+        for asked in run.asked.values():
+            needs.update(dict.fromkeys(asked.question.needs))
+        result = results.input_required(bodies, token, self.services.meta)
+        return Reply(result, needs=tuple(needs))
+
+    # --- tokens ----------------------------------------------------------------------------------
+
+    async def _seal(self, run: Run, journal: Journal, pending: tuple[Pending, ...]) -> str:
+        sealer, call, budget = self.services.sealer, run.call, self.services.limits.state_bytes
+        handle = None
+        if any(entry.secret for entry in journal.entries):
+            handle = await self._keep(run, journal)
+        else:
+            # Encoding twice only to know the size would cost every round; this is never too high.
+            rough = sum(map(_weight, journal.entries)) + _weight_of(journal.state)
+            if rough > budget:
+                size = len(encode_journal(journal))
+                if size > budget:
+                    handle = await self._keep(run, journal, size)
+        claims = sealer.claims(
+            self._binding(run.round, run.handler),
+            call=call.id,
+            round=call.number + 1,
+            deadline=call.deadline,
+            version=run.handler.options.version,
+            journal=journal if handle is None else None,
+            handle=handle,
+            pending=pending,
+            trace=call.trace or run.round.trace,
+            ttl=_ttl(run),
+        )
+        return await sealer.seal(claims)
+
+    async def _keep(self, run: Run, journal: Journal, size: int = 0) -> Handle:
+        """Put a journal that no token should carry into the store (S6)."""
+        services, call = self.services, run.call
+        if not services.spill:
+            if size:
+                raise StateTooLarge(size, services.limits.state_bytes, largest(journal))
+            raise StateTooLarge(0, 0, [(e.key, 0) for e in journal.entries if e.secret])
+        number = call.number + 1
+        data = await services.protect(encode_journal(journal), f"journal {call.id} {number}")
+        p = run.round.principal
+        kept = await services.store.keep(
+            call.id,
+            number,
+            data,
+            owner=f"{p.issuer}\0{p.subject}\0{p.client_id}\0{p.transport}",
+            quota=_SEGMENTS,
+            expires=call.deadline,
+        )
+        if not kept:
+            raise Unavailable("this caller has too many large calls open")
+        return Handle(number, short_digest(data))
+
+    async def _fetch(self, claims: Claims) -> Journal:
+        services, handle = self.services, claims.handle
+        assert handle is not None
+        try:
+            data = await services.store.fetch(claims.call, handle.round)
+        except StoreError as error:
+            raise Unavailable("the server's store cannot be reached; try again") from error
+        if data is None or short_digest(data) != handle.digest:
+            raise TokenRefused("segment")
+        return decode_journal(await services.reveal(data, f"journal {claims.call} {handle.round}"))
+
+
+_MAX_HOLD = 30.0
+
+
+def _pending(run: Run, now: float, *, native: bool) -> tuple[Pending, ...]:
+    return tuple(_one_pending(key, a, run, now, native) for key, a in run.asked.items())
+
+
+def _one_pending(key: str, asked: Asked, run: Run, now: float, native: bool) -> Pending:
+    q = asked.question
+    before = run.call.pending.get(key)
+    # Asking again does not start the clock anew.
+    keeps = before is not None and before.digest == q.digest and before.expires
+    return Pending(
+        key=key,
+        kind=q.kind,
+        digest=q.digest,
+        note=q.note,
+        tries=asked.tries,
+        expires=before.expires if before is not None and keeps else expiry(q.ask, now),
+        schema=q.form.schema_json if native and q.form is not None else b"",
+        secret=q.ask.secret,
+    )
+
+
+def _ttl(run: Run) -> float | None:
+    spans = [a.question.ask.ttl for a in run.asked.values() if a.question.ask.ttl is not None]
+    if spans:
+        return max(map(seconds, spans))
+    own = run.handler.options.ttl
+    return None if own is None else seconds(own)
+
+
+def _weight(entry: Entry) -> int:
+    return 64 + 4 * len(entry.key) + 4 * len(entry.note) + _weight_of(entry.value)
+
+
+def _weight_of(value: object) -> int:
+    if value is None or isinstance(value, (bool, int, float)):
+        return 10
+    if isinstance(value, str):
+        return 5 + 4 * len(value)
+    return 16 + len(msgspec.json.encode(value)) * 2
+
+
+def _too_many(journal: Journal, rounds: int, pauses: int) -> AntiphonError:
+    if journal.asked > rounds:
+        return TooManyRounds(rounds)
+    return TooManyRounds(pauses, "state-only rounds")
+
+
+def _other_version(claims: Claims, journal: Journal, handler: Handler) -> Journal:
+    """The handler's declared version changed under a running call."""
+    options = handler.options
+    effects_ = [e for e in journal.entries if e.kind == "effect"]
+    if options.on_version_change == "refuse" or any(not e.retry for e in effects_):
+        raise Diverged(
+            recorded=f"version {claims.version!r} of {handler.identity}",
+            now=f"version {options.version!r}",
+            cure='Start the call again; or on_version_change="restart", which is refused after an '
+            "effect that has no retry=True.",
+        )
+    return Journal(journal.seed, effects_, None, journal.asked, journal.pauses)

@@ -1,0 +1,118 @@
+"""What a registered tool, prompt or resource is: its function, its options, how it is called.
+
+Compiled once at registration. Knows no round, no journal and no transport.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from antiphon.core.asks import Ask, Elicit, ElicitUrl, ListRoots, Sample, Seconds, seconds
+from antiphon.core.gate import Need
+from antiphon.errors import ConfigError
+from antiphon.server.signature import Signature
+
+HandlerKind = Literal["tool", "prompt", "resource"]
+Invoke: TypeAlias = Callable[[Any, dict[str, Any]], Awaitable[Any]]
+"""Run a handler with its context and arguments."""
+
+_NEEDS: Mapping[type[Ask], tuple[Need, ...]] = {
+    Elicit: ("form",),
+    ElicitUrl: ("url",),
+    Sample: ("sampling",),
+    ListRoots: ("roots",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a decorator may say about a handler's calls."""
+
+    version: str = ""
+    on_version_change: Literal["refuse", "restart"] = "refuse"
+    asks: Sequence[type[Ask]] = ()
+    unasked: Literal["ignore", "accept"] = "ignore"
+    anchor: bool = False
+    settle: float = 0.025
+    """Seconds without a new ask after which a round with concurrent branches ends (S4-1)."""
+
+    ttl: Seconds | None = None
+    deadline: Seconds | None = None
+    park: Seconds | None = None
+    task: Literal["allowed", "required"] | None = None
+    detach: Literal["continue", "refuse"] = "continue"
+    """What `ctx.detach` does for a client that cannot take tasks (S8-2)."""
+
+    def __post_init__(self) -> None:
+        """Refuse options that do not fit, naming the option."""
+        for name, allowed in (
+            ("on_version_change", ("refuse", "restart")),
+            ("unasked", ("ignore", "accept")),
+            ("task", (None, "allowed", "required")),
+            ("detach", ("continue", "refuse")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name}={getattr(self, name)!r} is none of {allowed}")
+        for ask in self.asks:
+            if ask not in _NEEDS:
+                raise ConfigError("asks= takes Elicit, ElicitUrl, Sample and ListRoots")
+        for name in ("ttl", "deadline", "park", "settle"):
+            span = getattr(self, name)
+            if span is not None and not seconds(span) > 0:
+                raise ConfigError(f"{name}= must be greater than zero")
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What the declared asks need of the client."""
+        return tuple(need for ask in self.asks for need in _NEEDS[ask])
+
+
+def needs_of(ask: type[Ask] | Ask) -> tuple[Need, ...]:
+    """Tell what an ask, or every ask of a type, needs of the client."""
+    type_ = ask if isinstance(ask, type) else type(ask)
+    needs = _NEEDS.get(type_)
+    if needs is None:
+        raise ConfigError("use Elicit, ElicitUrl, Sample or ListRoots")
+    if isinstance(ask, Sample) and (ask.tools is not None or ask.tool_choice is not None):
+        return (*needs, "sampling.tools")
+    return needs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Handler:
+    """A registered handler."""
+
+    kind: HandlerKind
+    name: str
+    """Tool or prompt name; URI or URI template of a resource."""
+
+    fn: Callable[..., Any]
+    signature: Signature
+    invoke: Invoke
+    write: Callable[..., bytes]
+    options: Options = field(default_factory=Options)
+    is_async: bool = True
+    check: Callable[[Mapping[str, Any]], list[str]] | None = None
+    """Reasons why raw arguments do not fit a given input schema."""
+
+    legacy: "Handler | None" = None
+
+    identity: str = ""
+    """What tokens are bound to; set from kind and name."""
+
+    def __post_init__(self) -> None:
+        """Derive the identity."""
+        object.__setattr__(self, "identity", f"{self.kind}:{self.name}")
+
+    def with_legacy(self, other: "Handler") -> "Handler":
+        """Give the same handler with a second one for old clients."""
+        return replace(self, legacy=other)
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Tell whether calling a function gives something to await."""
+    inner = getattr(fn, "func", fn)
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
+        getattr(inner, "__call__", None)  # noqa: B004 - objects with an async __call__
+    )

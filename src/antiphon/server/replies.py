@@ -1,0 +1,52 @@
+"""How a round ended, as it is recorded and repeated (S3-3, S3-4). Knows no store and no transport."""
+
+from typing import Any
+
+import msgspec
+
+from antiphon.core.gate import Need, gate
+from antiphon.errors import CallerError, InvalidRequest, TokenRefused
+
+
+class Reply(msgspec.Struct, array_like=True, frozen=True):
+    """The end of a round: a result or an error, and what a client needs to be told it."""
+
+    result: bytes = b""
+    code: int = 0
+    """Of a JSON-RPC error; 0 with a result."""
+
+    message: str = ""
+    data: Any = None
+    needs: tuple[Need, ...] = ()
+    keep: bool = True
+    """Whether the round is over. Otherwise it may be tried again with the same token."""
+
+
+_decode = msgspec.msgpack.Decoder(Reply).decode
+
+
+def to_bytes(reply: Reply) -> bytes:
+    """Write a reply for the ledger."""
+    return msgspec.msgpack.encode(reply)
+
+
+def from_bytes(data: bytes) -> Reply:
+    """Read a reply that the ledger kept."""
+    try:
+        return _decode(data)
+    except msgspec.DecodeError:
+        raise TokenRefused("outcome-unreadable") from None
+
+
+def failed(error: CallerError, *, keep: bool) -> Reply:
+    """Make a reply of an error."""
+    return Reply(code=error.code, message=error.message, data=error.data, keep=keep)
+
+
+def deliver(reply: Reply, capabilities: dict[str, Any]) -> bytes:
+    """Give a reply to one request: gated on its own capabilities."""
+    if reply.code:
+        raise InvalidRequest(reply.message, code=reply.code, data=reply.data)
+    if reply.needs:
+        gate(capabilities, reply.needs, "this round")
+    return reply.result

@@ -1,0 +1,510 @@
+"""One run of a handler: keys, recall, asking, and the ways in which a round ends inside it.
+
+Theory. A run reads the journal from the top (`Replay`). An ask that is not in the journal ends
+the round, in one of two ways. In the handler's own task it raises `Suspended` at once: nearly
+every handler there is, and it costs what raising costs. In a child task it waits on a future; when
+nothing has asked for the quiet time, the own task is cancelled with a private mark, and
+structured concurrency carries that down. From the moment the run is *told* to end, the context is
+dead: every call on it raises again and claims nothing (S4-1, S4-2).
+
+Legacy sessions and parked frames answer while the handler waits; how an ask is put is therefore a
+`Way`, and everything else is the same. Knows no wire and no transport.
+"""
+
+import asyncio
+import re
+import threading
+import types
+from collections.abc import Awaitable, Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
+
+from antiphon.core.asks import Ask, Outcome, seconds
+from antiphon.core.gate import gate
+from antiphon.core.journal import Entry, Replay
+from antiphon.errors import (
+    AmbiguousKey,
+    AnswerInvalid,
+    CannotAsk,
+    HandlerError,
+    NestedEffect,
+    SwallowedAsk,
+    ToolError,
+    TooManyRounds,
+)
+from antiphon.server.call import Call, Rejected
+from antiphon.server.questions import EXPIRED, Question, question, reasons
+from antiphon.server.signals import Suspended
+
+if TYPE_CHECKING:
+    from antiphon.core.round import Round
+    from antiphon.server.handlers import Handler
+    from antiphon.server.services import Services
+
+_ORDINAL = re.compile(r"-\d+$|^\d+$")
+_MAX_KEY = 128
+_DEAD_CALLS = 16
+"""Calls on a dead context before the handler is taken for one that swallows and loops."""
+
+_UNREAD_PATIENCE = 20
+"""Quiet times for which branches may still come past what the journal holds."""
+
+_GIVE_UP = object()
+
+Batch: TypeAlias = Sequence[tuple[str, Question]]
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """An ask that this round puts."""
+
+    question: Question
+    tries: int = 0
+    reason: str = ""
+
+
+class Way(Protocol):
+    """How asks reach the client."""
+
+    async def ask(self, run: "Run", batch: Batch) -> Sequence[Any]:
+        """Put asks that were gated; give their raw, well-shaped answers, or end the round."""
+        ...
+
+    async def pause(self, run: "Run") -> None:
+        """End a state-only round, or go on where rounds do not end."""
+        ...
+
+
+class Run:
+    """A handler being run against a journal."""
+
+    __slots__ = (
+        "_branch_bases",
+        "_cut",
+        "_dead_calls",
+        "_inside",
+        "_ordinals",
+        "_quiet_rounds",
+        "_timer",
+        "_waiting",
+        "asked",
+        "call",
+        "closed",
+        "commits",
+        "context",
+        "effects",
+        "fence",
+        "handler",
+        "hold",
+        "native",
+        "paused",
+        "progress",
+        "replay",
+        "reused",
+        "round",
+        "services",
+        "steady",
+        "task",
+        "told",
+        "way",
+    )
+
+    def __init__(
+        self, services: "Services", handler: "Handler", round: "Round", call: Call, way: Way
+    ) -> None:
+        self.services = services
+        self.handler = handler
+        self.round = round
+        """The current request: capabilities, progress and cancellation are looked up here."""
+
+        self.call = call
+        self.way = way
+        self.native = call.journal.native
+        self.replay = Replay(call.entries, strict=not self.native)
+        self.context: Any = None
+        """What the handler sees; set by the engine."""
+
+        self.task: asyncio.Task[Any] | None = None
+        self.asked: dict[str, Asked] = {}
+        self.told = False
+        self.closed = False
+        self.paused = False
+        self.hold = 0.0
+        self.fence = 0
+        self.commits: list[tuple[str, Any, tuple[Any, ...]]] = []
+        self.effects: set[asyncio.Task[Any]] = set()
+        self.progress = float("-inf")
+        self.steady: dict[str, Any] = {}
+        self.reused: set[str] = set()
+        self._cut = False
+        self._dead_calls = 0
+        self._ordinals: dict[str, int] = {}
+        self._branch_bases: set[str] = set()
+        self._inside: dict[object, str] = {}
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._quiet_rounds = 0
+
+    # --- guards --------------------------------------------------------------------------------
+
+    def enter(self, what: str) -> None:
+        """Refuse a context call that must not happen here."""
+        if self._inside:
+            key = self._inside.get(_here())
+            if key is not None:
+                raise NestedEffect(key, what)
+        if self.closed:
+            raise CannotAsk(
+                f"ctx.{what} was called after its call had ended: a task outlived the handler. "
+                "Await it inside the handler."
+            )
+        if self.told:
+            self._dead_calls += 1
+            raise Suspended(self)
+
+    def need_async(self, what: str) -> None:
+        """Refuse in a thread what only an `async` handler can do."""
+        if not self.handler.is_async:
+            raise CannotAsk(
+                f"ctx.{what} needs an async handler: {self.handler.name!r} runs in a thread, "
+                "where a round cannot end. Write `async def`."
+            )
+
+    async def enter_async(self, what: str) -> None:
+        """Guard as usual, and leave a handler that swallows every end of its round in a loop."""
+        if self._dead_calls > _DEAD_CALLS and not self.in_branch:
+            await give_up()
+        self.enter(what)
+
+    def inside(self, key: str) -> "_Inside":
+        """Mark the current task or thread as running an effect or memo (S5-5)."""
+        return _Inside(self._inside, key)
+
+    @property
+    def in_branch(self) -> bool:
+        """Whether the caller is a child task of the handler."""
+        return asyncio.current_task() is not self.task
+
+    # --- keys ----------------------------------------------------------------------------------
+
+    def key_for(self, base: str, given: str | None) -> str:
+        """Name an ask: the author's key, or one derived from what it asks for (S4-3)."""
+        if given is not None:
+            return check_key(given)
+        if self.in_branch:
+            if base in self._branch_bases or base in self._ordinals:
+                raise AmbiguousKey(base)
+            self._branch_bases.add(base)
+            return base
+        if base in self._branch_bases:
+            raise AmbiguousKey(base)
+        number = self._ordinals.get(base, 0) + 1
+        self._ordinals[base] = number
+        return base if number == 1 else f"{base}-{number}"
+
+    # --- asking --------------------------------------------------------------------------------
+
+    async def ask(self, items: Sequence[tuple[str | None, Ask]]) -> list[Outcome[Any]]:
+        """Give the outcomes of asks, naming them first: recalled, or put to the client."""
+        await self.enter_async("ask")
+        ready = [(given, question(ask)) for given, ask in items]
+        return await self._ask([(self.key_for(q.base, given), q) for given, q in ready])
+
+    async def ask_named(self, items: Sequence[tuple[str, Ask]]) -> list[Outcome[Any]]:
+        """Give the outcomes of asks that have their keys."""
+        return await self._ask([(key, question(ask)) for key, ask in items])
+
+    async def _ask(self, batch: Batch) -> list[Outcome[Any]]:
+        outcomes: dict[str, Outcome[Any]] = {}
+        unanswered: list[tuple[str, Question]] = []
+        for key, ready in batch:
+            outcome = self._recall(key, ready)
+            if outcome is None:
+                unanswered.append((key, ready))
+            else:
+                outcomes[key] = outcome
+        while unanswered:
+            self._put(unanswered)
+            raws = await self.way.ask(self, unanswered)
+            unanswered = self._take(unanswered, raws, outcomes)
+        return [outcomes[key] for key, _ in batch]
+
+    def _recall(self, key: str, ready: Question) -> Outcome[Any] | None:
+        entry = self.replay.recall("ask", key, ready.digest, ready.note)
+        pending = self.call.pending.get(key)
+        if entry is None:
+            if pending is None or not pending.expires or self.services.clock() < pending.expires:
+                return None
+            entry = Entry("ask", key, EXPIRED, ready.digest, ready.note)
+            self.replay.record(entry)
+        try:
+            return ready.read(entry.value, key)
+        except AnswerInvalid as error:
+            tries = pending.tries + 1 if pending is not None else 1
+            self.reject(key, Rejected(tries, reasons(error)))
+            return None
+
+    def reject(self, key: str, rejected: Rejected) -> None:
+        """Drop an answer that does not fit; it will be asked for again, or the call ends (S4-6)."""
+        self.replay.forget("ask", key)
+        check_tries(key, rejected, self.services.limits.reasks)
+        self.call.rejected[key] = rejected
+
+    def _put(self, batch: Batch) -> None:
+        """Check that these asks may be put now."""
+        limits = self.services.limits
+        for key, ready in batch:
+            gate(self.round.capabilities, ready.needs, f"asking for {key!r}")
+            if not self.in_branch:
+                self.replay.check_new("ask", key, ready.note)
+        if len(self.asked) + len(batch) > limits.asks_per_round:
+            raise HandlerError(
+                f"more than {limits.asks_per_round} asks in one round: ask for less at a time, or "
+                "raise Limits(asks_per_round=...)"
+            )
+        if self.call.journal.asked >= limits.rounds:
+            raise TooManyRounds(limits.rounds)
+
+    def _take(
+        self, batch: Batch, raws: Sequence[Any], outcomes: dict[str, Outcome[Any]]
+    ) -> list[tuple[str, Question]]:
+        """Record answers that came while the handler waited; give what must be asked again."""
+        again: list[tuple[str, Question]] = []
+        for (key, ready), raw in zip(batch, raws, strict=True):
+            try:
+                outcomes[key] = ready.read(raw, key)
+            except AnswerInvalid as error:
+                before = self.call.rejected.get(key)
+                tries = before.tries + 1 if before is not None else 1
+                self.reject(key, Rejected(tries, reasons(error)))
+                again.append((key, ready))
+                continue
+            entry = Entry("ask", key, raw, ready.digest, ready.note, secret=ready.ask.secret)
+            self.replay.record(entry)
+        return again
+
+    # --- the end of a round --------------------------------------------------------------------
+
+    def recall_memo(self, key: str) -> Any:
+        """Read a memo of the framework's own; None if there is none."""
+        entry = self.replay.seen("memo", key)
+        return None if entry is None else entry.value
+
+    async def pause(self, *, hold: float = 0.0) -> None:
+        """End the round with state only."""
+        limit = self.services.limits.pauses
+        if self.call.journal.pauses >= limit:
+            raise TooManyRounds(limit, "state-only rounds")
+        self.paused = True
+        self.hold = hold
+        await self.way.pause(self)
+
+    def remember_asked(self, batch: Batch) -> None:
+        """Note what this round asks."""
+        for key, ready in batch:
+            rejected = self.call.rejected.get(key)
+            tries, reason = (rejected.tries, rejected.reason) if rejected else (0, "")
+            self.asked[key] = Asked(ready, tries, reason)
+
+    async def suspend(self) -> Any:
+        """End the round: at once in the handler's own task, after the quiet time in a branch."""
+        if not self.in_branch:
+            self.told = True
+            raise Suspended(self)
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._waiting.add(future)
+        self._restart_timer(loop)
+        await future  # never resolved: it is cancelled when the round ends
+        raise Suspended(self)  # pragma: no cover - a cancelled future does not come back
+
+    def _restart_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._quiet_rounds = 0
+        self._timer = loop.call_later(self.handler.options.settle, self._quiet)
+
+    def _quiet(self) -> None:
+        """Nothing has asked for a while: end the round, unless branches still have to catch up."""
+        if self.closed or self.told:
+            return
+        self._quiet_rounds += 1
+        if self.replay.replaying and self._quiet_rounds < _UNREAD_PATIENCE:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self.handler.options.settle, self._quiet)
+            return
+        self.told = True
+        if self.task is not None:
+            self._cut = True
+            self.task.cancel()
+
+    async def play(self, arguments: dict[str, Any]) -> Any:
+        """Run the handler; give what it returned, or `ENDED` when the round ended inside it."""
+        self.task = asyncio.current_task()
+        before = self.task.cancelling() if self.task is not None else 0
+        try:
+            value = await drive(self, self.handler.invoke(self.context, arguments))
+        except Suspended as signal:
+            self._came_out(signal)
+        except asyncio.CancelledError as error:
+            if not self._cut:
+                raise
+            self._balance()
+            if self.task is not None and self.task.cancelling() > before:
+                raise  # the client went away in the same moment: cancelled wins
+            self._came_out(error)
+        except BaseExceptionGroup as group:
+            self._balance()
+            self._came_out(group)
+        except Exception as error:
+            self._balance()
+            self._came_out(error)
+        else:
+            if not self.told:
+                return value
+            self._balance()
+            raise SwallowedAsk(self._first_key())
+        return ENDED
+
+    def _came_out(self, error: BaseException) -> None:
+        """Let the end of the round pass; anything else is the handler's own failure."""
+        if self._is_ours(error):
+            return
+        if isinstance(error, Suspended):
+            raise HandlerError("the end of another call's round came out of this handler")
+        if self.told:
+            raise SwallowedAsk(self._first_key()) from error
+        raise error
+
+    def _is_ours(self, error: BaseException) -> bool:
+        """A group counts only if everything in it is the end of this round."""
+        if isinstance(error, BaseExceptionGroup):
+            return self.told and all(map(self._is_ours, error.exceptions))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        if isinstance(error, Suspended):
+            return error.run is self
+        return self.told and isinstance(error, asyncio.CancelledError)
+
+    def _balance(self) -> None:
+        """Take back our own cancellation, so that none is left over for the caller's scopes."""
+        if self._cut and self.task is not None:
+            self._cut = False
+            self.task.uncancel()
+
+    def close(self) -> None:
+        """End the context's life: what still holds it is refused from now on."""
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for future in self._waiting:
+            future.cancel()
+
+    def _first_key(self) -> str:
+        return next(iter(self.asked), "pause")
+
+    async def effects_settled(self) -> None:
+        """Wait for the bodies of effects that were cut loose when the round ended."""
+        while self.effects:
+            await asyncio.wait(self.effects)
+
+
+class SuspendWay:
+    """The modern way: the asks go out with the end of the round."""
+
+    async def ask(self, run: Run, batch: Batch) -> Sequence[Any]:
+        """End the round."""
+        run.remember_asked(batch)
+        return await run.suspend()
+
+    async def pause(self, run: Run) -> None:
+        """End the round."""
+        await run.suspend()
+
+
+ENDED = object()
+"""What `play` gives when the round ended inside the handler."""
+
+
+class _Inside:
+    __slots__ = ("_key", "_place", "_places")
+
+    def __init__(self, places: dict[object, str], key: str) -> None:
+        self._places = places
+        self._key = key
+
+    def __enter__(self) -> None:
+        self._place = _here()
+        self._places[self._place] = self._key
+
+    def __exit__(self, *_: object) -> None:
+        self._places.pop(self._place, None)
+
+
+def _here() -> object:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return task if task is not None else threading.get_ident()
+
+
+def check_key(key: str) -> str:
+    """Check a key that an author gave."""
+    if not key or len(key) > _MAX_KEY or not key.isprintable():
+        raise HandlerError(f"a key is a short printable text of 1 to {_MAX_KEY} characters")
+    if _ORDINAL.search(key):
+        raise HandlerError(
+            f"key {key!r} is a number or ends in one after a dash: that form is kept for keys the "
+            "framework derives. Name what it is about."
+        )
+    return key
+
+
+def check_tries(key: str, rejected: Rejected, limit: int) -> None:
+    """Give up on an ask whose answers never fit."""
+    if rejected.tries > limit:
+        raise ToolError(f"The answer to {key!r} did not fit after {limit} more tries.")
+
+
+def expiry(ask: Ask, now: float) -> float:
+    """Tell when an ask expires; 0 is never."""
+    return now + seconds(ask.timeout) if ask.timeout is not None else 0.0
+
+
+@types.coroutine
+def give_up() -> Generator[Any, Any, None]:
+    """Tell the driver that this handler cannot be unwound."""
+    yield _GIVE_UP
+
+
+@types.coroutine
+def drive(run: Run, handler: Awaitable[Any]) -> Generator[Any, Any, Any]:
+    """Await a handler, keeping the power to leave one that swallows every end of its round."""
+    inner: Coroutine[Any, Any, Any] = (
+        handler if isinstance(handler, Coroutine) else _as_coroutine(handler)
+    )
+    step: Any = inner.send
+    value: Any = None
+    while True:
+        try:
+            yielded = step(value)
+        except StopIteration as stop:
+            return stop.value
+        if yielded is _GIVE_UP:
+            try:
+                inner.close()
+            except RuntimeError:
+                pass  # it ignored even that; nobody runs it any more
+            raise SwallowedAsk(next(iter(run.asked), "pause"))
+        try:
+            value = yield yielded
+            step = inner.send
+        except GeneratorExit:
+            inner.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - handed on to the handler as it is
+            value = error
+            step = inner.throw
+
+
+async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable

@@ -1,0 +1,42 @@
+"""What the engine is given: time, dice, keys, store and limits, in one value. Decides nothing."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from antiphon.core.limits import Limits
+from antiphon.ports import Clock, Entropy, Store
+from antiphon.seal.sealer import Sealer
+
+Redeem = Literal["once", "strict", "off"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The outside of a server."""
+
+    sealer: Sealer
+    store: Store
+    limits: Limits
+    clock: Clock
+    entropy: Entropy
+    meta: bytes
+    """The closing `_meta` of every result."""
+
+    redeem: Redeem = "once"
+    spill: bool = False
+    """Whether journals may go to the store: only when the author configured one (S6-1)."""
+
+    expose_errors: bool = False
+    """Whether the text of unexpected exceptions reaches the client."""
+
+    async def protect(self, data: bytes, place: str) -> bytes:
+        """Seal what a durable store keeps; memory needs none."""
+        if not self.store.durable:
+            return data
+        return await self.sealer.wrap(data, "at-rest", place.encode())
+
+    async def reveal(self, data: bytes, place: str) -> bytes:
+        """Open what `protect` sealed."""
+        if not self.store.durable:
+            return data
+        return await self.sealer.unwrap(data, "at-rest", place.encode())

@@ -1,0 +1,61 @@
+"""URI templates of resources: matching a URI and giving its variables back. Pure.
+
+`{name}` takes one path segment, `{+name}` takes any rest. Values are percent-decoded; one that
+would climb out of its place (`..`, a hidden slash) does not match (RES-01).
+"""
+
+import re
+from urllib.parse import unquote
+
+from antiphon.errors import ConfigError
+
+_VARIABLE = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class Template:
+    """A compiled URI template."""
+
+    __slots__ = ("_match", "_rest", "names", "text")
+
+    def __init__(self, text: str) -> None:
+        """Compile a template.
+
+        Raises:
+            ConfigError: It has braces that are no variables, or a name twice.
+        """
+        pattern, names, rest, at = "", [], set[str](), 0
+        for found in _VARIABLE.finditer(text):
+            pattern += re.escape(text[at : found.start()])
+            plus, name = found.groups()
+            pattern += f"(?P<{name}>.+)" if plus else f"(?P<{name}>[^/?#]+)"
+            names.append(name)
+            if plus:
+                rest.add(name)
+            at = found.end()
+        pattern += re.escape(text[at:])
+        if "{" in _VARIABLE.sub("", text) or len(set(names)) != len(names) or not names:
+            raise ConfigError(f"resource URI {text!r}: use {{name}} or {{+name}}, each name once")
+        self.text = text
+        self.names = tuple(names)
+        self._rest = frozenset(rest)
+        self._match = re.compile(pattern).fullmatch
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """Give the variables of a URI, or None when it is not one of these."""
+        found = self._match(uri)
+        if found is None:
+            return None
+        values = {name: unquote(value) for name, value in found.groupdict().items()}
+        return values if all(map(self._safe, values.items())) else None
+
+    def _safe(self, item: tuple[str, str]) -> bool:
+        name, value = item
+        parts = re.split(r"[/\\]", value)
+        if name not in self._rest and len(parts) > 1:
+            return False
+        return not any(part in ("..", ".") for part in parts) and "\0" not in value
+
+
+def is_template(text: str) -> bool:
+    """Tell whether a resource's URI has variables."""
+    return "{" in text

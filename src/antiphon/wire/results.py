@@ -1,0 +1,90 @@
+"""The `result` objects of the modern wire as bytes. Joins what was encoded once; parses nothing."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+_encode = msgspec.json.encode
+
+_RESULT_META = b',"_meta":{"io.modelcontextprotocol/serverInfo":'
+
+
+def server_meta(name: str, version: str, title: str | None = None) -> bytes:
+    """Render the closing `_meta` member that every result of a server carries (WIRE-04)."""
+    info: dict[str, str] = {"name": name, "version": version}
+    if title:
+        info["title"] = title
+    return _RESULT_META + _encode(info) + b"}}"
+
+
+def complete(members: bytes, meta: bytes) -> bytes:
+    """Wrap the members of a result object, written without braces, as a complete result."""
+    comma = b"," if members else b""
+    return b'{"resultType":"complete"' + comma + members + meta
+
+
+def members(fields: Mapping[str, Any]) -> bytes:
+    """Encode a mapping as members without the braces around them."""
+    return _encode(fields)[1:-1]
+
+
+def merged_meta(own: Mapping[str, Any], meta: bytes) -> bytes:
+    """Put a handler's own `_meta` members before the server's."""
+    if not own:
+        return meta
+    return b',"_meta":{' + _encode(own)[1:-1] + b"," + meta[len(b',"_meta":{') :]
+
+
+def input_required(asks: Iterable[tuple[str, bytes]], token: str, meta: bytes) -> bytes:
+    """Write an InputRequiredResult; keys and bodies are joined as they are."""
+    requests = b",".join([_encode(key) + b":" + body for key, body in asks])
+    if requests:
+        requests = b',"inputRequests":{' + requests + b"}"
+    # A token is base64url: nothing in it needs escaping.
+    state = b',"requestState":"' + token.encode() + b'"'
+    return b'{"resultType":"input_required"' + requests + state + meta
+
+
+def tool_result(content: bytes, structured: bytes | None, *, is_error: bool, meta: bytes) -> bytes:
+    """Write a CallToolResult from its encoded parts."""
+    parts = [b'"content":', content]
+    if structured is not None:
+        parts += [b',"structuredContent":', structured]
+    parts.append(b',"isError":true' if is_error else b',"isError":false')
+    return complete(b"".join(parts), meta)
+
+
+def text_content(text: str) -> bytes:
+    """Encode a content list of one text block."""
+    return b'[{"type":"text","text":' + _encode(text) + b"}]"
+
+
+def form_request(message: str, schema: bytes) -> bytes:
+    """Write an embedded form elicitation."""
+    return (
+        b'{"method":"elicitation/create","params":{"mode":"form","message":'
+        + _encode(message)
+        + b',"requestedSchema":'
+        + schema
+        + b"}}"
+    )
+
+
+def url_request(message: str, url: str) -> bytes:
+    """Write an embedded URL elicitation."""
+    return _encode(
+        {
+            "method": "elicitation/create",
+            "params": {"mode": "url", "message": message, "url": url},
+        }
+    )
+
+
+def sample_request(params: Mapping[str, Any]) -> bytes:
+    """Write an embedded sampling request."""
+    return _encode({"method": "sampling/createMessage", "params": params})
+
+
+ROOTS_REQUEST = b'{"method":"roots/list"}'
+"""An embedded roots request."""
