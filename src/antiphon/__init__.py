@@ -56,8 +56,7 @@ from antiphon.server.signature import Resolve as Resolve
 from antiphon.stores.memory import MemoryStore as MemoryStore
 
 if TYPE_CHECKING:
-    from antiphon.client import Accept as Accept
-    from antiphon.client import Client as Client
+    from antiphon.client.client import Client as Client
 
 __version__ = "0.1.0"
 

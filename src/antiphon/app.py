@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar, cast, overload
 
@@ -62,7 +62,7 @@ class Server:
         principal: PrincipalOf | None = None,
         cache: Cache | None = None,
         expose_errors: bool = False,
-        clock: Clock = time.time,
+        clock: Clock = time.time,  # noqa: TID251 - here the world is joined on
         entropy: Entropy = secrets.token_bytes,
         environ: Mapping[str, str] | None = None,
     ) -> None:
@@ -155,8 +155,7 @@ class Server:
     ) -> Callable[[F], F]: ...
     def tool(
         self,
-        fn: Callable[..., Any] | None = None,
-        /,
+        fn: Any = None,
         *,
         name: str | None = None,
         title: str | None = None,
@@ -283,10 +282,10 @@ class Server:
         """Tell listeners that a resource has changed."""
         self._hub.resource_updated(uri)
 
-    # --- running -----------------------------------------------------------------------------------
+    # --- running ---------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         """Open the store for as long as any transport runs."""
         if self._opened == 0:
             self._announce()
@@ -357,11 +356,14 @@ class Server:
 class _Told:
     """The channel of a request in this process."""
 
-    __slots__ = ("keep_running", "notify")
+    __slots__ = ("_notify", "keep_running")
 
     def __init__(self, notify: Callable[[str, Mapping[str, Any]], Awaitable[None]]) -> None:
-        self.notify = notify
+        self._notify = notify
         self.keep_running: Callable[[], bool] | None = None
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        await self._notify(method, params)
 
 
 def _options(options: Mapping[str, Any]) -> Options:

@@ -1,8 +1,8 @@
-"""What a handler can ask for, what comes back, and how an answer ends. Knows no wire and no form."""
+"""What a handler can ask for, what comes back, how an answer ends. Knows no wire and no form."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -41,7 +41,7 @@ class Elicit(Ask, frozen=True):
 
 
 class ElicitUrl(Ask, frozen=True):
-    """Ask a person to visit a URL. The answer says that they agreed to open it, not that it is done."""
+    """Ask a person to visit a URL. The answer tells that they agreed to open it, nothing more."""
 
     message: str
     url: str
@@ -92,7 +92,10 @@ class Completion(msgspec.Struct, frozen=True):
     @property
     def blocks(self) -> list[dict[str, Any]]:
         """The content as a list of blocks."""
-        return self.content if isinstance(self.content, list) else [self.content]
+        return cast(
+            "list[dict[str, Any]]",
+            self.content if isinstance(self.content, list) else [self.content],
+        )
 
     @property
     def text(self) -> str:

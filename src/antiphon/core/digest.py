@@ -2,6 +2,7 @@
 
 import re
 from hashlib import blake2b, sha256
+from typing import cast
 
 import msgspec
 
@@ -21,9 +22,9 @@ def _by_value(value: object) -> object:
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) <= _EXACT else value
     if isinstance(value, dict):
-        return {k: _by_value(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {k: _by_value(v) for k, v in cast("dict[str, object]", value).items()}
     if isinstance(value, (list, tuple)):
-        return [_by_value(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_by_value(v) for v in cast("list[object]", value)]
     return value
 
 

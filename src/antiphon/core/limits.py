@@ -14,7 +14,7 @@ class Limits:
     """Rounds of one call that ask something. A longer dialogue is a task."""
 
     pauses: int = 1000
-    """State-only rounds of one call; counted apart, because legs of a long job are not questions."""
+    """State-only rounds of one call; counted apart: legs of a long job are not questions."""
 
     call: timedelta = timedelta(days=1)
     """From the first round to the last; people take long."""
@@ -64,7 +64,7 @@ class Limits:
     def __post_init__(self) -> None:
         """Refuse numbers that would switch a bound off."""
         for name in self.__slots__:
-            value = getattr(self, name)
-            least = timedelta(0) if isinstance(value, timedelta) else 0
-            if not value > least:
+            value: timedelta | float = getattr(self, name)
+            size = value.total_seconds() if isinstance(value, timedelta) else value
+            if not size > 0:
                 raise ConfigError(f"Limits({name}=...) must be greater than zero, got {value!r}")

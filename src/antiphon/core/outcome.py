@@ -9,7 +9,7 @@ from antiphon.core.asks import Ask
 
 
 class InputRequired(msgspec.Struct, frozen=True):
-    """End the round and ask. Without asks it is a state-only round: the client comes back at once."""
+    """End the round and ask. Without asks it is state-only: the client comes back at once."""
 
     asks: Mapping[str, Ask] = msgspec.field(default_factory=dict[str, Ask])
     state: Any = None

@@ -1,4 +1,4 @@
-"""`ctx.answers`: what a native handler sees of the answers. Shows only what was asked for (S4-7)."""
+"""`ctx.answers`: what a native handler sees. Shows only answers that were asked for (S4-7)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, overload
@@ -6,7 +6,7 @@ from typing import Any, TypeVar, overload
 from antiphon.core.asks import Kind, Outcome
 from antiphon.errors import AnswerInvalid
 from antiphon.server.call import Rejected
-from antiphon.server.forms import Form
+from antiphon.server.forms import Form, of
 from antiphon.server.questions import check_shape, read_answer, reasons
 from antiphon.server.run import Run
 
@@ -42,7 +42,7 @@ class Answers:
         raw = self._raw.get(key)
         if raw is None:
             return Outcome("missing", None, key)
-        form = Form.of(model) if model is not None else None
+        form: Form[Any] | None = of(model) if model is not None else None
         kind = _kind(raw)
         if key in self._run.call.unasked:
             raw = check_shape(kind, key, raw)

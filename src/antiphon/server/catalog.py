@@ -151,8 +151,8 @@ class Catalog:
 
 
 async def _values(completer: Completer, value: str, round: Round) -> list[str]:
-    context = round.params.get("context") or {}
-    others = context.get("arguments") or {}
+    context = cast("dict[str, Any]", round.params.get("context") or {})
+    others = cast("dict[str, Any]", context.get("arguments") or {})
     wants_others = len(inspect.signature(completer).parameters) > 1
     found = completer(value, others) if wants_others else completer(value)
     if inspect.isawaitable(found):

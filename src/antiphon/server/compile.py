@@ -7,7 +7,7 @@ import asyncio
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, get_args, get_origin
+from typing import Any, cast, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
@@ -135,6 +135,7 @@ def _is_record(type_: Any) -> bool:
         return get_args(type_) == () or get_args(type_)[0] is str
     if not isinstance(type_, type):
         return False
+    type_ = cast("type[Any]", type_)
     return (
         issubclass(type_, BaseModel)
         or dataclasses.is_dataclass(type_)

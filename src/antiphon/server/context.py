@@ -4,7 +4,6 @@ The asking methods are plain functions that return something to await, so that a
 in a thread is told at once that it cannot ask.
 """
 
-import random
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
@@ -56,7 +55,7 @@ class Context:
         self._run = run
         self._answers: Answers | None = None
 
-    # --- asking --------------------------------------------------------------------------------
+    # --- asking ----------------------------------------------------------------------------------
 
     @overload
     def elicit(
@@ -252,7 +251,7 @@ class Context:
             await run.pause(hold=hold)
 
     def patched(self, id: str) -> bool:
-        """Let code change under running calls: False in a call that came past here before it did."""
+        """Let code change under running calls: False in a call that came past here before."""
         run = self._run
         run.enter("patched")
         key = f"patched:{check_key(id)}"
@@ -284,14 +283,14 @@ class Context:
 
     def random(self, *, key: str | None = None) -> float:
         """A random number in [0, 1) that is the same in every re-run."""
-        return random.Random(self._dice("random", key)).random()  # noqa: S311 - seeded from the call's entropy
+        return (int.from_bytes(self._dice("random", key)[:7], "big") >> 3) / 2**53
 
     def _dice(self, what: str, key: str | None) -> bytes:
         self._run.enter(what)
         name = self._run.key_for(what, key)
         return blake2b(f"{what} {name}".encode(), key=self._run.call.seed, digest_size=32).digest()
 
-    # --- about the call ----------------------------------------------------------------------------
+    # --- about the call --------------------------------------------------------------------------
 
     def can(self, ask: type[Ask] | Ask) -> bool:
         """Tell whether this client can be asked; the answer is the same in every round (S4-10)."""
@@ -358,7 +357,7 @@ class Context:
         """What the last `InputRequired(state=...)` of this call was given."""
         return self._run.call.journal.state
 
-    # --- telling -----------------------------------------------------------------------------------
+    # --- telling ---------------------------------------------------------------------------------
 
     async def report(
         self, progress: float, total: float | None = None, message: str | None = None

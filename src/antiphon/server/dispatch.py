@@ -1,4 +1,4 @@
-"""One method of the modern wire to the part that serves it. The seam between adapters and server."""
+"""From a method of the modern wire to what serves it: the seam between adapters and server."""
 
 from collections.abc import Mapping
 

@@ -121,7 +121,7 @@ def check_budget(run: Run) -> None:
 
 
 def _arguments_digest(args: tuple[Any, ...]) -> bytes:
-    # What is no JSON (a connection, a client) counts by its type: it is not what the effect is about.
+    # What is no JSON (a connection, a client) counts by its type: the effect is not about it.
     plain = to_jsonable_python(args, fallback=lambda value: f"<{type(value).__qualname__}>")
     return short_digest(canonical(plain))
 
@@ -215,7 +215,7 @@ async def _outcome(
 
 
 async def _shielded(run: Run, body: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    """Run a body to its end even when the run is cancelled; deliver the cancellation after (S3-7)."""
+    """Run a body to its end even when cancelled; deliver the cancellation after (S3-7)."""
     task = asyncio.ensure_future(body)
     run.effects.add(task)
     task.add_done_callback(run.effects.discard)
@@ -281,7 +281,7 @@ def services_lease(run: Run, effect: str, fence: int) -> Any:
 
 
 async def _attempts(run: Run, spec: Once) -> Any:
-    kwargs = {}
+    kwargs: dict[str, Any] = {}
     if _wants_idempotency_key(spec.fn):
         kwargs["idempotency_key"] = idempotency_key(run.call.id, spec.key)
     for pause in (*_RETRIES, None):

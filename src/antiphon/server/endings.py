@@ -4,6 +4,7 @@ The one table of the framework's errors. Knows no journal and no transport.
 """
 
 import logging
+from typing import cast
 
 from antiphon.core.text import safe
 from antiphon.errors import (
@@ -35,8 +36,15 @@ _DELIBERATE = (ToolError, Refused, EffectFailed)
 
 def ending(error: Exception, handler: Handler, services: Services) -> Reply:
     """Turn what came out of a handler into the end of its round."""
-    if isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        return ending(error.exceptions[0], handler, services)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    group: object = error
+    if isinstance(group, ExceptionGroup):
+        inner = cast("ExceptionGroup[Exception]", group).exceptions
+        if len(inner) == 1:
+            return ending(inner[0], handler, services)
+    return _ending(error, handler, services)
+
+
+def _ending(error: Exception, handler: Handler, services: Services) -> Reply:
     if isinstance(error, CallerError):
         return failed(error, keep=False)
     if isinstance(error, StoreError):

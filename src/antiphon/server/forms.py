@@ -98,6 +98,11 @@ class Form(Generic[T]):
         return self._build(self.flat.read({} if content is None else content))
 
 
+def of(spec: Any) -> Form[Any]:
+    """Compile a form of whatever an author gave; `Form.of` without the types."""
+    return Form[Any].of(cast("type[Any]", spec))
+
+
 def _of_type(spec: type[T]) -> Form[T]:
     name = spec.__name__
     if not _is_record(spec):

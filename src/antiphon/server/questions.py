@@ -26,7 +26,7 @@ from antiphon.core.digest import canonical, short_digest
 from antiphon.core.gate import Need
 from antiphon.core.text import escape, preview, safe
 from antiphon.errors import AnswerInvalid, HandlerError, InvalidRequest
-from antiphon.server.forms import Form
+from antiphon.server.forms import Form, of
 from antiphon.wire import results
 
 MESSAGE_CHARS = 8_192
@@ -79,7 +79,7 @@ class Question(msgspec.Struct, frozen=True, gc=False):
 def question(ask: Ask) -> Question:
     """Make an ask ready. Forms are compiled once per model."""
     if isinstance(ask, Elicit):
-        form = Form.of(ask.form)
+        form = of(ask.form)
         wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
         details = canonical(dict(ask.details)) if ask.details else b""
         digest = short_digest(b"form", wording, form.digest, details)
@@ -248,7 +248,7 @@ def _check_tool_results(messages: Sequence[Mapping[str, Any]]) -> None:
     open_ids: set[str] = set()
     for message in messages:
         content = message.get("content")
-        blocks: list[Any] = content if isinstance(content, list) else [content]
+        blocks = cast("list[Any]", content if isinstance(content, list) else [content])
         answered = {b.get("toolUseId") for b in blocks if b.get("type") == "tool_result"}
         if answered and (message.get("role") != "user" or len(answered) != len(blocks)):
             raise HandlerError("a message with tool results is a user message of nothing else")

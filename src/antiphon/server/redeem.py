@@ -13,7 +13,7 @@ import msgspec
 
 from antiphon.core.journal import Entry
 from antiphon.errors import StoreError, TokenRefused, Unavailable
-from antiphon.ports import Mine, Recorded, Running, Spent
+from antiphon.ports import Claim, Mine, Recorded, Running, Spent
 from antiphon.server.call import Call
 from antiphon.server.replies import Reply, from_bytes, to_bytes
 from antiphon.server.services import Services
@@ -116,7 +116,7 @@ class Redeemer:
             if flight.done is not None:
                 flight.done.set_result(None)
 
-    async def _claim(self, key: tuple[str, int], answers: bytes, expires: float) -> Any:
+    async def _claim(self, key: tuple[str, int], answers: bytes, expires: float) -> Claim:
         limits = self._services.limits
         return await self._store("claim")(
             *key,

@@ -45,7 +45,7 @@ class Registry:
         self.kinds: set[str] = set()
         """What has ever been offered: a capability is not taken back with the last tool."""
 
-    # --- adding and removing -----------------------------------------------------------------------
+    # --- adding and removing ---------------------------------------------------------------------
 
     def add_tool(self, handler: Handler, entry: Mapping[str, Any]) -> None:
         """Register a tool with its entry in `tools/list`."""
@@ -103,7 +103,7 @@ class Registry:
         changed()
         return True
 
-    # --- finding ---------------------------------------------------------------------------------------
+    # --- finding ---------------------------------------------------------------------------------
 
     def find(self, round: Round) -> tuple[Handler, Mapping[str, Any] | None]:
         """Give the handler of a call and its raw arguments.

@@ -1,4 +1,4 @@
-"""How a round ended, as it is recorded and repeated (S3-3, S3-4). Knows no store and no transport."""
+"""How a round ended, as it is recorded and repeated (S3-3, S3-4). Knows no store."""
 
 from typing import Any
 

@@ -64,7 +64,7 @@ def _loose(value: Any, meta: bytes) -> bytes:
         return results.tool_result(b"[]", None, is_error=False, meta=meta)
     if isinstance(value, _BLOCKS):
         return results.tool_result(_encode([value]), None, is_error=False, meta=meta)
-    if isinstance(value, Mapping) or isinstance(value, BaseModel) or _is_dataclass(value):
+    if isinstance(value, (Mapping, BaseModel)) or _is_dataclass(value):
         if isinstance(value, BaseModel) and getattr(value, "type", None) in _BLOCK_TYPES:
             return results.tool_result(_encode([block(value)]), None, is_error=False, meta=meta)
         return _structured(_json(value), meta)
@@ -90,7 +90,7 @@ def block(item: Any) -> Any:
         return Text(item)
     if isinstance(item, BaseModel):
         return item.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if isinstance(item, _BLOCKS) or isinstance(item, Mapping):
+    if isinstance(item, (*_BLOCKS, Mapping)):
         return cast("Any", item)
     raise HandlerError(f"{type(item).__name__} is not a content block: use Text, Image, Audio, …")
 
@@ -116,8 +116,8 @@ def prompt_writer(description: str | None) -> Writer:
     head = b'"description":' + _encode(description) + b"," if description else b""
 
     def write(value: Any, meta: bytes) -> bytes:
-        items = value if isinstance(value, (list, tuple)) else [value]
-        messages = [_message(item) for item in cast("Sequence[Any]", items)]
+        items = cast("Sequence[Any]", value if isinstance(value, (list, tuple)) else [value])
+        messages = [_message(item) for item in items]
         return results.complete(head + b'"messages":' + _encode(messages), meta)
 
     return write
@@ -139,7 +139,7 @@ def resource_writer(mime_type: str | None, hints: bytes) -> Callable[[Any, bytes
         many = isinstance(value, (list, tuple)) and all(
             isinstance(v, Contents) for v in cast("Any", value)
         )
-        items = cast("Sequence[Any]", value) if many and value else [value]
+        items = cast("Sequence[Any]", value if many and value else [value])
         contents = [_contents(item, uri, mime_type) for item in items]
         return results.complete(b'"contents":' + _encode(contents) + hints, meta)
 

@@ -12,11 +12,12 @@ Legacy sessions and parked frames answer while the handler waits; how an ask is 
 """
 
 import asyncio
+import contextlib
 import re
 import threading
 import types
 from collections.abc import Awaitable, Coroutine, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -145,7 +146,7 @@ class Run:
         self._timer: asyncio.TimerHandle | None = None
         self._quiet_rounds = 0
 
-    # --- guards --------------------------------------------------------------------------------
+    # --- guards ----------------------------------------------------------------------------------
 
     def enter(self, what: str) -> None:
         """Refuse a context call that must not happen here."""
@@ -185,7 +186,7 @@ class Run:
         """Whether the caller is a child task of the handler."""
         return asyncio.current_task() is not self.task
 
-    # --- keys ----------------------------------------------------------------------------------
+    # --- keys ------------------------------------------------------------------------------------
 
     def key_for(self, base: str, given: str | None) -> str:
         """Name an ask: the author's key, or one derived from what it asks for (S4-3)."""
@@ -202,7 +203,7 @@ class Run:
         self._ordinals[base] = number
         return base if number == 1 else f"{base}-{number}"
 
-    # --- asking --------------------------------------------------------------------------------
+    # --- asking ----------------------------------------------------------------------------------
 
     async def ask(self, items: Sequence[tuple[str | None, Ask]]) -> list[Outcome[Any]]:
         """Give the outcomes of asks, naming them first: recalled, or put to the client."""
@@ -283,7 +284,7 @@ class Run:
             self.replay.record(entry)
         return again
 
-    # --- the end of a round --------------------------------------------------------------------
+    # --- the end of a round ----------------------------------------------------------------------
 
     def recall_memo(self, key: str) -> Any:
         """Read a memo of the framework's own; None if there is none."""
@@ -356,7 +357,7 @@ class Run:
         except BaseExceptionGroup as group:
             self._balance()
             self._came_out(group)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a stranger's code; passed on
             self._balance()
             self._came_out(error)
         else:
@@ -479,8 +480,9 @@ def give_up() -> Generator[Any, Any, None]:
 @types.coroutine
 def drive(run: Run, handler: Awaitable[Any]) -> Generator[Any, Any, Any]:
     """Await a handler, keeping the power to leave one that swallows every end of its round."""
-    inner: Coroutine[Any, Any, Any] = (
-        handler if isinstance(handler, Coroutine) else _as_coroutine(handler)
+    inner = cast(
+        "Coroutine[Any, Any, Any]",
+        handler if isinstance(handler, Coroutine) else _as_coroutine(handler),
     )
     step: Any = inner.send
     value: Any = None
@@ -490,10 +492,8 @@ def drive(run: Run, handler: Awaitable[Any]) -> Generator[Any, Any, Any]:
         except StopIteration as stop:
             return stop.value
         if yielded is _GIVE_UP:
-            try:
-                inner.close()
-            except RuntimeError:
-                pass  # it ignored even that; nobody runs it any more
+            with contextlib.suppress(RuntimeError):
+                inner.close()  # it may ignore even that; nobody runs it any more
             raise SwallowedAsk(next(iter(run.asked), "pause"))
         try:
             value = yield yielded

@@ -1,4 +1,4 @@
-"""The private signals by which a round ends inside a handler. Not errors; never shown to a client."""
+"""The private signals by which a round ends inside a handler. No errors; no client sees them."""
 
 
 class Suspended(BaseException):

@@ -27,7 +27,7 @@ class ArgumentsInvalid(AntiphonError):
 
 
 class Resolve:
-    """Mark a parameter as resolved by a function: `Annotated[Placement, Resolve(ask_placement)]`."""
+    """Mark a parameter as resolved: `Annotated[Placement, Resolve(ask_placement)]`."""
 
     __slots__ = ("fn",)
 

@@ -23,7 +23,7 @@ class Template:
         Raises:
             ConfigError: It has braces that are no variables, or a name twice.
         """
-        pattern, names, rest, at = "", [], set[str](), 0
+        pattern, names, rest, at = "", list[str](), set[str](), 0
         for found in _VARIABLE.finditer(text):
             pattern += re.escape(text[at : found.start()])
             plus, name = found.groups()
