@@ -6,11 +6,11 @@ Built on the official SDK's transports, session and OAuth. Owns what a user sees
 
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, Self, TextIO, TypeAlias, TypeVar, cast
+from typing import Any, Self, TextIO, TypeAlias, cast
 
 import anyio
 import mcp_types as types
@@ -20,9 +20,8 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from antiphon.client.answers import Answerer, Scripted, abilities, as_answerer, capabilities
-from antiphon.client.asking import answer_all
 from antiphon.client.dispatch import Exact
-from antiphon.client.endings import error_for, remote_error
+from antiphon.client.endings import remote_error
 from antiphon.client.errors import (
     AnswerUnfit,
     CannotConnect,
@@ -30,20 +29,19 @@ from antiphon.client.errors import (
     ConnectionLost,
     InvalidResponse,
     ReplyTimeExceeded,
-    StateRefused,
 )
 from antiphon.client.http import Failures
 from antiphon.client.legacy import Callbacks
 from antiphon.client.link import Connection, Link, Progress
-from antiphon.client.loop import Waiting, drive
+from antiphon.client.loop import drive
 from antiphon.client.negotiate import EraChoice, Eras, negotiate
+from antiphon.client.running import Asking, Run, prepare
 from antiphon.client.saved import SavedCall, load
 from antiphon.client.target import Access, read_target
-from antiphon.client.values import AnyAsk, Step, view
-from antiphon.core.flow import Call, Detached, Done, Ending, Lost, Outcome, Patience, converse
+from antiphon.client.values import Step
+from antiphon.core.flow import Call, Lost, Patience
 from antiphon.core.gate import Need
 from antiphon.core.round import Era
-from antiphon.errors import AnswerInvalid
 from antiphon.ports import Clock
 
 OnLog: TypeAlias = Callable[[str, Any, str | None], Awaitable[None]]
@@ -57,14 +55,6 @@ BY_HAND: frozenset[Need] = frozenset({"form", "url", "sampling", "roots"})
 
 MAX_PAGES = 1000
 """Pages of one list; a bound against a server whose cursors never end."""
-
-Result = TypeVar("Result", bound=BaseModel)
-
-_RESULTS: Mapping[str, type[BaseModel]] = {
-    "tools/call": types.CallToolResult,
-    "prompts/get": types.GetPromptResult,
-    "resources/read": types.ReadResourceResult,
-}
 
 
 class Client:
@@ -250,29 +240,43 @@ class Client:
         Raises:
             ClientError: See `antiphon.client.errors`; `error.step` holds a call that can go on.
         """
-        return await self._run(_tool(name, arguments), types.CallToolResult, on_progress)
+        return await self._run(tool_call(name, arguments), on_progress)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None
     ) -> types.GetPromptResult:
         """Get a prompt and answer what it asks."""
-        params: dict[str, Any] = {"name": name}
-        if arguments is not None:
-            params["arguments"] = dict(arguments)
-        return await self._run(Call(method="prompts/get", params=params), types.GetPromptResult)
+        return await self._run(prompt_call(name, arguments))
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
         """Read a resource and answer what it asks."""
-        call = Call(method="resources/read", params={"uri": uri})
-        return await self._run(call, types.ReadResourceResult)
+        return await self._run(resource_call(uri))
 
-    async def _run(
-        self, call: Call, expected: type[Result], on_progress: Progress | None = None
-    ) -> Result:
-        needs = abilities(self._answers)
-        step = await self._advance(SavedCall(call=call), needs, on_progress, by_hand=False)
-        assert isinstance(step.result, expected)
-        return step.result
+    async def _run(self, call: Call, on_progress: Progress | None = None) -> Any:
+        run = await self.prepare(SavedCall(call=call), on_progress=on_progress)
+        return run.conclude(await drive(run.flow, run.send, run.ask)).result
+
+    async def prepare(
+        self,
+        kept: SavedCall,
+        *,
+        needs: frozenset[Need] | None = None,
+        on_progress: Progress | None = None,
+    ) -> Run:
+        """Make a call ready for a driver of your own; `call_tool` uses the usual one."""
+        return prepare(
+            kept,
+            link=await self._linked(),
+            relink=self._linked,
+            needs=abilities(self._answers) if needs is None else needs,
+            asking=self._asking(self._answers),
+            patience=self._patience,
+            target=self._target.saved,
+            on_progress=on_progress,
+        )
+
+    def _asking(self, answerer: Answerer | None) -> Asking:
+        return Asking(answerer=answerer, who=self._who, clock=self._clock)
 
     # --- calls, one round at a time ------------------------------------------------------------
 
@@ -293,7 +297,8 @@ class Client:
                 everything when the client has none.
             on_progress: Takes progress, total and message.
         """
-        return await self.begin_call(_tool(name, arguments), can=can, on_progress=on_progress)
+        call = tool_call(name, arguments)
+        return await self.begin_call(call, can=can, on_progress=on_progress)
 
     async def begin_call(
         self,
@@ -303,8 +308,7 @@ class Client:
         on_progress: Progress | None = None,
     ) -> Step:
         """Begin any call, such as a prompt or a resource, and stop at its first question."""
-        needs = self._by_hand(can)
-        return await self._advance(SavedCall(call=call), needs, on_progress, by_hand=True)
+        return await self._one_round(SavedCall(call=call), self._by_hand(can), on_progress)
 
     async def resume(
         self,
@@ -329,7 +333,7 @@ class Client:
             call = replace(call, answers=await self._given(kept, answers or {}))
             call = replace(call, rounds=call.rounds + bool(call.asks))
         needs = self._by_hand(can).union(*(ask.needs for ask in call.asks))
-        return await self._advance(replace(kept, call=call), needs, on_progress, by_hand=True)
+        return await self._one_round(replace(kept, call=call), needs, on_progress)
 
     async def restart(self, refused: str | Step | ClientError) -> Step:
         """Begin the same call anew, without its state and answers."""
@@ -339,6 +343,12 @@ class Client:
             refused = refused.step
         call = (load(refused) if isinstance(refused, str) else refused.saved).call
         return await self.begin_call(Call(method=call.method, params=call.params))
+
+    async def _one_round(
+        self, kept: SavedCall, needs: frozenset[Need], on_progress: Progress | None
+    ) -> Step:
+        run = await self.prepare(kept, needs=needs, on_progress=on_progress)
+        return run.conclude(await drive(run.flow, run.send, None))
 
     def _by_hand(self, can: Iterable[Need] | None) -> frozenset[Need]:
         if can is not None:
@@ -352,89 +362,7 @@ class Client:
             raise AnswerUnfit(tuple(f"{key}: the server did not ask this" for key in unknown))
         if not call.asks:
             return None
-        return await self._ask(kept, call, Scripted(answers))
-
-    # --- the loop ------------------------------------------------------------------------------
-
-    async def _advance(
-        self,
-        kept: SavedCall,
-        needs: frozenset[Need],
-        on_progress: Progress | None,
-        *,
-        by_hand: bool,
-    ) -> Step:
-        link = await self._linked()
-        declared = capabilities(needs)
-        changed = bool(kept.server and link.server and kept.server != link.server)
-        age = max(0.0, self._clock() - kept.received) if kept.received else 0.0
-        patience = self._patience
-        if link.era == "legacy":
-            if kept.call.token is not None or kept.call.asks:
-                raise self._refused(kept, age)
-            # The server waits inside its one reply while a person thinks.
-            patience = replace(patience, reply=patience.total)
-        kept = replace(
-            kept,
-            target=self._target.saved,
-            server=link.server,
-            protocol=link.session.protocol_version or "",
-        )
-
-        async def send(call: Call) -> Outcome:
-            return await (await self._linked()).call(call, declared, on_progress)
-
-        async def ask(call: Call) -> dict[str, Any]:
-            return await self._ask(kept, call, self._answers)
-
-        flow = converse(kept.call, patience=patience, declared=declared, now=time.monotonic())
-        ending = await drive(flow, send, None if by_hand else ask)
-        return self._step(kept, ending, patience, age=age, changed=changed)
-
-    def _step(
-        self,
-        kept: SavedCall,
-        ending: Ending | Waiting,
-        patience: Patience,
-        *,
-        age: float,
-        changed: bool,
-    ) -> Step:
-        if isinstance(ending, Done):
-            return Step(saved=kept, result=_parsed(kept.call.method, ending.result), done=True)
-        if isinstance(ending, Waiting):
-            return self._waiting(kept, ending.call)
-        if isinstance(ending, Detached):
-            raise InvalidResponse("it started a task, which this client did not ask for")
-        error = error_for(ending, patience, age=age, server_changed=changed)
-        error.step = self._waiting(kept, ending.call)
-        raise error
-
-    def _waiting(self, kept: SavedCall, call: Call) -> Step:
-        received = kept.received if call.token == kept.call.token else self._clock()
-        saved = kept.with_call(call, received=received or self._clock())
-        return Step(saved=saved, asks={ask.key: ask for ask in self._views(call)})
-
-    def _views(self, call: Call) -> list[AnyAsk]:
-        server, origin = self._who()
-        return [view(ask, server=server, origin=origin) for ask in call.asks]
-
-    async def _ask(self, kept: SavedCall, call: Call, answerer: Answerer | None) -> dict[str, Any]:
-        try:
-            return await answer_all(self._views(call), answerer)
-        except AnswerInvalid as invalid:
-            error: ClientError = AnswerUnfit(invalid.reasons)
-        except ClientError as refused:
-            error = refused
-        error.step = self._waiting(kept, call)
-        raise error from None
-
-    def _refused(self, kept: SavedCall, age: float) -> StateRefused:
-        error = StateRefused(
-            "the server speaks an older protocol now", None, age=age, server_changed=True
-        )
-        error.step = Step(saved=kept, asks={ask.key: ask for ask in self._views(kept.call)})
-        return error
+        return await self._asking(Scripted(answers)).answer(kept, call)
 
     # --- what passes through -------------------------------------------------------------------
 
@@ -480,7 +408,7 @@ class Client:
         prompts: bool = False,
         resources: bool = False,
         uris: Sequence[str] = (),
-    ) -> AsyncIterator[Subscription]:
+    ) -> AsyncGenerator[Subscription]:
         """Subscribe to changes; iterate what it yields. Modern servers only.
 
         Raises:
@@ -531,15 +459,22 @@ class Client:
             raise remote_error(outcome) from error
 
 
-def _tool(name: str, arguments: Mapping[str, Any] | None) -> Call:
+def tool_call(name: str, arguments: Mapping[str, Any] | None = None) -> Call:
+    """Make the call of a tool."""
     return Call(method="tools/call", params={"name": name, "arguments": dict(arguments or {})})
 
 
-def _parsed(method: str, result: dict[str, Any]) -> BaseModel:
-    try:
-        return _RESULTS[method].model_validate(result, by_name=False)
-    except ValidationError as error:
-        raise InvalidResponse(f"{error.error_count()} faults in the result of {method}") from error
+def prompt_call(name: str, arguments: Mapping[str, str] | None = None) -> Call:
+    """Make the call of a prompt."""
+    params: dict[str, Any] = {"name": name}
+    if arguments is not None:
+        params["arguments"] = dict(arguments)
+    return Call(method="prompts/get", params=params)
+
+
+def resource_call(uri: str) -> Call:
+    """Make the call of a resource."""
+    return Call(method="resources/read", params={"uri": uri})
 
 
 def _logs(session: ClientSession) -> bool:

@@ -57,8 +57,9 @@ def error_for(
 
 def remote_error(failure: Failure) -> RemoteError:
     """Give the error for a JSON-RPC error."""
-    if failure.code == CAPABILITY_MISSING and isinstance(failure.data, dict):
-        required = cast("dict[str, Any]", failure.data).get("requiredCapabilities")
+    data: object = failure.data
+    if failure.code == CAPABILITY_MISSING and isinstance(data, dict):
+        required = cast("dict[str, Any]", data).get("requiredCapabilities")
         if isinstance(required, Mapping):
             needed = cast("Mapping[str, Any]", required)
             return AbilityMissing(failure.message, failure.data, needed)

@@ -18,7 +18,7 @@ Errors that end a call in the middle carry `step`: dump it, and resume later.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from antiphon.core.text import preview
 from antiphon.errors import AnswerInvalid, AntiphonError
@@ -79,7 +79,7 @@ class AbilityMissing(RemoteError):
 def _paths(required: Mapping[str, Any]) -> list[str]:
     paths: list[str] = []
     for name, inner in required.items():
-        subs: list[str] = [str(sub) for sub in inner] if isinstance(inner, Mapping) else []
+        subs = list(cast("Mapping[str, Any]", inner)) if isinstance(inner, Mapping) else []
         paths.extend(f"{name}.{sub}" for sub in subs)
         if not subs:
             paths.append(name)

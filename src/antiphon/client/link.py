@@ -7,11 +7,12 @@ of our own takes both on itself, so that a caller's errors stay the caller's. Kn
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import anyio
 import mcp_types as types
 from mcp.client.session import ClientSession
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter
 
@@ -22,7 +23,8 @@ from antiphon.core.flow import Call, Failure, Lost, Outcome, Reply
 from antiphon.core.round import Era
 from antiphon.errors import HEADER_MISMATCH
 
-Progress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
+Progress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None] | None]
+"""Takes progress, total and message; sync or async."""
 
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 _CLOSED = types.CONNECTION_CLOSED
@@ -73,7 +75,7 @@ class Link:
             await self.session.send_request(
                 RawRequest(method=call.method, params=params),
                 _ANYTHING,
-                progress_callback=on_progress,
+                progress_callback=_progress(on_progress) if on_progress else None,
             )
         except Delivered as delivered:
             return Reply(delivered.result)
@@ -172,9 +174,19 @@ class Connection:
         return reason
 
 
+def _progress(given: Progress) -> ProgressFnT:
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        result = given(progress, total, message)
+        if result is not None:
+            await result
+
+    return progress
+
+
 def _first(error: BaseException) -> BaseException:
     """Find the first plain error in nested groups, leaving cancellations for last."""
     while isinstance(error, BaseExceptionGroup):
-        plain = [each for each in error.exceptions if not isinstance(each, asyncio.CancelledError)]
-        error = (plain or list(error.exceptions))[0]
+        inner = cast("tuple[BaseException, ...]", error.exceptions)
+        plain = [each for each in inner if not isinstance(each, asyncio.CancelledError)]
+        error = (plain or list(inner))[0]
     return error

@@ -1,0 +1,239 @@
+"""A person at a terminal: forms, visits to pages, review before anything is sent.
+
+Shows who asks, always offers to decline and to cancel, and treats every character of the server as
+a stranger's (S4-14). Knows no transport; opens no page without an explicit yes and fetches none.
+"""
+
+import os
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from antiphon.client.answers import Combining
+from antiphon.client.fields import FieldPrompt, prompts
+from antiphon.client.values import Accept, AnyAsk, Cancel, Decline, FormAsk, UrlAsk
+from antiphon.core.text import escape, safe
+from antiphon.errors import AnswerInvalid
+
+MESSAGE = 4000
+"""Characters shown of a server's message."""
+
+TRIES = 20
+"""Wrong lines for one field before the question counts as dismissed; nothing loops for ever."""
+
+_DECLINE = frozenset({":decline", ":d"})
+_CANCEL = frozenset({":cancel", ":c"})
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class _Left(Exception):
+    """The person chose not to answer."""
+
+    def __init__(self, answer: Decline | Cancel) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class Terminal(Combining):
+    """Answers forms and URL asks by asking a person; one question at a time."""
+
+    def __init__(
+        self,
+        console: Console | None = None,
+        *,
+        read: Callable[[], str] | None = None,
+        open_url: Callable[[str], object] | None = None,
+    ) -> None:
+        """Use the given console, reader of lines and opener of pages, or the usual ones.
+
+        Args:
+            console: Where questions are shown; standard error by default.
+            read: Gives the next line, or raises `EOFError`.
+            open_url: Opens a page after consent; by default the graphical browser, if there is one.
+        """
+        self._console = console or Console(stderr=True, highlight=False)
+        self._read = read or input
+        self._open = open_url or _browser()
+        self._turn = threading.Lock()
+
+    def elicit(self, ask: FormAsk) -> Accept | Decline | Cancel:
+        """Lead through a form: fields, review, send."""
+        with self._turn:
+            self._head(ask, ask.message)
+            try:
+                return self._form(prompts(ask.schema))
+            except _Left as left:
+                return left.answer
+
+    def elicit_url(self, ask: UrlAsk) -> Accept | Decline | Cancel:
+        """Show where a page is and ask for consent to open it."""
+        with self._turn:
+            self._head(ask, ask.message)
+            try:
+                return self._visit(ask)
+            except _Left as left:
+                return left.answer
+
+    # --- forms ---------------------------------------------------------------------------------
+
+    def _form(self, fields: list[FieldPrompt]) -> Accept:
+        values: dict[str, Any] = {}
+        for field in fields:
+            values[field.name] = self._field(field, None)
+        for _ in range(TRIES):
+            self._review(fields, values)
+            word = self._ask("Send this? yes, edit, decline or cancel", "yes").strip() or "yes"
+            match word.lower():
+                case "yes" | "y" | "send":
+                    return Accept({k: v for k, v in values.items() if v is not None})
+                case "edit" | "e":
+                    for field in fields:
+                        values[field.name] = self._field(field, values[field.name])
+                case "decline" | "d" | "no" | "n":
+                    raise _Left(Decline())
+                case "cancel" | "c":
+                    raise _Left(Cancel())
+                case _:
+                    self._say("Type yes, edit, decline or cancel.", "yellow")
+        raise _Left(Cancel())
+
+    def _field(self, field: FieldPrompt, now: Any) -> Any:
+        """Ask for one field until the line fits; when editing, an empty line keeps the value."""
+        self._console.print(Text(field.label, style="bold"))
+        if field.description:
+            self._console.print(Text(f"  {field.description}", style="dim"))
+        for number, choice in enumerate(field.choices, 1):
+            self._console.print(Text(f"  {number}. {choice.title}"))
+        hint = ", ".join(field.hints())
+        shown = now if now is not None else field.default
+        for _ in range(TRIES):
+            line = self._ask(
+                f"  {hint}" if hint else " ", None if shown is None else field.show(shown)
+            )
+            if now is not None and not line.strip():
+                return now
+            try:
+                return field.read(line)
+            except AnswerInvalid as invalid:
+                for reason in invalid.reasons:
+                    self._say(f"  {reason}", "red")
+        raise _Left(Cancel())
+
+    def _review(self, fields: list[FieldPrompt], values: dict[str, Any]) -> None:
+        table = Table(title="What will be sent", title_justify="left", show_header=False)
+        table.add_column(style="bold")
+        table.add_column()
+        for field in fields:
+            table.add_row(Text(field.label), Text(field.show(values[field.name])))
+        self._console.print(table)
+
+    # --- pages ---------------------------------------------------------------------------------
+
+    def _visit(self, ask: UrlAsk) -> Accept:
+        safe_to_open = self._show_url(ask)
+        words = (
+            "open, accept (I open it myself), decline or cancel"
+            if safe_to_open
+            else "decline or cancel"
+        )
+        for _ in range(TRIES):
+            word = self._ask(f"This page: {words}", None).strip().lower()
+            match word:
+                case "open" | "o" if safe_to_open:
+                    if self._open is None:
+                        self._say("There is no browser here: open the page yourself.", "yellow")
+                    else:
+                        self._open(ask.url)
+                    return Accept()
+                case "accept" | "a" if safe_to_open:
+                    return Accept()
+                case "decline" | "d":
+                    raise _Left(Decline())
+                case "cancel" | "c":
+                    raise _Left(Cancel())
+                case _:
+                    self._say(f"Type {words}.", "yellow")
+        raise _Left(Cancel())
+
+    def _show_url(self, ask: UrlAsk) -> bool:
+        """Show the whole URL with its host marked; tell whether it may be opened at all."""
+        shown = Text(escape(ask.url))
+        if host := escape(ask.host):
+            shown.highlight_words([host], style="bold reverse", case_sensitive=False)
+        self._console.print(Text("  "), shown, soft_wrap=True, sep="")
+        self._console.print(Text("  host: "), Text(host or "(unreadable)", style="bold"), sep="")
+        for warning in url_warnings(ask.url):
+            self._say(f"  Warning: {warning}", "bold red")
+        try:
+            parts = urlsplit(ask.url)
+        except ValueError:
+            return False
+        return parts.scheme in ("http", "https") and bool(ask.host)
+
+    # --- words ---------------------------------------------------------------------------------
+
+    def _head(self, ask: AnyAsk, message: str) -> None:
+        server = safe(ask.server, 120) or "an unnamed server"
+        origin = f" at {safe(ask.origin, 200)}" if ask.origin else ""
+        title = Text(f"{server}{origin} asks")
+        self._console.print(
+            Panel(
+                Text(safe(message, MESSAGE)), title=title, title_align="left", border_style="cyan"
+            )
+        )
+        self._console.print(Text("(:decline says no, :cancel dismisses)", style="dim"))
+
+    def _ask(self, words: str, default: str | None) -> str:
+        prompt = Text(words)
+        if default is not None:
+            prompt.append(f" [{default}]", style="cyan")
+        self._console.print(prompt, end=": ", soft_wrap=True)
+        try:
+            line = self._read()
+        except (EOFError, KeyboardInterrupt):
+            self._console.print()
+            raise _Left(Cancel()) from None
+        word = line.strip().lower()
+        if word in _DECLINE:
+            raise _Left(Decline())
+        if word in _CANCEL:
+            raise _Left(Cancel())
+        return line
+
+    def _say(self, words: str, style: str) -> None:
+        self._console.print(Text(words, style=style))
+
+
+def url_warnings(url: str) -> list[str]:
+    """Say what is suspicious about a URL (ELICIT-35)."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return ["this is not a readable URL"]
+    warnings: list[str] = []
+    if parts.scheme not in ("http", "https"):
+        warnings.append(f"{safe(parts.scheme, 20)}: is not a web page")
+    elif parts.scheme == "http" and host not in _LOOPBACK:
+        warnings.append("the connection is not encrypted")
+    if any(label.startswith("xn--") for label in host.split(".")) or not host.isascii():
+        warnings.append("the host uses letters that can imitate others (Punycode)")
+    if "@" in parts.netloc:
+        warnings.append("what stands before @ is not the host")
+    return warnings
+
+
+def _browser() -> Callable[[str], object] | None:
+    # A text browser would take over the terminal and let this program see the page.
+    graphical = sys.platform in ("darwin", "win32") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
+    return webbrowser.open if graphical else None
