@@ -296,6 +296,7 @@ class Server:
         finally:
             self._opened -= 1
             if self._opened == 0:
+                await self._engine.lot.close()
                 await self._services.store.close()
 
     def _announce(self) -> None:
@@ -350,6 +351,7 @@ class Server:
         return {
             "rounds": self._engine.redeemer.running,
             "listeners": len(self._hub),
+            "parked": len(self._engine.lot),
         }
 
 

@@ -153,7 +153,7 @@ class Context:
         (outcome,) = await run.ask_named(((key, ask),))
         outcome.unwrap()
         if until is not None and run.recall_memo(f"{key}:done") is None:
-            if not await effects.call_user(run, key, until, (), {}):
+            while not await effects.call_user(run, key, until, (), {}):
                 await run.pause(hold=every)
             run.enter("elicit_url")
             run.replay.record(Entry("memo", f"{key}:done", True))

@@ -105,8 +105,7 @@ def _recalled(entry: Entry, codec: Codec, key: str) -> Any:
 async def _anchor(run: Run) -> None:
     """End round one before its first effect, so that the effect runs under a redeemed token."""
     if run.handler.options.anchor and run.call.number == 1 and run.round.era == "modern":
-        run.paused = True
-        await run.suspend()
+        await run.pause()
 
 
 def check_budget(run: Run) -> None:

@@ -7,7 +7,7 @@ claim spends nothing.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -39,6 +39,7 @@ from antiphon.server.redeem import Redeemer
 from antiphon.server.replies import Reply, deliver
 from antiphon.server.run import ENDED, Asked, Run, SuspendWay, check_key, check_tries, expiry
 from antiphon.server.services import Services
+from antiphon.server.shapes.parked import Asking, Frame, Lot
 from antiphon.server.signature import ArgumentsInvalid
 from antiphon.wire import results
 
@@ -65,6 +66,7 @@ class Engine:
         self.services = services
         self.redeemer = Redeemer(services)
         self._handlers = handlers
+        self.lot = Lot(services.limits.parked, services.limits.parked_per_principal)
         self._suspend = SuspendWay()
 
     async def call(self, round: Round) -> bytes:
@@ -114,6 +116,12 @@ class Engine:
 
         async def work(fence: int, learned: list[Entry]) -> Reply:
             call.entries = [*call.entries, *learned] if learned else call.entries
+            frame = self.lot.take(round.token) if round.token is not None else None
+            if frame is not None:
+                if frame.fits(call):
+                    frame.wake(round, call, fence)
+                    return await self._parked(frame)
+                frame.drop()
             run = Run(self.services, handler, round, call, self._suspend)
             run.fence = fence
             return await self.play(run, bound)
@@ -178,8 +186,13 @@ class Engine:
     async def play(self, run: Run, arguments: dict[str, Any]) -> Reply:
         """Run the handler and turn whatever came of it into the end of the round."""
         run.context = Context(run)
+        if run.handler.options.park is not None and run.handler.is_async:
+            return await self._parked(Frame(run, arguments))
+        return await self._finish(run, run.play(arguments))
+
+    async def _finish(self, run: Run, running: Awaitable[Any]) -> Reply:
         try:
-            value = await run.play(arguments)
+            value = await running
             if value is ENDED:
                 return await self._ended(run)
             if isinstance(value, InputRequired):
@@ -187,12 +200,34 @@ class Engine:
             if run.commits:
                 await effects.commit(run)
             return self._complete(run, value)
+        except Asking:
+            raise  # the frame lives on
         except Exception as error:  # noqa: BLE001 - a stranger's code: every failure has an ending
             return ending(error, run.handler, self.services)
         finally:
-            run.close()
+            if run.way is self._suspend or run.task is None or run.task.done():
+                run.close()
             if run.effects:
                 await run.effects_settled()
+
+    async def _parked(self, frame: Frame) -> Reply:
+        """Run one round of a frame; keep it when it has asked."""
+        run = frame.run
+        try:
+            return await self._finish(run, frame.round())
+        except Asking:
+            pass
+        try:
+            journal = self._journal(run, state=run.call.journal.state, native=run.native)
+            reply, token = await self._ask(run, journal)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the frame cannot go on
+            await frame.end()
+            return ending(error, run.handler, self.services)
+        left = run.call.deadline - self.services.clock()
+        self.lot.park(frame, token, min(seconds(run.handler.options.park or 0.0), left))
+        if run.hold:
+            await asyncio.sleep(min(run.hold, _MAX_HOLD))
+        return reply
 
     def _complete(self, run: Run, value: Any) -> Reply:
         handler, meta = run.handler, self.services.meta
@@ -210,7 +245,7 @@ class Engine:
         if run.hold:
             await asyncio.sleep(min(run.hold, _MAX_HOLD))
         journal = self._journal(run, state=run.call.journal.state, native=run.native)
-        return await self._ask(run, journal)
+        return (await self._ask(run, journal))[0]
 
     async def _native(self, run: Run, value: InputRequired) -> Reply:
         """The handler returned `InputRequired`."""
@@ -231,7 +266,7 @@ class Engine:
                 cure="Ask for less at a time, or raise Limits(asks_per_round=...).",
             )
         state = codec_for(Any).dump(value.state, "InputRequired(state=...)")
-        return await self._ask(run, self._journal(run, state=state, native=True))
+        return (await self._ask(run, self._journal(run, state=state, native=True)))[0]
 
     def _journal(self, run: Run, *, state: Any, native: bool) -> Journal:
         old = run.call.journal
@@ -244,8 +279,8 @@ class Engine:
             native=native,
         )
 
-    async def _ask(self, run: Run, journal: Journal) -> Reply:
-        """Seal the journal and write the asks."""
+    async def _ask(self, run: Run, journal: Journal) -> tuple[Reply, str]:
+        """Seal the journal and write the asks; gives the token beside the reply."""
         limits = self.services.limits
         if journal.asked > limits.rounds or journal.pauses > limits.pauses:
             raise _too_many(journal, limits.rounds, limits.pauses)
@@ -256,7 +291,7 @@ class Engine:
         for asked in run.asked.values():
             needs.update(dict.fromkeys(asked.question.needs))
         result = results.input_required(bodies, token, self.services.meta)
-        return Reply(result, needs=tuple(needs))
+        return Reply(result, needs=tuple(needs)), token
 
     # --- tokens ----------------------------------------------------------------------------------
 

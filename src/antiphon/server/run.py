@@ -181,6 +181,21 @@ class Run:
         """Mark the current task or thread as running an effect or memo (S5-5)."""
         return _Inside(self._inside, key)
 
+    def rebind(self, round: "Round", call: Call, fence: int) -> None:
+        """Go on in another request (parked frames)."""
+        self.round = round
+        self.call = call
+        self.fence = fence
+        self.asked = {}
+        self.paused = False
+        self.hold = 0.0
+        self.progress = float("-inf")
+
+    @property
+    def branches_wait(self) -> bool:
+        """Whether child tasks wait for answers of their own."""
+        return bool(self._waiting)
+
     @property
     def in_branch(self) -> bool:
         """Whether the caller is a child task of the handler."""
