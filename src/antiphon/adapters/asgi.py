@@ -12,13 +12,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias
+
+import msgspec
 
 from antiphon.adapters.dispatcher import Dispatcher
 from antiphon.adapters.http_body import read_body
-from antiphon.adapters.http_door import Accepts, Door, Refusal, doubled_names, relative_path
+from antiphon.adapters.http_door import Door, Refusal, doubled_names, relative_path
 from antiphon.adapters.http_exchange import Exchange, Receive, Send
-from antiphon.adapters.http_identity import NOBODY, NotIdentified, PrincipalOf, asked, found
+from antiphon.adapters.http_identity import NOBODY, NotIdentified, PrincipalOf, identify
 from antiphon.core.round import LEGACY, Era, Principal, Round
 from antiphon.errors import CallerError, ConfigError
 from antiphon.wire import messages
@@ -46,7 +48,7 @@ _NONE: frozenset[bytes] = frozenset()
 _log = logging.getLogger("antiphon.http")
 
 
-class _Head(NamedTuple):
+class _Head(msgspec.Struct, frozen=True, gc=False):
     """A request up to its body."""
 
     scope: Scope
@@ -99,21 +101,10 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI server."""
-        kind = scope["type"]
-        if kind == "http":
-            await self._http(scope, receive, send)
-        elif kind == "lifespan":
-            await self._live(receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1008})
-
-    def shutdown(self) -> None:
-        """End listen streams with their result and take no new ones; rounds run to their end."""
-        self._dispatcher.hub.close()
-
-    # --- before the body ----------------------------------------------------------------------
-
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._live(receive, send)
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close", "code": 1008})
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
         doubled = _NONE if len(headers) == len(pairs) else doubled_names(pairs)
@@ -122,51 +113,54 @@ class App:
         refusal = self._door.check(headers, doubled)
         if refusal is not None:
             return await _refuse(send, refusal)
-        try:
-            principal = await self._who(scope)
-        except NotIdentified as unknown:
-            return await _refuse(send, _unidentified(unknown.status))
+        principal = NOBODY
+        if self._principal is not None or scope.get("user") is not None:
+            try:
+                principal = await identify(scope, self._principal)
+            except NotIdentified as unknown:
+                return await _refuse(send, _unidentified(unknown.status))
         old = headers.get(VERSION, b"").strip() in _OLD_VERSIONS and VERSION not in doubled
         head = _Head(scope, receive, send, Mirror(headers, doubled), principal, old)
         if scope["method"] != "POST":
             return await self._other_method(head)
-        accepts = self._door.check_media(headers)
-        if type(accepts) is Refusal:
-            return await _refuse(send, accepts)
-        body = await read_body(headers, receive, self._dispatcher.limits.body_bytes)
-        if type(body) is Refusal:
-            return await _refuse(send, body)
-        if body is not None:
-            await self._post(head, cast("bytes", body), cast("Accepts", accepts))
-        return None
+        return await self._post(head)
 
-    async def _who(self, scope: Scope) -> Principal:
-        if self._principal is not None:
-            return await asked(self._principal, scope)
-        user = scope.get("user")
-        return NOBODY if user is None else found(user)
+    def shutdown(self) -> None:
+        """End listen streams with their result and take no new ones; rounds run to their end."""
+        self._dispatcher.hub.close()
 
     async def _other_method(self, head: _Head) -> None:
         """Serve GET and DELETE of a legacy session; nothing else has another method than POST."""
-        legacy, (scope, receive, send) = self._legacy, head[:3]
+        legacy, scope = self._legacy, head.scope
         if legacy is not None and scope["method"] in _OLD_METHODS and _in_session(head):
-            return await legacy(scope, receive, send, b"", head.principal)
+            return await self._hand_over(head, b"")
         allow = b"POST" if legacy is None else b"POST, GET, DELETE"
         refusal = Refusal(405, "Send each message as a POST.", ((b"allow", allow),))
-        return await _refuse(send, refusal)
+        return await _refuse(head.send, refusal)
 
     # --- one message --------------------------------------------------------------------------
 
-    async def _post(self, head: _Head, body: bytes, accepts: Accepts) -> None:
+    async def _post(self, head: _Head) -> None:
+        accepts = self._door.check_media(head.mirror.headers)
+        if isinstance(accepts, Refusal):
+            return await _refuse(head.send, accepts)
+        limit = self._dispatcher.limits.body_bytes
+        body = await read_body(head.mirror.headers, head.receive, limit)
+        if isinstance(body, Refusal):
+            return await _refuse(head.send, body)
+        if body is None:
+            return None
         if self._legacy is not None and _in_session(head):
             return await self._hand_over(head, body)
-        exchange = Exchange(head.receive, head.send, accepts)
+        return await self._message(head, body, Exchange(head.receive, head.send, accepts))
+
+    async def _message(self, head: _Head, body: bytes, exchange: Exchange) -> None:
         id: bytes | None = None
         try:
             message = parse(body)
             told = request_id(message)
             id = messages.encode_id(told) if told is not None else None
-            check_shape(message, body, self._dispatcher.limits.depth)
+            check_shape(message, told, body, self._dispatcher.limits.depth)
             modern = not head.old or claims_modern(message)
             if not modern and self._legacy is None:
                 if message["method"] == "initialize" and id is not None:
@@ -203,7 +197,13 @@ class App:
         )
         if round.method == "subscriptions/listen":
             return await self._listen(round, message["id"], head, exchange)
-        result = await exchange.run(self._dispatcher.dispatch(round))
+        work = self._dispatcher.dispatch(round)
+        try:
+            handed_out = work.send(None)
+        except StopIteration as end:  # the common case: it never waited
+            result = end.value
+        else:
+            result = await exchange.watch(work, handed_out)
         if result is not None:
             await exchange.answer(messages.response(id, result))
         return None

@@ -1,7 +1,7 @@
 """What every transport needs of a server: one protocol, no transport."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
 
 from antiphon.core.limits import Limits
 from antiphon.core.round import Round
@@ -40,7 +40,7 @@ class Dispatcher(Protocol):
         """What headers mirror of a tool's arguments; None when nothing."""
         ...
 
-    async def dispatch(self, round: Round) -> bytes:
+    def dispatch(self, round: Round) -> Coroutine[Any, Any, bytes]:
         """Serve one round; gives the bytes of the result object.
 
         Raises:

@@ -1,16 +1,18 @@
 """Reading a request body within a size and a time. Knows ASGI messages, no JSON."""
 
 import asyncio
+from collections.abc import Awaitable
 from types import CoroutineType
-from typing import Any, cast
+from typing import Any
 
 from antiphon.adapters.http_door import Headers, Refusal
 from antiphon.adapters.http_exchange import Message, Receive
-from antiphon.server.eager import Ended, finish, start
+from antiphon.server.eager import resume
 
 BODY_SECONDS = 30.0
 """How long a client may take to send a body that its head announced."""
 
+_COROUTINE: Any = CoroutineType
 _LATE = Refusal(408, "The body did not come in time.")
 
 
@@ -22,7 +24,17 @@ async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes | R
     ):
         return _too_large(limit)
     try:
-        first = await _soon(receive)
+        waiting: Any = receive()
+        if type(waiting) is _COROUTINE:
+            # Mostly the body is there already, and no time limit is needed.
+            try:
+                handed_out = waiting.send(None)
+            except StopIteration as end:
+                first = end.value
+            else:
+                first = await _within(resume(waiting, handed_out))
+        else:
+            first = await _within(waiting)
         if first["type"] != "http.request":
             return None
         body: bytes = first.get("body", b"")
@@ -33,16 +45,9 @@ async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes | R
     return body if len(body) <= limit else _too_large(limit)
 
 
-async def _soon(receive: Receive) -> Message:
-    """Take the first message; set a time limit only if it is not there yet, as it mostly is."""
-    waiting = receive()
-    if type(waiting) is CoroutineType:
-        step = start(cast("CoroutineType[Any, Any, Message]", waiting))
-        if isinstance(step, Ended):
-            return step.value
-        waiting = finish(step)
+async def _within(waiting: Awaitable[Message]) -> Message:
     async with asyncio.timeout(BODY_SECONDS):
-        return await cast("Any", waiting)
+        return await waiting
 
 
 async def _rest(first: bytes, receive: Receive, limit: int) -> bytes | Refusal | None:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapp
 from typing import Any, TypeAlias
 
 from antiphon.adapters.http_door import Accepts
-from antiphon.server.eager import Ended, finish, start
+from antiphon.server.eager import resume
 from antiphon.wire import messages
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -57,16 +57,13 @@ class Exchange:
 
     # --- running ------------------------------------------------------------------------------
 
-    async def run(self, work: Coroutine[Any, Any, bytes]) -> bytes | None:
-        """Run the work of this request; None when its client went away and it was cancelled."""
-        step = start(work)
-        if isinstance(step, Ended):
-            return step.value
+    async def watch(self, work: Coroutine[Any, Any, bytes], handed_out: Any) -> bytes | None:
+        """Go on with work that waits; None when the client went away and it was cancelled."""
         task = self._task = asyncio.current_task()
         assert task is not None, "an ASGI application runs in a task"
         watcher = asyncio.create_task(self._watch())
         try:
-            return await finish(step)
+            return await resume(work, handed_out)
         except asyncio.CancelledError:
             if self._cancelled and task.cancelling() == 1:
                 return None

@@ -29,7 +29,19 @@ class NotIdentified(Exception):
         self.status = status
 
 
-async def asked(principal_of: PrincipalOf, scope: Scope) -> Principal:
+async def identify(scope: Scope, principal_of: PrincipalOf | None) -> Principal:
+    """Say who is calling.
+
+    Raises:
+        NotIdentified: A source is there and does not tell.
+    """
+    if principal_of is not None:
+        return await _asked(principal_of, scope)
+    user = scope.get("user")
+    return NOBODY if user is None else _found(user)
+
+
+async def _asked(principal_of: PrincipalOf, scope: Scope) -> Principal:
     """Ask the author's function. `PermissionError` is 403; everything else it raises is 401."""
     try:
         principal = principal_of(scope)
@@ -51,7 +63,7 @@ async def asked(principal_of: PrincipalOf, scope: Scope) -> Principal:
     return principal
 
 
-def found(user: object) -> Principal:
+def _found(user: object) -> Principal:
     """Read an authenticated user of the scope."""
     authenticated = getattr(user, "is_authenticated", None)
     if authenticated is False:

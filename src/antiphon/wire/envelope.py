@@ -60,6 +60,9 @@ _TRACEPARENT = re.compile(
 )
 _NO_ANSWER_TEXT = 200
 
+# Compared with `type(...) is`: JSON objects are plain dicts, and Any stays Any to the type checker.
+_OBJECT: Any = dict
+
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -97,34 +100,41 @@ def parse(raw: bytes) -> Json:
         InvalidRequest: It is no JSON (-32700) or no JSON object (-32600); its id is not known.
     """
     try:
-        message = _decode(raw)
+        message: Any = _decode(raw)
     except RecursionError:
         raise _invalid("the message is nested too deeply") from None
     except ValueError:  # malformed, not UTF-8, a lone surrogate, a number out of range
         raise InvalidRequest("Parse error: not valid JSON in UTF-8", code=PARSE_ERROR) from None
-    if type(message) is not dict:
+    if type(message) is not _OBJECT:
         raise _invalid("a message must be one JSON object; batches are not supported")
-    return cast("Json", message)
+    return message
 
 
 def request_id(message: Json) -> str | int | None:
-    """Give the id of a request, or None when it has none that an answer could repeat."""
+    """Give the id of a request, or None when it has none that an answer could repeat.
+
+    A response has an id too, but of a request that we sent, so it is not ours to repeat.
+    """
+    if "result" in message or "error" in message:
+        return None
     id = message.get("id")
     if type(id) is str:
         return id if len(id) <= ID_LENGTH else None
     return id if type(id) is int else None
 
 
-def check_shape(message: Json, raw: bytes, depth: int) -> None:
+def check_shape(message: Json, id: str | int | None, raw: bytes, depth: int) -> None:
     """Refuse what is no single JSON-RPC 2.0 request or notification (BASE-01, BASE-02, S2-5).
 
-    A request has an id, a notification has no such member; ask `message` which it is.
+    `id` is what `request_id` said; with None the message is a notification or refused here.
     """
     if message.get("jsonrpc") != "2.0":
         raise _invalid('the member "jsonrpc" must be "2.0"')
     if type(message.get("method")) is not str:
-        raise _invalid('the member "method" must be a string; responses are not accepted')
-    if "id" in message and request_id(message) is None:
+        raise _invalid('the member "method" must be a string')
+    if id is None and ("result" in message or "error" in message):
+        raise _invalid("responses are not accepted")
+    if id is None and "id" in message:
         raise _invalid(f'"id" must be an integer or a string of at most {ID_LENGTH} characters')
     # Each level needs an opening bracket: few brackets cannot nest deeply.
     if raw.count(b"{") + raw.count(b"[") > depth and _deeper(message, depth):
@@ -210,10 +220,10 @@ def admit(
         TokenRefused: `requestState` is not a string, or is empty (S2-7).
     """
     method: str = message["method"]
-    params = cast("Json", message.get("params"))
+    params: Any = message.get("params")
     meta, version, capabilities = _envelope(params)
     member = NAMED.get(method)
-    target = params.get(member) if member is not None else None
+    target: Any = params.get(member) if member is not None else None
     if mirror is not None:
         check_mirrors(mirror.headers, mirror.doubled, version, method, target)
     if version not in served.versions:
@@ -226,7 +236,7 @@ def admit(
     multi_round = method in MULTI_ROUND
     round = Round(
         method=method,
-        target=cast("str", target) if member is not None else "",
+        target=target if member is not None else "",
         arguments=arguments,
         answers=params.get("inputResponses") if multi_round else None,
         token=_token(params) if multi_round and "requestState" in params else None,
@@ -247,21 +257,20 @@ def admit(
     return round
 
 
-def _envelope(params: object) -> tuple[Json, str, Json]:
+def _envelope(params: Any) -> tuple[Json, str, Json]:
     """Read the required members of `_meta`; they must stand on every request (WIRE-02)."""
-    if type(params) is not dict:
+    if type(params) is not _OBJECT:
         raise InvalidRequest('"params" with "_meta" is missing or not an object')
-    meta = cast("Json", params).get("_meta")
-    if type(meta) is not dict:
+    meta: Any = params.get("_meta")
+    if type(meta) is not _OBJECT:
         raise InvalidRequest('params need an object "_meta"')
-    meta = cast("Json", meta)
-    version = meta.get(PROTOCOL_VERSION)
+    version: Any = meta.get(PROTOCOL_VERSION)
     if type(version) is not str:
         raise InvalidRequest(f'_meta needs "{PROTOCOL_VERSION}", a string')
-    capabilities = meta.get(CLIENT_CAPABILITIES)
-    if type(capabilities) is not dict:
+    capabilities: Any = meta.get(CLIENT_CAPABILITIES)
+    if type(capabilities) is not _OBJECT:
         raise InvalidRequest(f'_meta needs "{CLIENT_CAPABILITIES}", an object')
-    return meta, version, cast("Json", capabilities)
+    return meta, version, capabilities
 
 
 def _token(params: Json) -> str | None:
@@ -273,9 +282,9 @@ def _token(params: Json) -> str | None:
     return token
 
 
-def _client(info: object) -> Mapping[str, Any] | None:
+def _client(info: Any) -> Mapping[str, Any] | None:
     # For display only: one that is malformed is not worth refusing a request for.
-    return cast("Json", info) if type(info) is dict else None
+    return info if type(info) is _OBJECT else None
 
 
 def _progress_token(meta: Json) -> str | int | None:

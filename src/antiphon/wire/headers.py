@@ -87,8 +87,7 @@ def check_params(
 def decode_value(raw: bytes, header: str) -> str:
     """Give the text of a header value: literal, or from its Base64 form (HDR-03, HDR-06)."""
     value = raw.strip(_BLANKS)
-    wrapped = value.startswith(_PREFIX) and value.endswith(_SUFFIX)
-    if wrapped and len(value) >= len(_PREFIX) + len(_SUFFIX):
+    if value.startswith(_PREFIX) and value.endswith(_SUFFIX, len(_PREFIX)):
         try:
             inner = value[len(_PREFIX) : -len(_SUFFIX)]
             return binascii.a2b_base64(inner, strict_mode=True).decode()

@@ -11,6 +11,8 @@ from antiphon.errors import InvalidRequest
 
 Json: TypeAlias = dict[str, Any]
 
+_OBJECT: Any = dict
+
 LISTENED = 1_000
 """Resource URIs or task ids in one listen filter."""
 
@@ -35,10 +37,10 @@ def check(method: str, member: str | None, params: Json) -> Json | None:
 
 
 def _call(params: Json) -> Json | None:
-    arguments = params.get("arguments")
-    if arguments is not None and type(arguments) is not dict:
+    arguments: Any = params.get("arguments")
+    if arguments is not None and type(arguments) is not _OBJECT:
         raise InvalidRequest('"arguments" must be an object')
-    return cast("Json | None", arguments)
+    return arguments
 
 
 def _prompt(params: Json) -> Json | None:
