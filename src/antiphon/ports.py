@@ -5,7 +5,7 @@ the store; callers never build a decision out of two of them. A store that canno
 raises `StoreError`, and the round is refused: nothing runs unguarded (S1-3).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -70,9 +70,19 @@ class Ledger(Protocol):
         ...
 
     async def record(
-        self, call: str, round: int, fence: int, outcome: bytes, *, expires: float
+        self,
+        call: str,
+        round: int,
+        fence: int,
+        outcome: bytes,
+        *,
+        expires: float,
+        task: "NewTask | None" = None,
     ) -> bool:
-        """Record the outcome and end the claim, in one step; False if the fence is lost."""
+        """Record the outcome and end the claim, in one step; False if the fence is lost.
+
+        With `task`, the task that the round made is kept in the same step (S8-1).
+        """
         ...
 
     async def release(self, call: str, round: int, fence: int, *, spend: bool = False) -> None:
@@ -260,4 +270,125 @@ class Store(Ledger, Effects, Segments, Protocol):
 
     async def close(self) -> None:
         """Let go of connections."""
+        ...
+
+
+# --- tasks -------------------------------------------------------------------------------------
+
+
+class NewTask(msgspec.Struct, frozen=True):
+    """A task to be kept. It is ready at once: its first leg may be claimed."""
+
+    id: str
+    owner: str
+    """Whose it is; every later request is checked against it."""
+
+    tool: str
+    """For limits of how many legs of one tool run at a time."""
+
+    status: str
+    message: str
+    created: float
+    expires: float
+    """When the row may be removed, whatever its state."""
+
+    state: bytes
+    """Sealed by the server; a store does not look inside."""
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    """A task as the store keeps it."""
+
+    id: str
+    owner: str
+    tool: str
+    status: str
+    message: str
+    created: float
+    updated: float
+    expires: float
+    state: bytes
+    revision: int
+    """Grows with every change."""
+
+    epoch: int
+    """The fence of its last leg."""
+
+    cancel: bool
+    """Whether somebody wants it cancelled."""
+
+    leased: bool
+    """Whether a leg is running and its lease is good."""
+
+
+class TaskChange(msgspec.Struct, frozen=True):
+    """What becomes of a task."""
+
+    status: str
+    message: str
+    state: bytes
+    updated: float
+    ready: float | None = None
+    """Seconds from now until a leg may be claimed; None: nothing to run."""
+
+    cancel: bool = False
+
+
+class Tasks(Protocol):
+    """Tasks and their legs (S8). A leg is a leased run of one task; at most one at a time.
+
+    Redis keeps no tasks; a store without tasks has no such methods.
+    """
+
+    async def create_task(self, task: NewTask, *, quota: int) -> bool:
+        """Keep a new task, ready now; False when its owner has `quota` unfinished ones."""
+        ...
+
+    async def task(self, id: str) -> TaskRow | None:
+        """Give a task, or None."""
+        ...
+
+    async def change_task(self, id: str, revision: int, change: TaskChange) -> bool:
+        """Change a task that is still at this revision; False otherwise.
+
+        Used for answers, wake-ups and cancelling; a running leg keeps its lease. A change with
+        `ready` wakes the workers. A leg that finishes afterwards must not undo it: see
+        `finish_leg`.
+        """
+        ...
+
+    async def claim_legs(
+        self, *, limit: int, lease: float, busy: Sequence[str] = ()
+    ) -> Sequence[TaskRow]:
+        """Claim up to `limit` ready tasks that no good lease holds, the longest ready first.
+
+        Tasks of the tools in `busy` are left. Each comes with a new epoch. Claiming a task whose
+        last leg's lease ended is a takeover.
+        """
+        ...
+
+    async def renew_legs(
+        self, legs: Sequence[tuple[str, int]], *, lease: float
+    ) -> Mapping[str, bool]:
+        """Extend leases; gives the tasks still held, and whether each is to be cancelled."""
+        ...
+
+    async def finish_leg(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
+        """End a leg with its outcome, in one step; False if the epoch is lost.
+
+        When the task was changed since the claim (its revision is not `revision`), only a wish to
+        cancel can be the reason: the change is made, and the task stays ready if it is not final.
+        """
+        ...
+
+    async def release_legs(self, legs: Sequence[tuple[str, int]]) -> None:
+        """Give legs back unfinished, ready at once: the worker stops."""
+        ...
+
+    async def legs_ready(self, *, timeout: float) -> None:
+        """Return when a leg may be ready to claim, or after `timeout` seconds."""
+        ...
+
+    async def remove_tasks(self, *, limit: int = 1000) -> int:
+        """Remove expired tasks, at most `limit`; gives how many."""
         ...
