@@ -1,5 +1,76 @@
 """The other half of the conversation: calls a server, answers what it asks. Never imports server.
 
-Nothing is loaded here, so that the plain values can be had without the official SDK:
-`antiphon.client.client` loads it, `values`, `answers`, `errors` and `terminal` do not.
+Names are loaded when they are first used, so that the plain values, the answerers and the terminal
+can be had without the official SDK, which only `Client` and `BlockingClient` need.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from antiphon.client.answers import Answers as Answers
+    from antiphon.client.answers import Deny as Deny
+    from antiphon.client.answers import FirstOf as FirstOf
+    from antiphon.client.answers import Scripted as Scripted
+    from antiphon.client.blocking import BlockingClient as BlockingClient
+    from antiphon.client.client import Client as Client
+    from antiphon.client.errors import AbilityMissing as AbilityMissing
+    from antiphon.client.errors import AnswerFailed as AnswerFailed
+    from antiphon.client.errors import AnswerUnfit as AnswerUnfit
+    from antiphon.client.errors import CannotConnect as CannotConnect
+    from antiphon.client.errors import ClientError as ClientError
+    from antiphon.client.errors import ConnectionLost as ConnectionLost
+    from antiphon.client.errors import InvalidResponse as InvalidResponse
+    from antiphon.client.errors import Pass as Pass
+    from antiphon.client.errors import PatienceLost as PatienceLost
+    from antiphon.client.errors import RemoteError as RemoteError
+    from antiphon.client.errors import ReplyTimeExceeded as ReplyTimeExceeded
+    from antiphon.client.errors import RoundsExceeded as RoundsExceeded
+    from antiphon.client.errors import SavedCallInvalid as SavedCallInvalid
+    from antiphon.client.errors import StateRefused as StateRefused
+    from antiphon.client.errors import ThinkTimeExceeded as ThinkTimeExceeded
+    from antiphon.client.errors import TimeExceeded as TimeExceeded
+    from antiphon.client.errors import Unanswered as Unanswered
+    from antiphon.client.negotiate import Eras as Eras
+    from antiphon.client.terminal import Terminal as Terminal
+    from antiphon.client.values import Accept as Accept
+    from antiphon.client.values import Cancel as Cancel
+    from antiphon.client.values import Decline as Decline
+    from antiphon.client.values import FormAsk as FormAsk
+    from antiphon.client.values import Roots as Roots
+    from antiphon.client.values import RootsAsk as RootsAsk
+    from antiphon.client.values import SampleAsk as SampleAsk
+    from antiphon.client.values import Sampled as Sampled
+    from antiphon.client.values import Step as Step
+    from antiphon.client.values import UrlAsk as UrlAsk
+    from antiphon.core.flow import Patience as Patience
+
+_HOMES = {
+    "antiphon.client.answers": "Answers Deny FirstOf Scripted",
+    "antiphon.client.blocking": "BlockingClient",
+    "antiphon.client.client": "Client",
+    "antiphon.client.errors": (
+        "AbilityMissing AnswerFailed AnswerUnfit CannotConnect ClientError ConnectionLost "
+        "InvalidResponse Pass PatienceLost RemoteError ReplyTimeExceeded RoundsExceeded "
+        "SavedCallInvalid StateRefused ThinkTimeExceeded TimeExceeded Unanswered"
+    ),
+    "antiphon.client.negotiate": "Eras",
+    "antiphon.client.terminal": "Terminal",
+    "antiphon.client.values": (
+        "Accept Cancel Decline FormAsk Roots RootsAsk SampleAsk Sampled Step UrlAsk"
+    ),
+    "antiphon.core.flow": "Patience",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'antiphon.client' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(_HOME)

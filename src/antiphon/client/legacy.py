@@ -23,6 +23,10 @@ USER_REJECTED = -1
 """The legacy code of a refused completion."""
 
 
+KEY = "antiphon/key"
+"""Where a server made with Antiphon names the ask; others give it no name."""
+
+
 class Callbacks:
     """The three callbacks of the SDK's session over one answerer."""
 
@@ -88,6 +92,9 @@ class Callbacks:
 
 
 def _key(method: str, params: dict[str, Any]) -> str:
+    key = (params.get("_meta") or {}).get(KEY)
+    if isinstance(key, str) and key:
+        return key
     if method == "elicitation/create":
         return "url" if params.get("mode") == "url" else "form"
     return "sample" if method == "sampling/createMessage" else "roots"

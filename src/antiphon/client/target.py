@@ -6,7 +6,7 @@ Knows no call and no answer. A target that is saved loses its credentials.
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -124,6 +124,10 @@ class LocalTarget:
         return None
 
     async def open(self, stack: AsyncExitStack, failures: Failures) -> Inner:
+        running = getattr(self.server, "running", None)
+        if callable(running):
+            # Its store stays open as long as this connection.
+            await stack.enter_async_context(cast("AbstractAsyncContextManager[None]", running()))
         return InProcess(self.server)
 
 

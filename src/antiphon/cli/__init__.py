@@ -1,0 +1,1 @@
+"""The command line: each command is parse, one library call, print. Nothing heavy on import."""

@@ -1,0 +1,35 @@
+"""The command tree and the entry point. Commands load what they need when they run.
+
+`antiphon --help` and shell completion import neither the official SDK nor a server.
+"""
+
+import sys
+
+import typer
+
+from antiphon.cli import call, demo, keygen, serve, tools
+
+app = typer.Typer(
+    name="antiphon",
+    help="MCP servers and clients whose calls take several round trips.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+)
+app.command()(serve.serve)
+app.command()(call.call)
+app.command()(call.resume)
+app.command()(tools.tools)
+app.command()(demo.demo)
+app.command()(keygen.keygen)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""`antiphon demo`: the example server on a loopback port, and a call that asks two questions."""
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from antiphon.cli import show
+from antiphon.cli.connect import interactive
+from antiphon.cli.exits import FAILED, errors, fail
+
+STOP_LIMIT = 10.0
+
+
+def demo() -> None:
+    """Start an example server and call a tool that asks two questions.
+
+    At a terminal you answer them; without one they are answered from a script.
+    """
+    from antiphon.client.blocking import BlockingClient
+    from antiphon.client.errors import ClientError
+
+    # What the log says about keys and stores is for servers that stay.
+    logging.getLogger("antiphon").setLevel(logging.ERROR)
+    console = errors()
+    answers = _answers()
+    with _server() as url, BlockingClient(url, answers=answers) as client:
+        console.print(f"server:  {url}", markup=False)
+        console.print("call:    provision name=orders", markup=False)
+        try:
+            result = client.call_tool("provision", {"name": "orders"})
+        except ClientError as error:
+            fail(str(error))
+        dumped = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    show.result(dumped)
+    # A person may decline here; that is a good end of a demonstration too.
+    raise typer.Exit(FAILED if dumped.get("isError") and not interactive() else 0)
+
+
+def _answers() -> Any:
+    from antiphon.client.answers import Answers, Scripted
+    from antiphon.client.terminal import Terminal
+    from antiphon.client.values import Accept
+
+    if interactive():
+        return Terminal(errors())
+    script = Scripted(
+        placement=Accept({"region": "eu-west", "size": 4}), approve=Accept({"approve": True})
+    )
+
+    def answer(ask: Any) -> Any:
+        given = script.elicit(ask)
+        errors().print(
+            f"asked:   {ask.message}", f"answer:  {given.content}", sep="\n", markup=False
+        )
+        return given
+
+    return Answers(elicit=answer)
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    """Run the example server in a thread until the block ends."""
+    import uvicorn
+
+    from antiphon.cli.demo_server import server
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(server.asgi(), log_level="error", ws="none", lifespan="on")
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        # The socket listens already: a request that comes early waits until the server takes it.
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+    finally:
+        running.should_exit = True
+        thread.join(STOP_LIMIT)
+        listener.close()

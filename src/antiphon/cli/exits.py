@@ -1,0 +1,31 @@
+"""Exit codes and how a command ends early. Knows no command."""
+
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from antiphon.core.text import escape
+
+DONE = 0
+FAILED = 1
+"""The tool reported an error, or the call could not be made."""
+
+USAGE = 2
+REFUSED = 3
+"""A person said no."""
+
+WAITING = 4
+"""The call waits for answers; it was saved."""
+
+
+def errors() -> Console:
+    """Give the console for people; what scripts read goes to standard output."""
+    return Console(stderr=True, highlight=False)
+
+
+def fail(message: str, code: int = FAILED) -> NoReturn:
+    """Say what is wrong and leave."""
+    errors().print(Text("error: ", style="bold red"), Text(escape(message)), sep="", soft_wrap=True)
+    raise typer.Exit(code)

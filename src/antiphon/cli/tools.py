@@ -1,0 +1,68 @@
+"""`antiphon tools`: what a server offers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from antiphon.cli.arguments import headers
+from antiphon.cli.connect import Settings, connected
+from antiphon.cli.exits import USAGE, fail
+from antiphon.cli.options import ERA, HEADER, JSON, TARGET, TIMEOUT, VERBOSE
+from antiphon.cli.show import as_json
+from antiphon.core.text import safe
+
+
+def tools(
+    target: TARGET,
+    json: JSON = False,
+    header: HEADER = None,
+    era: ERA = "auto",
+    timeout: TIMEOUT = 30.0,
+    verbose: VERBOSE = False,
+) -> None:
+    """List the tools of a server and their arguments."""
+    from antiphon.client.errors import ClientError
+
+    try:
+        given = headers(header or ())
+    except ValueError as error:
+        fail(str(error), USAGE)
+    settings = Settings(headers=given, era=era, timeout=timeout, verbose=verbose)
+    with connected(target, settings, None) as client:
+        try:
+            found = client.list_tools()
+        except ClientError as error:
+            fail(str(error))
+        dumped = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in found]
+        if json:
+            as_json("done", tools=dumped)
+            return
+        _table(dumped)
+
+
+def _table(found: list[dict[str, Any]]) -> None:
+    console = Console(highlight=False)
+    if not found:
+        console.print("The server has no tools.")
+        return
+    table = Table("tool", "arguments", "description", show_lines=False)
+    for tool in found:
+        table.add_row(
+            Text(safe(tool["name"], 128), style="bold"),
+            Text(_signature(tool.get("inputSchema") or {})),
+            Text(safe(tool.get("description") or "", 400)),
+        )
+    console.print(table)
+
+
+def _signature(schema: Mapping[str, Any]) -> str:
+    required = set(schema.get("required") or ())
+    parts: list[str] = []
+    for name, prop in (schema.get("properties") or {}).items():
+        kind = prop.get("type", "") if isinstance(prop, dict) else ""
+        part = f"{name}={kind}" if isinstance(kind, str) and kind else str(name)
+        parts.append(part if name in required else f"[{part}]")
+    return safe(" ".join(parts), 400)
