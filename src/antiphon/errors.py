@@ -3,6 +3,8 @@
     AntiphonError
       CallerError          the peer broke a rule: a JSON-RPC error with `code`
         InvalidRequest       malformed envelope, arguments or answers
+          ResourceNotFound     nothing is registered under the URI
+        UrlRequired          legacy clients without a session: visit a URL, then call anew
         TokenRefused         one fixed answer for every reason; the reason is for the log
         CapabilityMissing    names the client capability that the ask needs
         Unavailable          the round cannot be served now (store trouble, too many waiters)
@@ -51,6 +53,7 @@ __all__ = [
     "NestedEffect",
     "NotDone",
     "Refused",
+    "ResourceNotFound",
     "StateTooLarge",
     "StoreError",
     "SwallowedAsk",
@@ -59,6 +62,7 @@ __all__ = [
     "ToolError",
     "Unavailable",
     "UnsupportedForm",
+    "UrlRequired",
 ]
 
 PARSE_ERROR = -32700
@@ -69,6 +73,8 @@ INTERNAL_ERROR = -32603
 HEADER_MISMATCH = -32020
 CAPABILITY_MISSING = -32021
 VERSION_UNSUPPORTED = -32022
+URL_REQUIRED = -32042
+LEGACY_NOT_FOUND = -32002
 
 
 class AntiphonError(Exception):
@@ -95,6 +101,21 @@ class InvalidRequest(CallerError):
     def __init__(self, message: str, *, code: int = INVALID_PARAMS, data: object = None) -> None:
         super().__init__(message, data=data)
         self.code = code
+
+
+class ResourceNotFound(InvalidRequest):
+    """No resource has this URI. Older revisions have a code of their own for it."""
+
+
+class UrlRequired(CallerError):
+    """The client is to visit a URL and then to call anew: all that a legacy client without a
+    session can be asked."""
+
+    code = URL_REQUIRED
+
+    def __init__(self, message: str, url: str, id: str) -> None:
+        entry = {"mode": "url", "elicitationId": id, "url": url, "message": message}
+        super().__init__(message, data={"elicitations": [entry]})
 
 
 class TokenRefused(CallerError):

@@ -43,6 +43,19 @@ class Limits:
     legacy_rounds: int = 10
     """Re-entries of one native handler for a legacy client."""
 
+    legacy_ask: timedelta = timedelta(minutes=10)
+    """How long a legacy client may take to answer an ask that says no time of its own."""
+
+    sessions: int = 10_000
+    """Legacy sessions in one process; an idle one takes some 40 KiB."""
+
+    sessions_per_principal: int = 1_000
+    """Legacy sessions of one authenticated principal."""
+
+    session_idle: timedelta = timedelta(minutes=30)
+    """How long a legacy session lives without a request; also how long a lost stream can be
+    resumed."""
+
     parked: int = 10_000
     """Parked frames in one process."""
 

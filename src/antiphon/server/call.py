@@ -13,7 +13,7 @@ from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import Entry, Journal, Pending
 from antiphon.errors import AnswerInvalid, InvalidRequest
 from antiphon.ports import Entropy
-from antiphon.server.questions import EXPIRED, check_shape, reasons
+from antiphon.server.questions import EXPIRED, check_shape, reasons, unanswered
 from antiphon.wire.forms import FlatSchema
 
 _ID = 16
@@ -81,6 +81,26 @@ class Call:
         if not self._seed:
             self._seed = self._entropy(_SEED)
         return self._seed
+
+    def next(self, journal: Journal, pending: tuple[Pending, ...]) -> "Call":
+        """Give the same call in its next round, where no token carries it."""
+        return Call(
+            id=self.id,
+            number=self.number + 1,
+            deadline=self.deadline,
+            journal=journal,
+            entropy=self._entropy,
+            pending=pending,
+            trace=self.trace,
+        )
+
+    def accept_pushed(self, answers: Mapping[str, Any], now: float) -> None:
+        """Take in answers of a back channel, over which an ask may also end without one."""
+        ended = {key: raw for key, raw in answers.items() if unanswered(raw)}
+        self.accept({key: raw for key, raw in answers.items() if key not in ended}, now)
+        for key, raw in ended.items():
+            pending = self.pending[key]
+            self.entries.append(Entry("ask", key, raw, pending.digest, pending.note))
 
     def accept(self, answers: object, now: float) -> bytes:
         """Take in the answers to pending asks and give the digest that the claim keeps (S3-2).

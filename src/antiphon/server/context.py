@@ -32,6 +32,7 @@ from antiphon.server import effects
 from antiphon.server.answers import Answers
 from antiphon.server.handlers import needs_of
 from antiphon.server.notices import log, report
+from antiphon.server.push import must_restart, url_required, visited
 from antiphon.server.questions import question
 from antiphon.server.run import Run, check_key
 
@@ -150,6 +151,10 @@ class Context:
         run = self._run
         await run.enter_async("elicit_url")
         key = run.key_for("url", key)
+        if until is not None and must_restart(run):
+            if await effects.call_user(run, key, until, (), {}):
+                return Opened(ask.url)  # the visit that an earlier call asked for is done
+            raise url_required(run, key, ask)
         (outcome,) = await run.ask_named(((key, ask),))
         outcome.unwrap()
         if until is not None and run.recall_memo(f"{key}:done") is None:
@@ -157,6 +162,7 @@ class Context:
                 await run.pause(hold=every)
             run.enter("elicit_url")
             run.replay.record(Entry("memo", f"{key}:done", True))
+            await visited(run, key)
         return Opened(ask.url)
 
     async def _approve(self, ask: Elicit, key: str | None) -> Approval:
@@ -379,9 +385,23 @@ class Context:
         self._run.enter("log")
         await log(self._run, data, level, logger)
 
+    async def release_stream(self) -> bool:
+        """Let go of the connection of a long call; the client comes back for what follows.
+
+        Only legacy HTTP clients of 2025-11-25 can come back. False where nothing was let go.
+        """
+        self._run.enter("release_stream")
+        release = getattr(self._run.round.channel, "release", None)
+        return False if release is None else await release()
+
     def __repr__(self) -> str:
         """Show which round of which handler."""
         return f"<Context {self._run.handler.identity} round {self._run.call.number}>"
+
+
+def run_of(ctx: Context) -> Run:
+    """Give the run behind a context, for the shapes that are built on it."""
+    return ctx._run  # pyright: ignore[reportPrivateUsage]
 
 
 class _Done:

@@ -6,12 +6,14 @@ The one table of the framework's errors. Knows no journal and no transport.
 import logging
 from typing import cast
 
+from antiphon.core.round import Round
 from antiphon.core.text import safe
 from antiphon.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     AntiphonError,
     CallerError,
+    CapabilityMissing,
     EffectFailed,
     HandlerError,
     NotDone,
@@ -21,6 +23,7 @@ from antiphon.errors import (
     Unavailable,
 )
 from antiphon.server.handlers import Handler
+from antiphon.server.push import lacking
 from antiphon.server.replies import Reply, failed
 from antiphon.server.returns import tool_error
 from antiphon.server.services import Services
@@ -34,13 +37,17 @@ _DELIBERATE = (ToolError, Refused, EffectFailed)
 """The handler's own word: recorded, and the same for every duplicate."""
 
 
-def ending(error: Exception, handler: Handler, services: Services) -> Reply:
+def ending(
+    error: Exception, handler: Handler, services: Services, round: Round | None = None
+) -> Reply:
     """Turn what came out of a handler into the end of its round."""
     group: object = error
     if isinstance(group, ExceptionGroup):
         inner = cast("ExceptionGroup[Exception]", group).exceptions
         if len(inner) == 1:
-            return ending(inner[0], handler, services)
+            return ending(inner[0], handler, services, round)
+    if isinstance(error, CapabilityMissing) and round is not None and round.era == "legacy":
+        return _told(handler, lacking(error, handler, round), services, keep=False)
     return _ending(error, handler, services)
 
 

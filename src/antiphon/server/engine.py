@@ -20,6 +20,7 @@ from antiphon.core.outcome import InputRequired
 from antiphon.core.round import Round
 from antiphon.errors import (
     AntiphonError,
+    CapabilityMissing,
     Diverged,
     StateTooLarge,
     StoreError,
@@ -34,6 +35,7 @@ from antiphon.server.codec import codec_for
 from antiphon.server.context import Context
 from antiphon.server.endings import ending
 from antiphon.server.handlers import Handler
+from antiphon.server.push import PushWay
 from antiphon.server.questions import question
 from antiphon.server.redeem import Redeemer
 from antiphon.server.replies import Reply, deliver
@@ -77,7 +79,10 @@ class Engine:
         """
         handler, arguments = self._handlers.find(round)
         try:
-            if round.token is None:
+            if round.era == "legacy":
+                way = PushWay(round, self.services, arguments)
+                reply = await self._pushed(round, handler, self.born(handler), way)
+            elif round.token is None:
                 reply = await self._first(round, handler, arguments)
             else:
                 reply = await self._again(round, handler, arguments)
@@ -129,6 +134,33 @@ class Engine:
         if self.services.redeem == "off":
             return await work(0, _NO_ENTRIES)
         return await self.redeemer.redeem(call, answers, claims.expires, round.channel, work)
+
+    async def _pushed(self, round: Round, handler: Handler, call: Call, way: PushWay) -> Reply:
+        """Run a handler whose asks are answered while it waits (P7)."""
+        try:
+            bound = self._bind(round, handler, way.arguments)
+        except CapabilityMissing as error:
+            return ending(error, handler, self.services, round)
+        if isinstance(bound, Reply):
+            return bound
+        return await self.play(Run(self.services, handler, round, call, way), bound)
+
+    async def _push_on(self, run: Run, way: PushWay, journal: Journal) -> Reply:
+        """Put what a native handler returned, and enter it again with the answers (GUIDE-01)."""
+        way.enter_again()
+        run.close()
+        if run.effects:
+            await run.effects_settled()
+        pending = _pending(run, self.services.clock(), native=True)
+        raws: dict[str, Any] = {}
+        if run.asked:
+            batch = [(key, asked.question) for key, asked in run.asked.items()]
+            raws = dict(zip(run.asked, await way.ask(run, batch), strict=True))
+        else:
+            await way.pause(run)
+        call = run.call.next(journal, pending)
+        call.accept_pushed(raws, self.services.clock())
+        return await self._pushed(run.round, run.handler, call, way)
 
     def born(self, handler: Handler) -> Call:
         """Begin a call; its deadline starts now (S2-1)."""
@@ -186,7 +218,8 @@ class Engine:
     async def play(self, run: Run, arguments: dict[str, Any]) -> Reply:
         """Run the handler and turn whatever came of it into the end of the round."""
         run.context = Context(run)
-        if run.handler.options.park is not None and run.handler.is_async:
+        options, way = run.handler.options, run.way
+        if options.park is not None and run.handler.is_async and way is self._suspend:
             return await self._parked(Frame(run, arguments))
         return await self._finish(run, run.play(arguments))
 
@@ -203,9 +236,9 @@ class Engine:
         except Asking:
             raise  # the frame lives on
         except Exception as error:  # noqa: BLE001 - a stranger's code: every failure has an ending
-            return ending(error, run.handler, self.services)
+            return ending(error, run.handler, self.services, run.round)
         finally:
-            if run.way is self._suspend or run.task is None or run.task.done():
+            if not isinstance(run.way, Frame) or run.task is None or run.task.done():
                 run.close()
             if run.effects:
                 await run.effects_settled()
@@ -222,7 +255,7 @@ class Engine:
             reply, token = await self._ask(run, journal)
         except Exception as error:  # noqa: BLE001 - whatever it is, the frame cannot go on
             await frame.end()
-            return ending(error, run.handler, self.services)
+            return ending(error, run.handler, self.services, run.round)
         left = run.call.deadline - self.services.clock()
         self.lot.park(frame, token, min(seconds(run.handler.options.park or 0.0), left))
         if run.hold:
@@ -266,7 +299,10 @@ class Engine:
                 cure="Ask for less at a time, or raise Limits(asks_per_round=...).",
             )
         state = codec_for(Any).dump(value.state, "InputRequired(state=...)")
-        return (await self._ask(run, self._journal(run, state=state, native=True)))[0]
+        journal = self._journal(run, state=state, native=True)
+        if isinstance(run.way, PushWay):
+            return await self._push_on(run, run.way, journal)
+        return (await self._ask(run, journal))[0]
 
     def _journal(self, run: Run, *, state: Any, native: bool) -> Journal:
         old = run.call.journal

@@ -40,6 +40,7 @@ _STATUS: Mapping[str, Status] = {
     "expired": "expired",
     "unavailable": "unavailable",
 }
+_NO_ANSWER = frozenset({"decline", "cancel", "expired", "unavailable"})
 EXPIRED = {"action": "expired"}
 """Stands in the journal where no answer came in time."""
 
@@ -159,6 +160,13 @@ def _roots_shape(key: str, answer: dict[str, Any]) -> dict[str, Any]:
         name = cast("dict[str, Any]", root).get("name")
         kept.append({"uri": uri, "name": name} if isinstance(name, str) else {"uri": uri})
     return {"roots": kept}
+
+
+def unanswered(raw: object) -> bool:
+    """Tell whether an ask over a back channel, of any kind, ended without an answer."""
+    if not isinstance(raw, dict) or len(cast("dict[str, Any]", raw)) != 1:
+        return False
+    return cast("dict[str, Any]", raw).get("action") in _NO_ANSWER
 
 
 def read_answer(

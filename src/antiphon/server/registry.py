@@ -11,7 +11,7 @@ import msgspec
 
 from antiphon.core.round import Round
 from antiphon.core.text import safe
-from antiphon.errors import ConfigError, InvalidRequest
+from antiphon.errors import ConfigError, InvalidRequest, ResourceNotFound
 from antiphon.server.handlers import Handler
 from antiphon.server.hub import Hub
 from antiphon.server.uris import Template, is_template
@@ -133,7 +133,7 @@ class Registry:
             values = listed.template.match(uri) if listed.template is not None else None
             if values is not None:
                 return self._for(round, listed.handler), values
-        raise InvalidRequest("Resource not found", data={"uri": safe(uri, 2_000)})
+        raise ResourceNotFound("Resource not found", data={"uri": safe(uri, 2_000)})
 
     def _for(self, round: Round, handler: Handler) -> Handler:
         """Choose the second handler for old clients, where there is one."""
