@@ -16,7 +16,7 @@ import contextlib
 import re
 import threading
 import types
-from collections.abc import Awaitable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import msgspec
@@ -165,10 +165,10 @@ class Run:
 
     def need_async(self, what: str) -> None:
         """Refuse in a thread what only an `async` handler can do."""
-        if not self.handler.is_async:
+        if _in_thread():
             raise CannotAsk(
-                f"ctx.{what} needs an async handler: {self.handler.name!r} runs in a thread, "
-                "where a round cannot end. Write `async def`."
+                f"ctx.{what} needs an async handler: a function of {self.handler.name!r} runs in a "
+                "thread, where a round cannot end. Write `async def`."
             )
 
     async def enter_async(self, what: str) -> None:
@@ -198,8 +198,11 @@ class Run:
 
     @property
     def in_branch(self) -> bool:
-        """Whether the caller is a child task of the handler."""
-        return asyncio.current_task() is not self.task
+        """Whether the caller is a child task of the handler. A thread stands for the handler."""
+        try:
+            return asyncio.current_task() is not self.task
+        except RuntimeError:
+            return False
 
     # --- keys ------------------------------------------------------------------------------------
 
@@ -217,6 +220,24 @@ class Run:
         number = self._ordinals.get(base, 0) + 1
         self._ordinals[base] = number
         return base if number == 1 else f"{base}-{number}"
+
+    def is_free(self, base: str) -> bool:
+        """Tell whether nobody has asked, or been answered, under a derived key in this call."""
+        return not (
+            base in self._ordinals
+            or base in self._branch_bases
+            or self.replay.used("ask", base)
+            or self.replay.knows("ask", base)
+        )
+
+    def take_keys(self, counts: Mapping[str, int]) -> None:
+        """Count derived keys as used: of code that was run in an earlier round and is not now."""
+        for base, number in counts.items():
+            self._ordinals[base] = max(number, self._ordinals.get(base, 0))
+
+    def taken_keys(self) -> dict[str, int]:
+        """Tell how many keys were derived from each base so far."""
+        return dict(self._ordinals)
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -461,6 +482,15 @@ def _here() -> object:
     except RuntimeError:
         task = None
     return task if task is not None else threading.get_ident()
+
+
+def _in_thread() -> bool:
+    """Tell whether this is a thread of its own, where nothing can be awaited."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False
 
 
 def check_key(key: str) -> str:
