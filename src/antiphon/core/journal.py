@@ -93,6 +93,13 @@ def describe(kind: str, key: str, note: str) -> str:
     return f"{kind} {key!r} ({note})" if note else f"{kind} {key!r}"
 
 
+class Mark(msgspec.Struct, frozen=True, gc=False):
+    """A place in a run."""
+
+    unread: frozenset[tuple[EntryKind, str]]
+    fresh: int
+
+
 class Replay:
     """A journal being read by one run of a handler, and what the run adds to it."""
 
@@ -100,7 +107,9 @@ class Replay:
 
     def __init__(self, entries: list[Entry], *, strict: bool = True) -> None:
         """Read entries; only a strict replay must come past all of them before anything new."""
-        self._entries = {(entry.kind, entry.key): entry for entry in entries}
+        self._entries: dict[tuple[EntryKind, str], Entry] = {
+            (entry.kind, entry.key): entry for entry in entries
+        }
         self._unread = dict.fromkeys(self._entries) if strict else {}
         self._used: set[tuple[str, str]] = set()
         self.fresh: list[Entry] = []
@@ -113,6 +122,10 @@ class Replay:
     def knows(self, kind: EntryKind, key: str) -> bool:
         """Tell whether the journal holds this entry, without reading it."""
         return (kind, key) in self._entries
+
+    def peek(self, kind: EntryKind, key: str) -> Entry | None:
+        """Look at an entry without reading it."""
+        return self._entries.get((kind, key))
 
     def recall(self, kind: EntryKind, key: str, digest: bytes, note: str) -> Entry | None:
         """Read an entry; None if there is none yet.
@@ -143,6 +156,19 @@ class Replay:
         if entry is not None:
             self._unread.pop((kind, key), None)
         return entry
+
+    def used(self, kind: EntryKind, key: str) -> bool:
+        """Tell whether this run has used a key already."""
+        return (kind, key) in self._used
+
+    def mark(self) -> "Mark":
+        """Remember how far the run has come; `since` tells what it has touched from there on."""
+        return Mark(frozenset(self._unread), len(self.fresh))
+
+    def since(self, mark: "Mark") -> list[tuple[EntryKind, str]]:
+        """Name the entries that were read or made since a mark."""
+        read = [name for name in mark.unread if name not in self._unread]
+        return [*sorted(read), *((e.kind, e.key) for e in self.fresh[mark.fresh :])]
 
     def check_new(self, kind: str, key: str, note: str) -> None:
         """Refuse something new while recorded entries are unread (S4-5)."""
