@@ -1,0 +1,101 @@
+"""What a session has sent, for a client that lost its stream and comes back. One for each session.
+
+Event ids are unique in their session, and a resumed stream brings only what belonged to it
+(LEGACY-16). Bounded by events and bytes: the oldest go first.
+
+A resumed stream is also *followed* here until its response has been delivered. The transport's own
+way leaves a moment between replaying and following in which a message is stored and sent to
+nobody; and it never ends the stream.
+"""
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from mcp.server.streamable_http import EventMessage, EventStore
+from mcp.server.streamable_http import EventCallback as Send
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
+
+EVENTS = 512
+BYTES = 2 * 1024 * 1024
+UNRELATED = 64
+"""Events kept of the stream that belongs to no request: notices that say "look again"."""
+
+STANDALONE = "_GET_stream"
+"""The transport's name for that stream."""
+
+
+class _Event(NamedTuple):
+    number: int
+    stream: str
+    message: JSONRPCMessage | None
+    size: int
+
+
+class Replay(EventStore):
+    """The events of one session."""
+
+    def __init__(self) -> None:
+        self._events: deque[_Event] = deque()
+        self._unrelated: deque[_Event] = deque(maxlen=UNRELATED)
+        self._size = 0
+        self._number = 0
+        self._news = asyncio.Event()
+        self._closed = False
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Keep an event and name it; without a message it only marks a place."""
+        self._number += 1
+        size = 0 if message is None else len(message.model_dump_json(by_alias=True))
+        event = _Event(self._number, stream_id, message, size)
+        if stream_id == STANDALONE:
+            self._unrelated.append(event)
+        else:
+            self._events.append(event)
+            self._size += size
+            # One that is alone too large stays: its stream may be broken at this moment.
+            while len(self._events) > EVENTS or (self._size > BYTES and len(self._events) > 1):
+                self._size -= self._events.popleft().size
+        self._wake()
+        return str(self._number)
+
+    async def replay_events_after(self, last_event_id: str, send_callback: Send) -> str | None:
+        """Send what came after an event on its stream, and follow the stream to its response."""
+        last = self._find(last_event_id)
+        if last is None:
+            return None
+        if last.stream == STANDALONE:
+            await self._send_after(last, self._unrelated, send_callback)
+            return last.stream
+        while not self._closed:
+            news = self._news
+            last = await self._send_after(last, self._events, send_callback)
+            if isinstance(last.message, JSONRPCResponse | JSONRPCError):
+                break
+            if news is self._news:
+                await news.wait()
+        return None
+
+    async def _send_after(self, last: _Event, events: deque[_Event], send: Send) -> _Event:
+        for event in tuple(events):
+            if event.number > last.number and event.stream == last.stream:
+                last = event
+                if event.message is not None:
+                    await send(EventMessage(event.message, str(event.number)))
+        return last
+
+    def _find(self, id: str) -> _Event | None:
+        for events in (self._events, self._unrelated):
+            for event in events:
+                if str(event.number) == id:
+                    return event
+        return None
+
+    def _wake(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def close(self) -> None:
+        """End every stream that is being followed."""
+        self._closed = True
+        self._wake()
