@@ -16,6 +16,7 @@ import msgspec
 
 from antiphon.adapters.asgi import App
 from antiphon.adapters.http_identity import PrincipalOf
+from antiphon.core.gate import TASKS
 from antiphon.core.limits import Limits
 from antiphon.core.round import Era, Principal
 from antiphon.errors import ConfigError
@@ -31,7 +32,9 @@ from antiphon.server.hints import Cache
 from antiphon.server.hub import Hub
 from antiphon.server.listing import prompt_entry, resource_entry, tool_entry
 from antiphon.server.registry import Registry
+from antiphon.server.runner import Runner
 from antiphon.server.services import Redeem, Services
+from antiphon.server.tasks import TaskService
 from antiphon.server.uris import Template, is_template
 from antiphon.stores import open_store
 from antiphon.wire.envelope import admit
@@ -62,6 +65,7 @@ class Server:
         principal: PrincipalOf | None = None,
         cache: Cache | None = None,
         expose_errors: bool = False,
+        legs: Literal["here", "elsewhere"] = "here",
         clock: Clock = time.time,  # noqa: TID251 - here the world is joined on
         entropy: Entropy = secrets.token_bytes,
         environ: Mapping[str, str] | None = None,
@@ -81,6 +85,7 @@ class Server:
             principal: Says who calls, from the ASGI scope; raising refuses the request.
             cache: Caching hints of the lists.
             expose_errors: Show clients the text of unexpected exceptions. For development.
+            legs: `elsewhere` leaves the legs of tasks to `antiphon worker` processes.
             clock: Seconds since the epoch.
             entropy: Random bytes.
             environ: Where `ANTIPHON_KEYS` is looked up.
@@ -119,7 +124,11 @@ class Server:
         )
         self._hub = Hub(self.limits, serves=self._serves_change)
         self._registry = Registry(self._hub)
-        self._engine = Engine(self._services, self._registry)
+        self._tasks = TaskService(self._services, self._hub.task_changed)
+        self._engine = Engine(self._services, self._registry, self._tasks)
+        self._tasks.engine = self._engine
+        self._legs = legs
+        self._runner: Runner | None = None
         self._cache = cache or Cache()
         self._catalog = Catalog(
             self._registry,
@@ -129,6 +138,9 @@ class Server:
             cache=self._cache,
             instructions=instructions,
         )
+        if self._tasks.available:
+            self._catalog.extensions[TASKS] = {}
+            self._hub.task_view = self._tasks.view
         self.instructions = instructions
         self.dispatcher = Dispatcher(name, self._engine, self._catalog, self._registry, self._hub)
         """What adapters are given."""
@@ -271,7 +283,16 @@ class Server:
             current = replaced
             return second
 
+        def on_cancel(undo: F) -> F:
+            nonlocal current
+            replaced = current.with_on_cancel(undo)
+            self._registry.replace(current, replaced)
+            current = replaced
+            return undo
+
         cast("Any", fn).legacy = legacy
+        if handler.kind == "tool":
+            cast("Any", fn).on_cancel = on_cancel
         return fn
 
     def remove(self, kind: Literal["tool", "prompt", "resource", "template"], name: str) -> bool:
@@ -290,14 +311,29 @@ class Server:
         if self._opened == 0:
             self._announce()
             await self._services.store.open()
+            if self._legs == "here" and self._tasks.available:
+                self._runner = self.runner()
+                self._runner.start()
         self._opened += 1
         try:
             yield
         finally:
             self._opened -= 1
             if self._opened == 0:
+                if self._runner is not None:
+                    await self._runner.stop()
+                    self._runner = None
                 await self._engine.lot.close()
                 await self._services.store.close()
+
+    def runner(self, *, concurrency: int = 16, per_tool: Mapping[str, int] | None = None) -> Runner:
+        """Make a runner of the legs of this server's tasks; for workers."""
+        return Runner(
+            self._tasks,
+            concurrency=concurrency,
+            per_tool=per_tool,
+            lease=self.limits.lease.total_seconds(),
+        )
 
     def _announce(self) -> None:
         if self._key_origin == "made":
@@ -352,6 +388,7 @@ class Server:
             "rounds": self._engine.redeemer.running,
             "listeners": len(self._hub),
             "parked": len(self._engine.lot),
+            "legs": len(self._runner) if self._runner is not None else 0,
         }
 
 

@@ -381,6 +381,15 @@ class Tasks(Protocol):
         """
         ...
 
+    async def save_leg(
+        self, id: str, epoch: int, *, state: bytes | None, message: str | None, updated: float
+    ) -> bool:
+        """Keep what a running leg has learned or says; False if the epoch is lost.
+
+        Does not change the revision: the leg itself is the one who writes.
+        """
+        ...
+
     async def release_legs(self, legs: Sequence[tuple[str, int]]) -> None:
         """Give legs back unfinished, ready at once: the worker stops."""
         ...

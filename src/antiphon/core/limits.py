@@ -19,6 +19,9 @@ class Limits:
     call: timedelta = timedelta(days=1)
     """From the first round to the last; people take long."""
 
+    task: timedelta = timedelta(days=7)
+    """From a task's creation to its removal; a question in it may wait that long."""
+
     state_bytes: int = 32_768
     """Journal in a token. It travels both ways on every round."""
 

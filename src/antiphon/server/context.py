@@ -256,6 +256,27 @@ class Context:
             run.replay.record(Entry("patch", f"pause:{key}", True))
             await run.pause(hold=hold)
 
+    def detach(self, message: str = "") -> Coroutine[Any, Any, None]:
+        """Go on as a task from here: the round ends, and the rest runs in the background.
+
+        For a client that cannot take tasks the call goes on as it is; the decorator's
+        `detach="refuse"` or `task="required"` refuses such a client before the first line.
+        """
+        self._run.need_async("detach")
+        return self._detach(message)
+
+    async def _detach(self, message: str) -> None:
+        run = self._run
+        await run.enter_async("detach")
+        if run.replay.seen("patch", "detach") is not None or run.leg is not None:
+            return
+        run.replay.check_new("detach", "detach", message)
+        takes_tasks = run.round.era == "modern" and allows(run.round.capabilities, "tasks")
+        run.replay.record(Entry("patch", "detach", takes_tasks))
+        if takes_tasks and run.services.keeps_tasks:
+            run.detached = message
+            await run.suspend()
+
     def patched(self, id: str) -> bool:
         """Let code change under running calls: False in a call that came past here before."""
         run = self._run

@@ -12,6 +12,7 @@ from antiphon.server.registry import Registry
 from antiphon.wire.headers import HeaderParam
 
 _CALLS = frozenset({"tools/call", "prompts/get", "resources/read"})
+_TASKS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 _LISTS = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list"})
 
 
@@ -58,4 +59,6 @@ class Dispatcher:
             return self.catalog.discover(self.versions)
         if method == "completion/complete":
             return await self.catalog.complete(round)
+        if method in _TASKS:
+            return await self.engine.tasks.serve(round)
         raise InvalidRequest("Method not found", code=METHOD_NOT_FOUND)

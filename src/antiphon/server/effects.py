@@ -178,6 +178,9 @@ async def _begin(run: Run, spec: Once, effect: Effect) -> Begin:
 
 async def _under(run: Run) -> Under | None:
     """Name the claimed round, and what it has learned before its first effect (S5-2)."""
+    if run.leg is not None:
+        await run.leg.checkpoint(run)
+        return None
     if not run.fence:
         return None
     prefix = None

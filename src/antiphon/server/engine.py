@@ -8,13 +8,14 @@ claim spends nothing.
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
 from antiphon.core.asks import seconds
 from antiphon.core.digest import arguments_digest, short_digest
-from antiphon.core.gate import Need, gate
+from antiphon.core.gate import Need, allows, gate
 from antiphon.core.journal import Entry, Handle, Journal, Pending
 from antiphon.core.outcome import InputRequired
 from antiphon.core.round import Round
@@ -43,6 +44,7 @@ from antiphon.server.run import ENDED, Asked, Run, SuspendWay, check_key, check_
 from antiphon.server.services import Services
 from antiphon.server.shapes.parked import Asking, Frame, Lot
 from antiphon.server.signature import ArgumentsInvalid
+from antiphon.server.tasks import Leg, TaskService
 from antiphon.wire import results
 
 log = logging.getLogger("antiphon")
@@ -64,10 +66,11 @@ class Handlers(Protocol):
 class Engine:
     """Runs calls, one round at a time."""
 
-    def __init__(self, services: Services, handlers: Handlers) -> None:
+    def __init__(self, services: Services, handlers: Handlers, tasks: TaskService) -> None:
         self.services = services
         self.redeemer = Redeemer(services)
-        self._handlers = handlers
+        self.handler = handlers.find
+        self.tasks = tasks
         self.lot = Lot(services.limits.parked, services.limits.parked_per_principal)
         self._suspend = SuspendWay()
 
@@ -77,7 +80,7 @@ class Engine:
         Raises:
             CallerError: What the client is told as a JSON-RPC error.
         """
-        handler, arguments = self._handlers.find(round)
+        handler, arguments = self.handler(round)
         try:
             if round.era == "legacy":
                 way = PushWay(round, self.services, arguments)
@@ -107,7 +110,14 @@ class Engine:
         bound = self._bind(round, handler, arguments)
         if isinstance(bound, Reply):
             return bound
-        return await self.play(Run(self.services, handler, round, call, self._suspend), bound)
+        run = Run(self.services, handler, round, call, self._suspend)
+        if handler.task_at_once and allows(round.capabilities, "tasks"):
+            reply, _ = await self.tasks.make(run, Journal(call.seed))
+        else:
+            reply = await self.play(run, bound)
+        if reply.task is not None:
+            await self.tasks.keep(reply.task)
+        return reply
 
     async def _again(
         self, round: Round, handler: Handler, arguments: Mapping[str, Any] | None
@@ -177,7 +187,7 @@ class Engine:
     async def _reopened(self, claims: Claims, handler: Handler) -> Call:
         journal = claims.journal or await self._fetch(claims)
         if claims.version != handler.options.version:
-            journal = _other_version(claims, journal, handler)
+            journal = _other_version(claims.version, journal, handler)
         return Call(
             id=claims.call,
             number=claims.round,
@@ -192,6 +202,8 @@ class Engine:
         self, round: Round, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> dict[str, Any] | Reply:
         """Gate declared asks and bind the arguments, before the first line runs (S4-11)."""
+        if handler.needs_tasks:
+            gate(round.capabilities, ("tasks",), f"{handler.kind} {handler.name!r}")
         if handler.options.asks:
             gate(round.capabilities, handler.options.needs, f"{handler.kind} {handler.name!r}")
         try:
@@ -212,6 +224,38 @@ class Engine:
             audience=self.services.sealer.audience,
             handler=handler.identity,
         )
+
+    # --- legs of tasks ----------------------------------------------------------------------------
+
+    async def leg(self, round: Round, call: Call, leg: Leg, version: str) -> Reply:
+        """Run one leg of a task: the same handler, journal and effects; asks go to the row."""
+        handler, arguments = self.handler(round)
+        if version != handler.options.version:
+            call.journal = _other_version(version, call.journal, handler)
+            call.entries = call.journal.entries
+        bound = handler.signature.bind(arguments)
+        run = Run(self.services, handler, round, call, self._suspend)
+        run.leg = leg
+        return await self.play(run, bound)
+
+    async def cancel_effect(self, round: Round, call_id: str, handler: Handler, leg: Leg) -> None:
+        """Run the author's `on_cancel` as an effect of the call."""
+        call = Call(
+            id=call_id,
+            number=1,
+            deadline=self.services.clock() + self.services.limits.task.total_seconds(),
+            journal=Journal(b""),
+            entropy=self.services.entropy,
+        )
+        run = Run(self.services, handler, round, call, self._suspend)
+        run.leg = leg
+        run.task = asyncio.current_task()
+        if handler.on_cancel is not None:
+            arguments = handler.signature.bind(round.arguments)
+            spec = effects.Once(
+                key="on_cancel", fn=partial(handler.on_cancel, **arguments), args=()
+            )
+            await effects.once(run, spec)
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -278,6 +322,8 @@ class Engine:
         if run.hold:
             await asyncio.sleep(min(run.hold, _MAX_HOLD))
         journal = self._journal(run, state=run.call.journal.state, native=run.native)
+        if run.detached is not None:
+            return (await self.tasks.make(run, journal, run.detached))[0]
         return (await self._ask(run, journal))[0]
 
     async def _native(self, run: Run, value: InputRequired) -> Reply:
@@ -321,7 +367,11 @@ class Engine:
         if journal.asked > limits.rounds or journal.pauses > limits.pauses:
             raise _too_many(journal, limits.rounds, limits.pauses)
         now = self.services.clock()
-        token = await self._seal(run, journal, _pending(run, now, native=journal.native))
+        pending = _pending(run, now, native=journal.native)
+        if run.leg is not None:
+            run.leg.asked(run, journal, pending)
+            return Reply(), ""
+        token = await self._seal(run, journal, pending)
         bodies = [(key, a.question.body(a.reason)) for key, a in run.asked.items()]
         needs: dict[Need, None] = {}
         for asked in run.asked.values():
@@ -441,13 +491,13 @@ def _too_many(journal: Journal, rounds: int, pauses: int) -> AntiphonError:
     return TooManyRounds(pauses, "state-only rounds")
 
 
-def _other_version(claims: Claims, journal: Journal, handler: Handler) -> Journal:
+def _other_version(recorded: str, journal: Journal, handler: Handler) -> Journal:
     """The handler's declared version changed under a running call."""
     options = handler.options
     effects_ = [e for e in journal.entries if e.kind == "effect"]
     if options.on_version_change == "refuse" or any(not e.retry for e in effects_):
         raise Diverged(
-            recorded=f"version {claims.version!r} of {handler.identity}",
+            recorded=f"version {recorded!r} of {handler.identity}",
             now=f"version {options.version!r}",
             cure='Start the call again; or on_version_change="restart", which is refused after an '
             "effect that has no retry=True.",

@@ -41,8 +41,9 @@ class Options:
     deadline: Seconds | None = None
     park: Seconds | None = None
     task: Literal["allowed", "required"] | None = None
-    detach: Literal["continue", "refuse"] = "continue"
-    """What `ctx.detach` does for a client that cannot take tasks (S8-2)."""
+    task_ttl: Seconds | None = None
+    detach: Literal["continue", "refuse"] | None = None
+    """What happens at `ctx.detach` to a client that cannot take tasks (S8-2)."""
 
     def __post_init__(self) -> None:
         """Refuse options that do not fit, naming the option."""
@@ -50,14 +51,14 @@ class Options:
             ("on_version_change", ("refuse", "restart")),
             ("unasked", ("ignore", "accept")),
             ("task", (None, "allowed", "required")),
-            ("detach", ("continue", "refuse")),
+            ("detach", (None, "continue", "refuse")),
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name}={getattr(self, name)!r} is none of {allowed}")
         for ask in self.asks:
             if ask not in _NEEDS:
                 raise ConfigError("asks= takes Elicit, ElicitUrl, Sample and ListRoots")
-        for name in ("ttl", "deadline", "park", "settle"):
+        for name in ("ttl", "deadline", "park", "settle", "task_ttl"):
             span = getattr(self, name)
             if span is not None and not seconds(span) > 0:
                 raise ConfigError(f"{name}= must be greater than zero")
@@ -97,6 +98,8 @@ class Handler:
     """Reasons why raw arguments do not fit a given input schema."""
 
     legacy: "Handler | None" = None
+    on_cancel: Callable[..., Any] | None = None
+    """Runs as an effect when a task of this tool is cancelled (S8-4)."""
 
     identity: str = ""
     """What tokens are bound to; set from kind and name."""
@@ -108,6 +111,31 @@ class Handler:
     def with_legacy(self, other: "Handler") -> "Handler":
         """Give the same handler with a second one for old clients."""
         return replace(self, legacy=other)
+
+    def with_on_cancel(self, undo: Callable[..., Any]) -> "Handler":
+        """Give the same handler with an effect for cancelled tasks."""
+        return replace(self, on_cancel=undo)
+
+    @property
+    def task_at_once(self) -> bool:
+        """Whether a client that takes tasks gets one before the first line runs.
+
+        A handler that calls `ctx.detach` runs its rounds first and says itself where they end.
+        """
+        return self.options.task is not None and not self.detaches
+
+    @property
+    def detaches(self) -> bool:
+        """Whether the handler says itself where its task begins."""
+        if self.options.detach is not None:
+            return True
+        code = getattr(getattr(self.fn, "__wrapped__", self.fn), "__code__", None)
+        return code is not None and "detach" in code.co_names
+
+    @property
+    def needs_tasks(self) -> bool:
+        """Whether a client that cannot take tasks is refused before the first line."""
+        return self.options.task == "required" or self.options.detach == "refuse"
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

@@ -13,6 +13,10 @@ _TEXT = 2_000
 async def report(run: Run, progress: float, total: float | None, message: str | None) -> None:
     """Send progress on the request's own channel (PROG-02)."""
     round = run.round
+    if run.leg is not None:
+        if not run.replay.replaying:
+            await run.leg.say(message if message is not None else _share(progress, total))
+        return
     if round.progress_token is None or round.channel is None or run.replay.replaying:
         return
     if not progress > run.progress:
@@ -24,6 +28,10 @@ async def report(run: Run, progress: float, total: float | None, message: str | 
     if message is not None:
         params["message"] = safe(message, _TEXT)
     await round.channel.notify("notifications/progress", params)
+
+
+def _share(progress: float, total: float | None) -> str:
+    return f"{progress:g} of {total:g}" if total else f"{progress:g}"
 
 
 async def log(run: Run, data: Any, level: str, logger: str | None) -> None:

@@ -146,7 +146,10 @@ class Redeemer:
             await self._release(flight)
             return reply
         outcome = await services.protect(to_bytes(reply), _place(flight.key))
-        recorded = await self._store("record")(call, number, flight.fence, outcome, expires=expires)
+        made = {"task": reply.task} if reply.task is not None else {}
+        recorded = await self._store("record")(
+            call, number, flight.fence, outcome, expires=expires, **made
+        )
         return reply if recorded else None
 
     async def _learned(self, key: tuple[str, int], prefix: bytes | None) -> list[Entry]:

@@ -6,6 +6,7 @@ import msgspec
 
 from antiphon.core.gate import Need, gate
 from antiphon.errors import CallerError, InvalidRequest, TokenRefused
+from antiphon.ports import NewTask
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):
@@ -21,12 +22,17 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     keep: bool = True
     """Whether the round is over. Otherwise it may be tried again with the same token."""
 
+    task: NewTask | None = None
+    """The task that the round made, to be kept in the same step; not part of the record."""
+
 
 _decode = msgspec.msgpack.Decoder(Reply).decode
 
 
 def to_bytes(reply: Reply) -> bytes:
     """Write a reply for the ledger."""
+    if reply.task is not None:
+        reply = msgspec.structs.replace(reply, task=None)
     return msgspec.msgpack.encode(reply)
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from antiphon.core.round import Round
     from antiphon.server.handlers import Handler
     from antiphon.server.services import Services
+    from antiphon.server.tasks import Leg
 
 _ORDINAL = re.compile(r"-\d+$|^\d+$")
 _MAX_KEY = 128
@@ -93,10 +94,12 @@ class Run:
         "closed",
         "commits",
         "context",
+        "detached",
         "effects",
         "fence",
         "handler",
         "hold",
+        "leg",
         "native",
         "paused",
         "progress",
@@ -132,6 +135,12 @@ class Run:
         self.paused = False
         self.hold = 0.0
         self.fence = 0
+        self.leg: Leg | None = None
+        """Set while the run is a leg of a task."""
+
+        self.detached: str | None = None
+        """What to say of the task that the rest of this call becomes."""
+
         self.commits: list[tuple[str, Any, tuple[Any, ...]]] = []
         self.effects: set[asyncio.Task[Any]] = set()
         self.progress = float("-inf")

@@ -29,6 +29,11 @@ class Services:
     expose_errors: bool = False
     """Whether the text of unexpected exceptions reaches the client."""
 
+    @property
+    def keeps_tasks(self) -> bool:
+        """Whether the store keeps tasks."""
+        return hasattr(self.store, "create_task")
+
     async def protect(self, data: bytes, place: str) -> bytes:
         """Seal what a durable store keeps; memory needs none."""
         if not self.store.durable:

@@ -1,0 +1,86 @@
+"""Tasks on the wire: the shapes of the extension (spec of the Tasks extension). Pure."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+_encode = msgspec.json.encode
+
+TERMINAL = frozenset({"completed", "failed", "cancelled"})
+"""Statuses that never change again."""
+
+
+class TaskView(msgspec.Struct, frozen=True):
+    """What a client is shown of a task."""
+
+    id: str
+    status: str
+    message: str
+    created: float
+    updated: float
+    ttl: float | None
+    poll: float
+    asks: tuple[tuple[str, bytes], ...] = ()
+    result: bytes = b""
+    error: Mapping[str, Any] | None = None
+
+
+def created(view: TaskView, meta: bytes) -> bytes:
+    """Write a CreateTaskResult: flat, without the details that `tasks/get` gives (TASK-07)."""
+    return b'{"resultType":"task",' + _encode(_base(view))[1:-1] + meta
+
+
+def shown(view: TaskView, meta: bytes) -> bytes:
+    """Write the result of `tasks/get` (TASK-20)."""
+    return b'{"resultType":"complete",' + details(view)[1:-1] + meta
+
+
+def details(view: TaskView) -> bytes:
+    """Write a task with the extras of its status, as `notifications/tasks` carries it too."""
+    parts = [_encode(_base(view))[:-1]]
+    if view.status == "input_required":
+        asks = b",".join([_encode(key) + b":" + body for key, body in view.asks])
+        parts.append(b',"inputRequests":{' + asks + b"}")
+    elif view.status == "completed":
+        parts.append(b',"result":' + view.result)
+    elif view.status == "failed":
+        parts.append(b',"error":' + _encode(view.error or {}))
+    return b"".join(parts) + b"}"
+
+
+def acknowledged(meta: bytes) -> bytes:
+    """Write the empty acknowledgement of `tasks/update` and `tasks/cancel`."""
+    return b'{"resultType":"complete"' + meta
+
+
+def _base(view: TaskView) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "taskId": view.id,
+        "status": view.status,
+        "createdAt": _iso(view.created),
+        "lastUpdatedAt": _iso(view.updated),
+        # Null says unlimited and must be there (TASK fields).
+        "ttlMs": None if view.ttl is None else round(view.ttl * 1000),
+        "pollIntervalMs": max(1, round(view.poll * 1000)),
+    }
+    if view.message:
+        base["statusMessage"] = view.message
+    return base
+
+
+def _iso(at: float) -> str:
+    text = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def next_key(key: str, issued: int) -> str:
+    """Name an ask for the life of its task: asking again takes a new name (TASK-42, S8-3)."""
+    return key if issued == 0 else f"{key}.r{issued}"
+
+
+def known(keys: Iterable[str], outstanding: Iterable[str]) -> list[str]:
+    """Give the keys that are outstanding; all others are ignored (TASK-43)."""
+    wanted = set(outstanding)
+    return [key for key in keys if key in wanted]
