@@ -1,0 +1,18 @@
+"""Drive handlers through all their rounds in tests: answers, new servers, crashes, time."""
+
+from antiphon.testing.doubles import BackChannel as BackChannel
+from antiphon.testing.doubles import CountingEntropy as CountingEntropy
+from antiphon.testing.doubles import Crash as Crash
+from antiphon.testing.doubles import FakeClock as FakeClock
+from antiphon.testing.doubles import MortalStore as MortalStore
+from antiphon.testing.doubles import Process as Process
+from antiphon.testing.doubles import Tally as Tally
+from antiphon.testing.doubles import Told as Told
+from antiphon.testing.harness import EVERYTHING as EVERYTHING
+from antiphon.testing.harness import KEY as KEY
+from antiphon.testing.harness import Rounds as Rounds
+from antiphon.testing.harness import Step as Step
+from antiphon.testing.script import MISSING as MISSING
+from antiphon.testing.script import Ask as Ask
+from antiphon.testing.script import Raw as Raw
+from antiphon.testing.script import Unscripted as Unscripted

@@ -1,0 +1,335 @@
+"""Drive a call through all its rounds, by default with a new server for every round.
+
+Theory. What a call may rely on between two rounds is the text of its token and the store; a handler
+that needs anything else passes a test that keeps its server and fails in production. So the default
+is to make the server anew for each request, from a factory that is given only what survives: store,
+keys, clock and dice. Everything a request brings and gives goes through JSON text.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from antiphon.app import Server
+from antiphon.core.round import MODERN, Principal
+from antiphon.errors import CallerError, ConfigError
+from antiphon.ports import Store
+from antiphon.seal.policy import Seal
+from antiphon.stores.memory import MemoryStore
+from antiphon.testing.doubles import CountingEntropy, FakeClock, Told
+from antiphon.testing.script import Answerer, Ask, Script, wire_answer
+from antiphon.wire.envelope import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, admit
+
+Factory: TypeAlias = Callable[..., Server]
+"""Makes a server. Takes what it wants of `store`, `seal`, `clock` and `entropy`, by name."""
+
+EVERYTHING: Mapping[str, Any] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}, "context": {}},
+    "roots": {},
+}
+"""The capabilities of a client that can be asked anything."""
+
+KEY = "c2b7f09e4d1a85630e9fd27b6c48a1f35d90e7b2148c6fa3927be05d41f8639a"
+"""The key of every server in a test. Worth nothing anywhere else."""
+
+_ENOUGH = 200
+"""Rounds after which a call is taken for one that never ends."""
+
+_LONG = timedelta(days=3650)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One round: what was sent and what came back. A call is the chain of its steps."""
+
+    request: Mapping[str, Any] = field(repr=False)
+    """Method and params as they went out."""
+
+    result: Mapping[str, Any] | None = None
+    error: CallerError | None = None
+    notices: tuple[tuple[str, dict[str, Any]], ...] = ()
+    before: "Step | None" = field(default=None, repr=False)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the server wants to hear again."""
+        return self.result is not None and self.result["resultType"] == "input_required"
+
+    @property
+    def token(self) -> str:
+        """The token that this round gave; it must be waiting."""
+        return cast("Mapping[str, Any]", self.result)["requestState"]
+
+    @property
+    def asks(self) -> dict[str, Ask]:
+        """What this round asks, by key."""
+        requests = (self.result or {}).get("inputRequests", {})
+        return {k: Ask(k, r["method"], r.get("params", {})) for k, r in requests.items()}
+
+    @property
+    def trail(self) -> list["Step"]:
+        """Every round of the call up to this one."""
+        earlier = self.before.trail if self.before is not None else []
+        return [*earlier, self]
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the call took so far."""
+        return len(self.trail)
+
+    @property
+    def asked(self) -> list[str]:
+        """The keys that were asked, in order; a key asked twice stands twice."""
+        return [key for step in self.trail for key in step.asks]
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        """The content blocks of a tool's result."""
+        return list((self.result or {}).get("content", ()))
+
+    @property
+    def text(self) -> str:
+        """The text of a result, or the message of the error."""
+        if self.error is not None:
+            return self.error.message
+        return "".join(block.get("text", "") for block in self.content)
+
+    @property
+    def structured(self) -> Any:
+        """The structured content of a tool's result."""
+        return (self.result or {}).get("structuredContent")
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the round failed: a JSON-RPC error or a tool's error result."""
+        return self.error is not None or bool((self.result or {}).get("isError"))
+
+    @property
+    def code(self) -> int:
+        """The code of the JSON-RPC error; 0 without one."""
+        return self.error.code if self.error is not None else 0
+
+
+class Rounds:
+    """A client, a world and the servers that come and go in it.
+
+    async with Rounds(make_server) as rounds:
+        done = await rounds.call("provision", {"name": "x"}, answers={"placement": {...}})
+    assert done.asked == ["placement", "approve"]
+    """
+
+    def __init__(
+        self,
+        server: Server | Factory,
+        *,
+        fresh: bool | None = None,
+        store: str | Store | None = None,
+        clock: FakeClock | None = None,
+        capabilities: Mapping[str, Any] = EVERYTHING,
+        principal: Principal | None = None,
+    ) -> None:
+        """Make a world.
+
+        Args:
+            server: A factory, or a server that is kept.
+            fresh: Whether every round gets a server of its own; true for a factory.
+            store: What survives beside tokens; a memory store unless given.
+            clock: The time of the world.
+            capabilities: What the client can be asked.
+            principal: Who calls.
+        """
+        if isinstance(server, Server) and fresh:
+            raise ConfigError("a server cannot be thrown away and made again: give a factory")
+        self.clock = clock or FakeClock()
+        self.entropy = CountingEntropy()
+        self.store: str | Store = store or MemoryStore(clock=self.clock)
+        self.seal = Seal(keys=[KEY])
+        self.capabilities = dict(capabilities)
+        self.principal = principal or Principal(transport="process")
+        self.fresh = not isinstance(server, Server) if fresh is None else fresh
+        self._server = server
+        self._kept: Server | None = None
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> "Rounds":
+        """Begin."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Let go of the kept server."""
+        await self._open.aclose()
+
+    # --- servers ---------------------------------------------------------------------------------
+
+    def make(self, **instead: Any) -> Server:
+        """Make a server of this world; what is given replaces what the world would give."""
+        if isinstance(self._server, Server):
+            return self._server
+        kit = {
+            "store": self.store,
+            "seal": self.seal,
+            "clock": self.clock,
+            "entropy": self.entropy,
+            **instead,
+        }
+        return self._server(**_wanted(self._server, kit))
+
+    async def _serve(self, stack: AsyncExitStack) -> Server:
+        if self.fresh:
+            server = self.make()
+            await stack.enter_async_context(server.running())
+            return server
+        if self._kept is None:
+            self._kept = self.make()
+            await self._open.enter_async_context(self._kept.running())
+        return self._kept
+
+    # --- one round -------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        before: Step | None = None,
+        server: Server | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        principal: Principal | None = None,
+        progress: bool = False,
+        log_level: str | None = None,
+    ) -> Step:
+        """Send one request as it is."""
+        meta: dict[str, Any] = {
+            PROTOCOL_VERSION: MODERN,
+            CLIENT_CAPABILITIES: self.capabilities if capabilities is None else dict(capabilities),
+        }
+        if progress:
+            meta["progressToken"] = "progress"
+        if log_level is not None:
+            meta[LOG_LEVEL] = log_level
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        message = msgspec.json.decode(msgspec.json.encode(body))
+        told = Told()
+        step = Step(request={"method": method, "params": dict(params)}, before=before)
+        async with AsyncExitStack() as stack:
+            server = server or await self._serve(stack)
+            try:
+                round = admit(message, server.dispatcher, principal or self.principal, channel=told)
+                result = msgspec.json.decode(await server.dispatcher.dispatch(round))
+            except CallerError as error:
+                return replace(step, error=error, notices=tuple(told.notices))
+        return replace(step, result=result, notices=tuple(told.notices))
+
+    async def begin(
+        self, tool: str, arguments: Mapping[str, Any] | None = None, **how: Any
+    ) -> Step:
+        """Send the first round of a tool call; `how` is what `send` takes."""
+        return await self.send("tools/call", _tool(tool, arguments), **how)
+
+    async def answer(self, step: Step, answers: Script | None = None, **how: Any) -> Step:
+        """Send the next round with these answers; asks that have none stay unanswered."""
+        given = answers or {}
+        raw = {k: wire_answer(ask, given[k]) for k, ask in step.asks.items() if k in given}
+        return await self.send_raw(step, raw, **how)
+
+    async def send_raw(
+        self, step: Step, answers: Any, *, token: str | None = None, **how: Any
+    ) -> Step:
+        """Send the next round with raw answers, whatever they are."""
+        params = _first_params(step)
+        if answers is not None and answers != {}:
+            params["inputResponses"] = answers
+        params["requestState"] = step.token if token is None else token
+        return await self.send(step.request["method"], params, before=step, **how)
+
+    async def replay(self, step: Step, **how: Any) -> Step:
+        """Send the very request of a round again."""
+        request = step.request
+        return await self.send(request["method"], request["params"], before=step.before, **how)
+
+    async def tamper(
+        self, step: Step, answers: Script | None = None, at: int | None = None
+    ) -> Step:
+        """Send the next round with one character of its token changed."""
+        token = step.token
+        place = len(token) // 2 if at is None else at
+        other = "A" if token[place] != "A" else "B"
+        token = token[:place] + other + token[place + 1 :]
+        return await self.answer(step, answers, token=token)
+
+    def expire(self) -> None:
+        """Let so much time pass that no token is good any more."""
+        self.clock.advance(_LONG)
+
+    # --- whole calls -----------------------------------------------------------------------------
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        answers: Script | None = None,
+        **how: Any,
+    ) -> Step:
+        """Call a tool through all its rounds; give its last one."""
+        return await self.finish(await self.begin(tool, arguments, **how), answers, **how)
+
+    async def prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        answers: Script | None = None,
+        **how: Any,
+    ) -> Step:
+        """Get a prompt through all its rounds."""
+        first = await self.send("prompts/get", _tool(name, arguments), **how)
+        return await self.finish(first, answers, **how)
+
+    async def read(self, uri: str, *, answers: Script | None = None, **how: Any) -> Step:
+        """Read a resource through all its rounds."""
+        return await self.finish(await self.send("resources/read", {"uri": uri}, **how), answers)
+
+    async def finish(self, step: Step, answers: Script | None = None, **how: Any) -> Step:
+        """Go on from a waiting round to the end.
+
+        Raises:
+            Unscripted: The server asked what the script has no answer for.
+        """
+        answerer = Answerer(answers or {})
+        while step.waiting:
+            if step.rounds > _ENOUGH:
+                raise AssertionError(f"the call did not end within {_ENOUGH} rounds")
+            step = await self.send_raw(step, answerer.answers(step.asks.values()), **how)
+        return step
+
+    async def together(self, step: Step, answers: Script | None, count: int) -> list[Step]:
+        """Send the next round so many times at once."""
+        return await asyncio.gather(*(self.answer(step, answers) for _ in range(count)))
+
+
+def _wanted(factory: Factory, kit: Mapping[str, Any]) -> dict[str, Any]:
+    """Choose from the kit what the factory takes."""
+    parameters = inspect.signature(factory).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return dict(kit)
+    return {name: kit[name] for name in parameters if name in kit}
+
+
+def _tool(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"name": name} if arguments is None else {"name": name, "arguments": dict(arguments)}
+
+
+def _first_params(step: Step) -> dict[str, Any]:
+    """The params of the call itself: every round repeats them unchanged."""
+    params = dict(step.request["params"])
+    params.pop("inputResponses", None)
+    params.pop("requestState", None)
+    return params
