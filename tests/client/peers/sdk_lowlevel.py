@@ -33,9 +33,7 @@ def form(message: str, schema: dict[str, Any]) -> types.ElicitRequest:
 
 
 def text(body: str, *, error: bool = False) -> types.CallToolResult:
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=body)], is_error=error
-    )
+    return types.CallToolResult(content=[types.TextContent(type="text", text=body)], is_error=error)
 
 
 def asks(requests: dict[str, Any] | None, state: Any) -> types.InputRequiredResult:

@@ -1,0 +1,140 @@
+"""A server that says what a test tells it to say, over real HTTP. Knows no protocol but framing."""
+
+import json
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
+
+import uvicorn
+
+META = "io.modelcontextprotocol/"
+DISCOVERED: dict[str, Any] = {
+    "resultType": "complete",
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+    "ttlMs": 0,
+    "cacheScope": "private",
+    "_meta": {META + "serverInfo": {"name": "rigged", "version": "1"}},
+}
+
+Replier = Callable[[dict[str, Any]], "Any | Awaitable[Any]"]
+
+
+class Raw:
+    """A response that is not JSON-RPC."""
+
+    def __init__(
+        self, body: bytes, *, status: int = 200, content_type: str = "application/json"
+    ) -> None:
+        self.body, self.status, self.content_type = body, status, content_type
+
+
+class Error:
+    """A JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Any = None, *, status: int = 200) -> None:
+        self.status = status
+        self.body: dict[str, Any] = {"code": code, "message": message}
+        if data is not None:
+            self.body["data"] = data
+
+
+class Rigged:
+    """Runs a replier behind a loopback port; keeps every message and its headers."""
+
+    def __init__(self, reply: Replier, *, discover: Any = DISCOVERED, port: int = 0) -> None:
+        self._reply = reply
+        self._discover = discover
+        self.arrived = threading.Event()
+        self.messages: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/mcp"
+        config = uvicorn.Config(
+            self._app, log_level="error", ws="none", lifespan="off", interface="asgi3"
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.should_exit = True
+        self._server.force_exit = True
+        self._thread.join(10)
+        self._listener.close()
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The params of every `tools/call`, without the envelope."""
+        return [
+            {name: value for name, value in message["params"].items() if name != "_meta"}
+            for message in self.messages
+            if message["method"] == "tools/call"
+        ]
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while True:
+            event = await receive()
+            body += event.get("body", b"")
+            if not event.get("more_body"):
+                break
+        if scope["method"] != "POST":
+            await _send(send, 405, b"", "text/plain")
+            return
+        message = json.loads(body)
+        self.messages.append(message)
+        self.arrived.set()
+        self.headers.append({k.decode(): v.decode() for k, v in scope["headers"]})
+        if message["method"] == "server/discover" and self._discover is not None:
+            answer = self._discover
+        else:
+            answer = self._reply(message)
+            if isinstance(answer, Awaitable):
+                answer = await answer
+        if isinstance(answer, Raw):
+            await _send(send, answer.status, answer.body, answer.content_type)
+            return
+        status, envelope = 200, {"jsonrpc": "2.0", "id": message.get("id")}
+        if isinstance(answer, Error):
+            status, envelope["error"] = answer.status, answer.body
+        else:
+            envelope["result"] = answer
+        await _send(send, status, json.dumps(envelope).encode(), "application/json")
+
+
+async def _send(send: Any, status: int, body: bytes, content_type: str) -> None:
+    headers = [(b"content-type", content_type.encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def text(body: str) -> dict[str, Any]:
+    """A finished tool call."""
+    return {"resultType": "complete", "content": [{"type": "text", "text": body}]}
+
+
+def form(message: str = "Which?", **properties: Any) -> dict[str, Any]:
+    """A form ask."""
+    schema = {"type": "object", "properties": properties or {"name": {"type": "string"}}}
+    return {
+        "method": "elicitation/create",
+        "params": {"mode": "form", "message": message, "requestedSchema": schema},
+    }
+
+
+def asks(token: Any = None, **requests: Any) -> dict[str, Any]:
+    """A round that asks."""
+    result: dict[str, Any] = {"resultType": "input_required"}
+    if requests:
+        result["inputRequests"] = requests
+    if token is not None:
+        result["requestState"] = token
+    return result

@@ -1,0 +1,324 @@
+"""What the client puts on the wire, and one round at a time. A rigged server sees every byte."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from antiphon import Context, Server
+from antiphon.client import (
+    Accept,
+    Answers,
+    AnswerUnfit,
+    BlockingClient,
+    Client,
+    Decline,
+    Deny,
+    Eras,
+    FormAsk,
+    RemoteError,
+    Sampled,
+    SavedCallInvalid,
+    Scripted,
+    Unanswered,
+    UrlAsk,
+)
+from tests.client.rigged import META, Error, Rigged, asks, form, text
+
+URL = {
+    "method": "elicitation/create",
+    "params": {"mode": "url", "message": "Sign in", "url": "https://id.example/x"},
+}
+SAMPLE = {
+    "method": "sampling/createMessage",
+    "params": {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}],
+        "maxTokens": 5,
+    },
+}
+ROOTS = {"method": "roots/list"}
+
+
+def declared(server: Rigged) -> list[Any]:
+    """The capabilities of every request, discovery included."""
+    key = META + "clientCapabilities"
+    return [message["params"]["_meta"][key] for message in server.messages]
+
+
+@pytest.mark.parametrize(
+    ("answers", "capabilities"),
+    [
+        (None, {}),
+        (lambda ask: {}, {"elicitation": {"form": {}}}),
+        (Answers(elicit_url=lambda ask: Accept()), {"elicitation": {"url": {}}}),
+        (Deny(), {"elicitation": {"form": {}, "url": {}}}),
+        (Answers(sample=lambda ask: "x"), {"sampling": {}}),
+        (Answers(sample=lambda ask: "x", sampling_tools=True), {"sampling": {"tools": {}}}),
+        (Answers(roots=lambda ask: []), {"roots": {}}),
+        (
+            Scripted(a={"x": 1}) | Answers(roots=lambda ask: []),
+            {"elicitation": {"form": {}}, "roots": {}},
+        ),
+    ],
+)
+async def test_what_the_answers_can_do_is_declared_exactly_on_every_request(
+    answers: Any, capabilities: dict[str, Any]
+):
+    with Rigged(lambda m: text("ok")) as server:
+        async with Client(server.url, answers=answers) as client:
+            await client.call_tool("t")
+    assert declared(server) == [capabilities, capabilities]
+
+
+async def test_every_round_has_a_new_id_the_full_envelope_and_the_same_arguments():
+    replies = iter([asks("s1", a=form()), asks("s2", a=form()), text("done")])
+    with Rigged(lambda m: next(replies)) as server:
+        async with Client(server.url, answers=lambda ask: {"name": "x"}) as client:
+            await client.call_tool("t", {"n": None, "deep": {"b": [1, None], "a": "é"}})
+    rounds = [m for m in server.messages if m["method"] == "tools/call"]
+    assert len({m["id"] for m in rounds}) == 3
+    assert [m["params"].get("requestState") for m in rounds] == [None, "s1", "s2"]
+    for message in rounds:
+        assert message["params"]["arguments"] == {"n": None, "deep": {"b": [1, None], "a": "é"}}
+        assert message["params"]["_meta"][META + "protocolVersion"] == "2026-07-28"
+        assert message["params"]["_meta"][META + "clientInfo"]["name"] == "antiphon"
+    assert [h["mcp-name"] for h in server.headers if "mcp-name" in h] == ["t", "t", "t"]
+
+
+@pytest.mark.parametrize(
+    "token", ["", "a b", "ünï", "line\nbreak", '{"json": "like"}', "=?base64?"]
+)
+async def test_the_token_comes_back_byte_for_byte(token: str):
+    replies = iter([asks(token, a=form()), text("done")])
+    with Rigged(lambda m: next(replies)) as server:
+        async with Client(server.url, answers=lambda ask: {"name": "x"}) as client:
+            await client.call_tool("t")
+    assert server.calls[1]["requestState"] == token
+
+
+async def test_parallel_calls_never_share_answers_or_tokens():
+    def reply(message: dict[str, Any]) -> Any:
+        params = message["params"]
+        name = params["name"]
+        if "inputResponses" in params:
+            return text(
+                f"{params['requestState']}:{params['inputResponses'][name]['content']['name']}"
+            )
+        return asks(f"token-{name}", **{name: form(name)})
+
+    with Rigged(reply) as server:
+        async with Client(server.url, answers=lambda ask: {"name": ask.key}) as client:
+            names = [f"t{number}" for number in range(8)]
+            results = await asyncio.gather(*(client.call_tool(name) for name in names))
+    assert [r.content[0].text for r in results] == [f"token-{n}:{n}" for n in names]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+async def test_the_answers_of_one_round_are_made_at_the_same_time():
+    together = asyncio.Barrier(3)
+
+    async def meet(ask: Any) -> Any:
+        await asyncio.wait_for(together.wait(), 5)
+        return {"form": {"name": "x"}, "sample": Sampled("yes", model="m"), "roots": ["/srv"]}[
+            ask.kind
+        ]
+
+    answers = Answers(elicit=meet, sample=meet, roots=meet)
+    replies = iter([asks("s", f=form(), s=SAMPLE, r=ROOTS), text("done")])
+    with Rigged(lambda m: next(replies)) as server:
+        async with Client(server.url, answers=answers) as client:
+            await client.call_tool("t")
+    assert server.calls[1]["inputResponses"] == {
+        "f": {"action": "accept", "content": {"name": "x"}},
+        "s": {
+            "role": "assistant",
+            "content": {"type": "text", "text": "yes"},
+            "model": "m",
+            "stopReason": "endTurn",
+        },
+        "r": {"roots": [{"uri": "file:///srv"}]},
+    }
+
+
+async def test_a_decline_is_an_answer_and_is_sent():
+    replies = iter([asks("s", f=form(), u=URL), text("fine")])
+    with Rigged(lambda m: next(replies)) as server:
+        async with Client(server.url, answers=Deny()) as client:
+            await client.call_tool("t")
+    assert server.calls[1]["inputResponses"] == {
+        "f": {"action": "decline"},
+        "u": {"action": "decline"},
+    }
+
+
+async def test_defaults_are_filled_and_wrong_content_is_not_sent():
+    ask = form(size={"type": "integer", "minimum": 1, "default": 2}, name={"type": "string"})
+    replies = iter([asks("s", f=ask), text("done")])
+    with Rigged(lambda m: next(replies)) as server:
+        async with Client(server.url) as client:
+            step = await client.begin("t")
+            with pytest.raises(AnswerUnfit, match="size") as caught:
+                await client.resume(step, {"f": {"size": 0}})
+            assert caught.value.step is not None
+            assert len(server.calls) == 1
+            step = await client.resume(step, {"f": Accept({"name": "x"})})
+    assert step.done
+    assert server.calls[1]["inputResponses"]["f"]["content"] == {"size": 2, "name": "x"}
+
+
+async def test_resume_takes_exactly_the_keys_that_were_asked():
+    with Rigged(lambda m: asks("s", a=form(), b=form())) as server:
+        async with Client(server.url) as client:
+            step = await client.begin("t")
+            with pytest.raises(AnswerUnfit, match="c: the server did not ask this"):
+                await client.resume(step, {"a": {}, "b": {}, "c": {}})
+            with pytest.raises(Unanswered) as caught:
+                await client.resume(step, {"a": {}})
+            assert caught.value.keys == ("b",)
+    assert len(server.calls) == 1
+
+
+async def test_begin_declares_everything_when_the_caller_holds_the_loop():
+    with Rigged(lambda m: asks("s", u=URL)) as server:
+        async with Client(server.url) as client:
+            step = await client.begin("t")
+            ask = step.asks["u"]
+            assert isinstance(ask, UrlAsk)
+            assert (ask.host, ask.server, ask.origin) == ("id.example", "rigged", server.url[:-4])
+            await client.begin("t", can={"url"})
+    assert declared(server)[1] == {
+        "elicitation": {"form": {}, "url": {}},
+        "sampling": {},
+        "roots": {},
+    }
+    assert declared(server)[2] == {"elicitation": {"url": {}}}
+
+
+async def test_a_call_whose_reply_was_lost_is_resumed_with_the_answers_already_given():
+    replies = iter(
+        [asks("s", a=form()), Error(-32603, "busy", status=200), asks("s", a=form()), text("done")]
+    )
+    with Rigged(lambda m: next(replies)) as server:
+        async with Client(server.url, answers=lambda ask: {"name": "x"}) as client:
+            with pytest.raises(RemoteError) as caught:
+                await client.call_tool("t")
+            assert caught.value.step is not None
+            text_of_call = caught.value.step.dump()
+            assert json.loads(text_of_call)["answers"] == {
+                "a": {"action": "accept", "content": {"name": "x"}}
+            }
+            step = await client.resume(text_of_call)
+            assert step.waiting
+    assert server.calls[2] == server.calls[1]
+
+
+@pytest.mark.parametrize("damaged", ["", "{}", "[1]", '{"antiphon":"call","version":2}', "x" * 50])
+async def test_a_text_that_is_no_saved_call_is_refused(damaged: str):
+    with Rigged(lambda m: text("ok")) as server:
+        async with Client(server.url) as client:
+            with pytest.raises(SavedCallInvalid):
+                await client.resume(damaged, {})
+
+
+async def test_a_saved_url_loses_its_credentials():
+    with Rigged(lambda m: asks("s", a=form())) as server:
+        url = server.url.replace("http://", "http://ada:secret@")
+        async with Client(url) as client:
+            dumped = (await client.begin("t")).dump()
+    assert "secret" not in dumped
+    assert json.loads(dumped)["target"] == server.url
+
+
+async def test_the_era_of_an_origin_is_found_once_and_remembered():
+    def old(message: dict[str, Any]) -> Any:
+        if message["method"] == "initialize":
+            return {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "old", "version": "1"},
+            }
+        return {"content": []}
+
+    eras = Eras()
+    with Rigged(old, discover=Error(-32601, "what?", status=404)) as server:
+        for _ in range(2):
+            async with Client(server.url, eras=eras) as client:
+                assert client.era == "legacy"
+                await client.call_tool("t")
+    methods = [message["method"] for message in server.messages]
+    assert methods.count("server/discover") == 1
+    assert methods.count("initialize") == 2
+    assert eras.known == {server.url[:-4]: "legacy"}
+
+
+async def test_a_stale_header_view_is_refreshed_and_the_call_tried_once_more():
+    replies = iter([Error(-32020, "header", status=400), text("done")])
+
+    def reply(message: dict[str, Any]) -> Any:
+        if message["method"] == "tools/list":
+            tool = {
+                "name": "t",
+                "inputSchema": {
+                    "type": "object",
+                    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+                },
+            }
+            return {"resultType": "complete", "tools": [tool], "ttlMs": 0, "cacheScope": "private"}
+        return next(replies)
+
+    with Rigged(reply) as server:
+        async with Client(server.url) as client:
+            await client.call_tool("t", {"region": "eu"})
+    assert server.headers[-1]["mcp-param-region"] == "eu"
+
+
+def test_the_blocking_client_runs_the_same_loop():
+    replies = iter([asks("s", a=form()), asks("p"), text("done"), asks("s", a=form()), text("end")])
+    with (
+        Rigged(lambda m: next(replies)) as server,
+        BlockingClient(server.url, answers=lambda ask: {"name": "x"}) as client,
+    ):
+        assert client.call_tool("t").content[0].text == "done"  # pyright: ignore[reportAttributeAccessIssue]
+        step = client.begin("t")
+        assert client.resume(step.dump(), {"a": {"name": "y"}}).done
+    assert [c.get("requestState") for c in server.calls] == [None, "s", "p", None, "s"]
+
+
+async def test_a_server_object_in_this_process_is_a_target():
+    server = Server("local", version="1")
+
+    @server.tool
+    async def greet(ctx: Context, greeting: str) -> str:
+        """Greet somebody."""
+        form = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+        who = await ctx.elicit("Who?", form)
+        await ctx.report(1, 2, "half")
+        return f"{greeting} {who['name']}"
+
+    seen: list[Any] = []
+    async with Client(server, answers=lambda ask: {"name": "Ada"}) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["greet"]
+        result = await client.call_tool(
+            "greet", {"greeting": "Hi"}, on_progress=lambda *report: seen.append(report)
+        )
+        assert result.content[0].text == "Hi Ada"  # pyright: ignore[reportAttributeAccessIssue]
+        assert seen == [(1.0, 2, "half")]
+        with pytest.raises(RemoteError):
+            await client.call_tool("no such tool")
+
+
+async def test_a_decline_reaches_the_tool_of_a_server_in_this_process():
+    server = Server("local")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        """Ask once."""
+        await ctx.elicit("Well?", {"type": "object", "properties": {"x": {"type": "string"}}})
+        return "answered"
+
+    def decline(ask: FormAsk) -> Decline:
+        assert ask.server == "local"
+        return Decline()
+
+    async with Client(server, answers=decline) as client:
+        assert (await client.call_tool("ask")).is_error
