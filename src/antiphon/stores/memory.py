@@ -34,6 +34,7 @@ from antiphon.ports import (
     Under,
 )
 from antiphon.stores.calendar import Calendar
+from antiphon.stores.memory_tasks import MemoryTasks
 
 _FIRST = Mine(1)
 _RUNNING = Running()
@@ -78,7 +79,7 @@ class _Segment(msgspec.Struct, gc=False):
     expires: float
 
 
-class MemoryStore:
+class MemoryStore(MemoryTasks):
     """The default store: bounded, for one process and one event loop, gone when it ends."""
 
     durable = False
@@ -105,6 +106,7 @@ class MemoryStore:
             segment_bytes: Journals kept outside tokens; likewise.
             clock: The clock that the engine uses too.
         """
+        super().__init__(clock)
         self._clock = clock
         self._max_rounds = rounds
         self._max_bodies = outcome_bytes
