@@ -26,6 +26,7 @@ from antiphon.ports import (
     Fenced,
     Mine,
     Mismatch,
+    NewTask,
     Recorded,
     Running,
     Settled,
@@ -193,12 +194,21 @@ class MemoryStore(MemoryTasks):
         return True
 
     async def record(
-        self, call: str, round: int, fence: int, outcome: bytes, *, expires: float
+        self,
+        call: str,
+        round: int,
+        fence: int,
+        outcome: bytes,
+        *,
+        expires: float,
+        task: NewTask | None = None,
     ) -> bool:
         """Record the outcome and end the claim."""
         row = self._held(call, round, fence)
         if row is None:
             return False
+        if task is not None:
+            self.add_task(task)
         if row.body is not None:
             self._body_bytes -= len(row.body)
         row.state = "recorded"

@@ -139,7 +139,7 @@ class MemoryTasks:
             heapq.heappush(self._agenda, entry)
         return claimed
 
-    def _held(self, id: str, epoch: int) -> _Task | None:
+    def _running(self, id: str, epoch: int) -> _Task | None:
         row = self._tasks.get(id)
         held = row is not None and row.epoch == epoch and row.lease > 0
         return row if held and row is not None and row.status not in _FINAL else None
@@ -150,7 +150,7 @@ class MemoryTasks:
         """Extend leases."""
         held: dict[str, bool] = {}
         for id, epoch in legs:
-            row = self._held(id, epoch)
+            row = self._running(id, epoch)
             if row is not None:
                 row.lease = self._now() + lease
                 held[id] = row.cancel
@@ -158,7 +158,7 @@ class MemoryTasks:
 
     async def finish_leg(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
         """End a leg with its outcome."""
-        row = self._held(id, epoch)
+        row = self._running(id, epoch)
         if row is None:
             return False
         changed = row.revision != revision
@@ -172,7 +172,7 @@ class MemoryTasks:
         self, id: str, epoch: int, *, state: bytes | None, message: str | None, updated: float
     ) -> bool:
         """Keep what a running leg has learned or says."""
-        row = self._held(id, epoch)
+        row = self._running(id, epoch)
         if row is None:
             return False
         row.state = row.state if state is None else state
@@ -183,7 +183,7 @@ class MemoryTasks:
     async def release_legs(self, legs: Sequence[tuple[str, int]]) -> None:
         """Give legs back unfinished, ready at once."""
         for id, epoch in legs:
-            row = self._held(id, epoch)
+            row = self._running(id, epoch)
             if row is not None:
                 row.lease = 0.0
                 self._schedule(row, 0.0)
