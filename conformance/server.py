@@ -20,6 +20,7 @@ from antiphon import (
     Embedded,
     Image,
     InputRequired,
+    InvalidRequest,
     ListRoots,
     Message,
     Sample,
@@ -432,3 +433,61 @@ def template_data(id: str) -> dict[str, str]:
 def watched_resource() -> str:
     """A resource that clients subscribe to."""
     return "Watched."
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+class Confirmation(BaseModel):
+    """Whether to go on."""
+
+    confirm: bool
+
+
+@server.tool
+def greet(name: str) -> str:
+    """Greet at once."""
+    return f"Hello, {name}!"
+
+
+@server.tool(task="allowed")
+async def slow_compute(ctx: Context, seconds: float = 1.0, label: str = "result") -> str:
+    """Take a while."""
+    await ctx.report(0, seconds, "computing")
+    await asyncio.sleep(seconds)
+    return f"{label}: done after {seconds:g} s"
+
+
+@server.tool(task="required")
+async def failing_job() -> str:
+    """Fail after a while."""
+    await asyncio.sleep(1)
+    raise ToolError("The job failed on purpose.")
+
+
+@server.tool(task="allowed")
+async def protocol_error_job() -> str:
+    """End in a protocol error."""
+    raise InvalidRequest("This job breaks the protocol on purpose.", code=-32603)
+
+
+@server.tool(task="allowed")
+async def confirm_delete(ctx: Context, filename: str) -> str:
+    """Delete a file after a confirmation."""
+    answer = await ctx.elicit(f"Delete {filename}?", Confirmation, key="confirm")
+    return f"{filename} deleted." if answer.confirm else f"{filename} kept."
+
+
+@server.tool(task="allowed")
+async def multi_input(ctx: Context) -> str:
+    """Ask two things at once."""
+    answers = await ctx.gather(first=Elicit("First?", Name), second=Elicit("Second?", Name))
+    return f"{answers['first'].name} and {answers['second'].name}"
+
+
+@server.tool(task="required")
+async def test_tool_with_task(ctx: Context) -> str:
+    """Ask for a name, then go on in the background."""
+    person = await ctx.elicit("What is your name?", Name, key="user_name")
+    await ctx.detach("greeting")
+    return f"Hello, {person.name}!"
