@@ -222,7 +222,7 @@ class Session:
 
         answers: dict[str, Any] = {}
         missing: list[str] = []
-        if step.call.answers is not None and not self.script.keys() & set(step.asks):
+        if step.call.answers is not None and not any(self.script.has(key) for key in step.asks):
             return answers, missing
         for key, ask in step.asks.items():
             answer = self._one(ask)

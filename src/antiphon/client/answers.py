@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, cast
 
 from antiphon.client.errors import Pass
-from antiphon.client.parse import parse_answers
+from antiphon.client.parse import TypedAnswer, could_answer, split_answers
 from antiphon.client.values import (
     Accept,
     AnyAsk,
@@ -74,7 +74,7 @@ def method_for(answerer: Answerer, ask: AnyAsk) -> Callable[[Any], Any]:
 
 def as_answerer(answers: object) -> Answerer | None:
     """Take what a user gave as `answers=`: an answerer, or a function for forms."""
-    if answers is None or abilities(answers):
+    if answers is None or hasattr(answers, "abilities") or abilities(answers):
         return answers
     if callable(answers):
         return Answers(elicit=answers)
@@ -146,18 +146,18 @@ class Scripted(Combining):
             needs |= _could_answer(value)
         self.abilities = frozenset(needs)
 
-    @classmethod
-    def parse(cls, texts: Iterable[str]) -> "Scripted":
+    @staticmethod
+    def parse(texts: Iterable[str]) -> "TypedScript":
         """Read `key.field=value`, `key=accept|decline|cancel` and `key=text`, as on a command line.
 
         Raises:
             ValueError: A text has no `=` or no key.
         """
-        return cls(parse_answers(texts))
+        return TypedScript(split_answers(texts))
 
-    def keys(self) -> frozenset[str]:
-        """The keys that have an answer."""
-        return frozenset(self._answers)
+    def has(self, key: str) -> bool:
+        """Tell whether a key has an answer."""
+        return key in self._answers
 
     def elicit(self, ask: FormAsk) -> Any:
         """Give the written content."""
@@ -181,6 +181,26 @@ class Scripted(Combining):
         except KeyError:
             raise Pass from None
         return value(ask) if callable(value) else value
+
+
+class TypedScript(Scripted):
+    """Answers as texts: what they mean is known when the form that asks is."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Take the texts by name."""
+        super().__init__()
+        self._pairs = tuple(pairs)
+        self.abilities = could_answer(self._pairs)
+
+    def has(self, key: str) -> bool:
+        """Tell whether a key has an answer."""
+        return bool(TypedAnswer(self._pairs, key))
+
+    def _answer(self, ask: AnyAsk) -> Any:
+        typed = TypedAnswer(self._pairs, ask.key)
+        if not typed:
+            raise Pass
+        return typed(ask)
 
 
 def _could_answer(value: object) -> frozenset[Need]:

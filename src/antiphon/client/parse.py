@@ -17,44 +17,51 @@ _FALSE = frozenset({"false", "no", "n", "off", "0"})
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 
 
-def parse_answers(texts: Iterable[str]) -> dict[str, "TypedAnswer"]:
-    """Read `key.field=value` and `key=value` texts into answers by key.
+def split_answers(texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Split `name=value` texts; a name is a key, or a key and a field with a dot between.
+
+    Keys may hold dots themselves: which part is the key is known when the server asks.
 
     Raises:
-        ValueError: A text has no `=`, no key, or answers a key in two ways.
+        ValueError: A text has no `=` or no key.
     """
-    parsed: dict[str, TypedAnswer] = {}
+    pairs: list[tuple[str, str]] = []
     for text in texts:
         name, equals, value = text.partition("=")
-        key, dot, field = name.partition(".")
-        if not equals or not key or (dot and not field):
+        if not equals or not name.strip(".") or name.startswith(".") or name.endswith("."):
             raise ValueError(f"{name!r} is not an answer: write key.field=value or key=decline")
-        answer = parsed.setdefault(key, TypedAnswer())
-        if dot:
-            answer.fields.setdefault(field, []).append(value)
-        else:
-            answer.words.append(value)
-        if answer.fields and answer.words:
-            raise ValueError(f"{key!r} is answered as a whole and by field")
-    return parsed
+        pairs.append((name, value))
+    return pairs
+
+
+def could_answer(pairs: Iterable[tuple[str, str]]) -> frozenset[Need]:
+    """Tell what such texts could answer."""
+    needs: set[Need] = set()
+    for name, value in pairs:
+        needs.add("form")
+        if value in _WORDS:
+            needs.add("url")
+        elif "." not in name:
+            needs |= {"sampling", "roots"}
+    return frozenset(needs)
 
 
 class TypedAnswer:
-    """Texts for one key; becomes an answer when the ask is known."""
+    """The texts given for one key; becomes an answer when the ask is known."""
 
-    def __init__(self) -> None:
-        """Start without texts."""
+    def __init__(self, pairs: Iterable[tuple[str, str]], key: str) -> None:
+        """Pick the texts that belong to the key."""
         self.fields: dict[str, list[str]] = {}
         self.words: list[str] = []
+        for name, value in pairs:
+            if name == key:
+                self.words.append(value)
+            elif name.startswith(f"{key}."):
+                self.fields.setdefault(name[len(key) + 1 :], []).append(value)
 
-    @property
-    def abilities(self) -> frozenset[Need]:
-        """What these texts could answer."""
-        if self.fields:
-            return frozenset({"form"})
-        if self.words and self.words[-1] in _WORDS:
-            return frozenset({"form", "url"})
-        return frozenset({"form", "sampling", "roots"})
+    def __bool__(self) -> bool:
+        """Whether there is anything for the key."""
+        return bool(self.fields or self.words)
 
     def __call__(self, ask: AnyAsk) -> Any:
         """Read the texts as an answer to this ask.
@@ -62,6 +69,8 @@ class TypedAnswer:
         Raises:
             AnswerInvalid: A text does not fit its field.
         """
+        if self.fields and self.words:
+            raise AnswerInvalid((f"{ask.key} is answered as a whole and by field",))
         if self.words and self.words[-1] in _WORDS and not isinstance(ask, RootsAsk):
             return _WORDS[self.words[-1]]
         if isinstance(ask, FormAsk):

@@ -128,7 +128,8 @@ class Terminal(Combining):
         raise _Left(Cancel())
 
     def _review(self, fields: list[FieldPrompt], values: dict[str, Any]) -> None:
-        table = Table(title="What will be sent", title_justify="left", show_header=False)
+        self._say("What will be sent:", "bold")
+        table = Table(show_header=False)
         table.add_column(style="bold")
         table.add_column()
         for field in fields:
