@@ -4,18 +4,23 @@ Holds no rule of its own: each decorator compiles and registers, each transport 
 dispatcher. Nothing is opened before a transport starts.
 """
 
+import asyncio
 import logging
 import os
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal, TypeVar, cast, overload
 
 import msgspec
 
+from antiphon.adapters import stdio
 from antiphon.adapters.asgi import App
 from antiphon.adapters.http_identity import PrincipalOf
+from antiphon.adapters.legacy.door import LegacyDoor
+from antiphon.adapters.legacy.offer import Offer
 from antiphon.core.gate import TASKS
 from antiphon.core.limits import Limits
 from antiphon.core.round import Era, Principal
@@ -34,6 +39,7 @@ from antiphon.server.listing import prompt_entry, resource_entry, tool_entry
 from antiphon.server.registry import Registry
 from antiphon.server.runner import Runner
 from antiphon.server.services import Redeem, Services
+from antiphon.server.shapes.steps import Flow
 from antiphon.server.tasks import TaskService
 from antiphon.server.uris import Template, is_template
 from antiphon.stores import open_store
@@ -98,6 +104,7 @@ class Server:
         self.eras = eras
         self._principal = principal
         self._opened = 0
+        self._flows: list[Flow] = []
         seal = seal or Seal()
         keyring, origin = seal.keyring(os.environ if environ is None else environ, entropy)
         self._key_origin = origin
@@ -145,6 +152,17 @@ class Server:
         self.dispatcher = Dispatcher(name, self._engine, self._catalog, self._registry, self._hub)
         """What adapters are given."""
 
+        self._offer = Offer(
+            name=name,
+            version=version,
+            title=title,
+            instructions=instructions,
+            dispatcher=self.dispatcher,
+            capabilities=self._catalog.capabilities,
+            entropy=entropy,
+        )
+        self._doors: list[LegacyDoor] = []
+
     def _serves_change(self, kind: str) -> bool:
         kinds = self._registry.kinds
         return any(kind.startswith(known[:-1]) for known in kinds)
@@ -182,11 +200,45 @@ class Server:
         Options of its calls: `version`, `on_version_change`, `asks`, `unasked`, `anchor`,
         `settle`, `ttl`, `deadline`, `park`, `task`, `detach`.
         """
-        chosen = _options(options)
+        register = self._tool_of(
+            name, _options(options), title, description, input_schema, annotations, meta
+        )
+        return register if fn is None else register(fn)
 
-        def register(fn: Callable[..., Any]) -> Any:
+    def flow(
+        self,
+        name: str,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        input_schema: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Flow:
+        """Begin a tool in steps; it is registered by its `@flow.finish`. Options as for a tool."""
+        register = self._tool_of(
+            name, _options(options), title, description, input_schema, annotations, meta
+        )
+        flow = Flow(name, register)
+        self._flows.append(flow)
+        return flow
+
+    def _tool_of(
+        self,
+        name: str | None,
+        options: Options,
+        title: str | None,
+        description: str | None,
+        input_schema: Mapping[str, Any] | None,
+        annotations: Mapping[str, Any] | None,
+        meta: Mapping[str, Any] | None,
+    ) -> Callable[..., Any]:
+        """Make what registers a function, or the end of a flow, as a tool."""
+
+        def register(fn: Callable[..., Any], flow: Flow | None = None) -> Any:
             own = name or fn.__name__
-            handler, adapter = tool_handler(fn, own, chosen, input_schema=input_schema)
+            handler, adapter = tool_handler(fn, own, options, input_schema=input_schema, flow=flow)
             entry = tool_entry(
                 handler,
                 adapter,
@@ -199,7 +251,13 @@ class Server:
             self._registry.add_tool(handler, entry)
             return self._with_legacy(fn, handler)
 
-        return register if fn is None else register(fn)
+        return register
+
+    def _check_flows(self) -> None:
+        """Refuse to serve a flow that was never finished: nobody would miss it otherwise."""
+        self._flows = [flow for flow in self._flows if not flow.finished]
+        if self._flows:
+            raise ConfigError(f"{self._flows[0]} has no finish: end it with @flow.finish")
 
     def prompt(
         self,
@@ -308,6 +366,7 @@ class Server:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Open the store for as long as any transport runs."""
+        self._check_flows()
         if self._opened == 0:
             self._announce()
             await self._services.store.open()
@@ -354,8 +413,23 @@ class Server:
         *,
         allowed_hosts: Iterable[str] | None = None,
         allowed_origins: Iterable[str] | None = None,
+        stateless: bool = False,
+        drains: bool = False,
     ) -> App:
-        """Give an ASGI application: one endpoint for both eras."""
+        """Give an ASGI application: one endpoint for both eras.
+
+        Args:
+            path: Where the endpoint is.
+            allowed_hosts: Names that clients may reach the server under, besides loopback.
+            allowed_origins: Origins of browser pages that may call, besides the server's own.
+            stateless: Serve legacy clients without sessions: then any process can serve them, and
+                they cannot be asked anything. Modern clients never have a session.
+            drains: Whoever runs the application awaits `drain` when it ends, so that running
+                legacy calls are finished.
+        """
+        self._check_flows()
+        door = LegacyDoor(self._offer, stateless=stateless, drains=drains)
+        self._doors.append(door)
         return App(
             self.dispatcher,
             path=path,
@@ -363,8 +437,32 @@ class Server:
             allowed_origins=allowed_origins,
             principal=self._principal,
             eras=self.eras,
-            lifespan=self.running,
+            legacy=door,
+            lifespan=partial(self._running_with, door),
         )
+
+    @asynccontextmanager
+    async def _running_with(self, door: LegacyDoor) -> AsyncGenerator[None]:
+        async with self.running():
+            try:
+                yield
+            finally:
+                await door.stop()
+
+    async def drain(self, grace: float = 30.0) -> None:
+        """Let running legacy calls end, for at most `grace` seconds; then end their sessions."""
+        await asyncio.gather(*(door.drain(grace) for door in self._doors))
+
+    async def serve_stdio(self) -> None:
+        """Serve one client on stdin and stdout, in both eras, until it closes its end."""
+        self._check_flows()
+        door = LegacyDoor(self._offer) if "legacy" in self.eras else None
+        async with self.running():
+            try:
+                await stdio.serve(self.dispatcher, legacy=door.lines if door else None)
+            finally:
+                if door is not None:
+                    await door.stop()
 
     async def exchange(
         self,
@@ -377,6 +475,8 @@ class Server:
         Raises:
             CallerError: With `code`, `message` and `data`: the JSON-RPC error.
         """
+        if self._flows:
+            self._check_flows()
         message = {"jsonrpc": "2.0", "id": 0, "method": method, "params": dict(params)}
         principal = Principal(transport="process")
         round = admit(message, self.dispatcher, principal, channel=_Told(notify))
@@ -387,6 +487,7 @@ class Server:
         return {
             "rounds": self._engine.redeemer.running,
             "listeners": len(self._hub),
+            "sessions": sum(map(len, self._doors)),
             "parked": len(self._engine.lot),
             "legs": len(self._runner) if self._runner is not None else 0,
         }

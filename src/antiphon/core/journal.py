@@ -157,6 +157,11 @@ class Replay:
             self._unread.pop((kind, key), None)
         return entry
 
+    def skip(self, kind: EntryKind, key: str) -> None:
+        """Count an entry as read and its key as used, without running what made it."""
+        self._unread.pop((kind, key), None)
+        self._used.add((kind, key))
+
     def used(self, kind: EntryKind, key: str) -> bool:
         """Tell whether this run has used a key already."""
         return (kind, key) in self._used

@@ -18,6 +18,8 @@ from antiphon.server.context import Context
 from antiphon.server.handlers import Handler, HandlerKind, Invoke, Options, is_async
 from antiphon.server.returns import prompt_writer, resource_writer, tool_writer
 from antiphon.server.schemas import validator
+from antiphon.server.shapes.resolvers import resolved_invoke
+from antiphon.server.shapes.steps import Flow
 from antiphon.server.signature import Signature
 
 _PLAIN = (str, int, float, bool, bytes, type(None), object, Any, inspect.Parameter.empty)
@@ -30,9 +32,10 @@ def tool_handler(
     options: Options,
     *,
     input_schema: Mapping[str, Any] | None = None,
+    flow: Flow | None = None,
 ) -> tuple[Handler, TypeAdapter[Any] | None]:
     """Compile a tool; gives the adapter of its structured output beside it, if it has one."""
-    signature = Signature(fn, Context)
+    signature = Signature(fn, Context, flow.steps if flow is not None else ())
     adapter = output_adapter(signature.returns)
     handler = _handler(
         "tool",
@@ -40,6 +43,7 @@ def tool_handler(
         fn,
         signature,
         options,
+        flow,
         write=tool_writer(adapter),
         check=validator(input_schema, name) if input_schema is not None else None,
     )
@@ -81,16 +85,22 @@ def _handler(
     fn: Callable[..., Any],
     signature: Signature,
     options: Options,
+    flow: Flow | None = None,
     **more: Any,
 ) -> Handler:
+    invoke = plain_invoke(fn, signature)
+    if flow is not None:
+        invoke = flow.invoke(invoke, signature)
+    elif signature.resolved:
+        invoke = resolved_invoke(invoke, signature, f"{kind} {name!r}")
     return Handler(
         kind=kind,
         name=name,
         fn=fn,
         signature=signature,
-        invoke=plain_invoke(fn, signature),
+        invoke=invoke,
         options=options,
-        is_async=is_async(fn),
+        is_async=is_async(fn) or flow is not None or bool(signature.resolved),
         **more,
     )
 

@@ -244,6 +244,11 @@ class Run:
         for base, number in counts.items():
             self._ordinals[base] = max(number, self._ordinals.get(base, 0))
 
+    def take_key(self, key: str) -> None:
+        """Count one derived key as used, with those that stand before it."""
+        base, dash, number = key.rpartition("-")
+        self.take_keys({base: int(number)} if dash and number.isdecimal() else {key: 1})
+
     def taken_keys(self) -> dict[str, int]:
         """Tell how many keys were derived from each base so far."""
         return dict(self._ordinals)

@@ -4,8 +4,9 @@ Owns the input schema and the binding of arguments. Knows no call, no wire and n
 its type, which is given.
 """
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -49,12 +50,23 @@ class Parameter:
 
 
 class Signature:
-    """Context parameter, resolved parameters and arguments of a function."""
+    """Context parameter, resolved and given parameters, and arguments of a function."""
 
-    __slots__ = ("_fields", "_validate", "arguments", "context", "model", "resolved", "returns")
+    __slots__ = (
+        "_fields",
+        "_validate",
+        "arguments",
+        "context",
+        "given",
+        "model",
+        "resolved",
+        "returns",
+    )
 
-    def __init__(self, fn: Callable[..., Any], context_type: type) -> None:
-        """Read a function's signature.
+    def __init__(
+        self, fn: Callable[..., Any], context_type: type, given: Collection[str] = ()
+    ) -> None:
+        """Read a function's signature; what is given by others is no argument.
 
         Raises:
             ConfigError: It cannot be read, naming the function and the parameter.
@@ -62,12 +74,15 @@ class Signature:
         parameters, self.returns = read_parameters(fn)
         self.context: str | None = None
         self.resolved: dict[str, Parameter] = {}
+        self.given: dict[str, Parameter] = {}
         self.arguments: dict[str, Parameter] = {}
         for parameter in parameters:
             if is_context(parameter.annotation, context_type):
                 self.context = parameter.name
             elif parameter.resolve is not None:
                 self.resolved[parameter.name] = parameter
+            elif parameter.name in given:
+                self.given[parameter.name] = parameter
             else:
                 self.arguments[parameter.name] = parameter
         self.model = arguments_model(fn, self.arguments) if self.arguments else None
@@ -106,7 +121,7 @@ def read_parameters(fn: Callable[..., Any]) -> tuple[list[Parameter], Any]:
     """Read parameters and return annotation, with `Resolve` marks taken out of `Annotated`."""
     name = getattr(fn, "__qualname__", repr(fn))
     try:
-        hints = get_type_hints(fn, localns=_closure(fn), include_extras=True)
+        hints = get_type_hints(_annotated(fn), localns=_closure(fn), include_extras=True)
     except NameError as error:
         raise ConfigError(
             f"{name}: the annotation {error.name!r} cannot be found. Define it at module level, or "
@@ -119,6 +134,15 @@ def read_parameters(fn: Callable[..., Any]) -> tuple[list[Parameter], Any]:
         annotation = hints.get(p.name, Any)
         parameters.append(Parameter(p.name, annotation, p.default, find_mark(annotation, Resolve)))
     return parameters, hints.get("return", inspect.Parameter.empty)
+
+
+def _annotated(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the function that carries the annotations of a partial or of a callable object."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if inspect.isroutine(fn) or inspect.isclass(fn):
+        return fn
+    return getattr(type(fn), "__call__", fn)  # noqa: B004 - its function, not whether it has one
 
 
 def _closure(fn: Callable[..., Any]) -> dict[str, Any]:
