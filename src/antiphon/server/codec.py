@@ -59,10 +59,14 @@ def codec_for(type_: Any) -> Codec:
 
 def codec_of(fn: Callable[..., Any], returns: Any) -> Codec:
     """Give the codec of a function's result: `returns=`, else its annotation, else plain JSON."""
-    if returns is not None:
+    if returns is None:
+        target = fn if inspect.isroutine(fn) or inspect.isclass(fn) else getattr(fn, "__call__", fn)  # noqa: B004
+        # A method counts by its function: what it is bound to may not be hashable.
+        returns = _annotation(getattr(target, "__func__", target))
+    try:
         return codec_for(returns)
-    target = fn if inspect.isroutine(fn) or inspect.isclass(fn) else getattr(fn, "__call__", fn)  # noqa: B004
-    return codec_for(_annotation(target))
+    except TypeError:
+        return Codec(returns)  # an annotation that cannot be hashed is compiled each time
 
 
 @lru_cache(maxsize=1024)

@@ -7,9 +7,11 @@ by its port.
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 from pydantic_core import to_jsonable_python
@@ -40,7 +42,7 @@ from antiphon.ports import (
     Under,
 )
 from antiphon.seal.claims import encode_journal, largest
-from antiphon.server.codec import Codec, codec_of, function_name
+from antiphon.server.codec import Codec, codec_of, function_name, to_json
 from antiphon.server.handlers import is_async
 from antiphon.server.run import Run, check_key
 from antiphon.server.signals import Abandoned
@@ -48,7 +50,11 @@ from antiphon.server.signals import Abandoned
 if TYPE_CHECKING:
     from antiphon.core.journal import Journal
 
+log = logging.getLogger("antiphon")
+
 Scope = Literal["call", "arguments"]
+Leaving: TypeAlias = Callable[[], bool]
+"""Tells whether the run that wants an effect is on its way out."""
 
 _RETRIES = (0.1, 0.5, 2.0)
 """Seconds between the tries of an effect with `retry=True`; then it has failed."""
@@ -86,8 +92,8 @@ async def once(run: Run, spec: Once) -> tuple[Any, bool]:
     await _anchor(run)
     check_budget(run)
     effect = _effect(run, spec, name, arguments)
-    begin = await _begin(run, spec, effect)
-    outcome = await _outcome(run, spec, codec, effect, begin)
+    under = await _under(run)
+    begin, outcome = await _shielded(run, partial(_perform, run, spec, codec, effect, under))
     reused = isinstance(begin, Settled) and begin.call != run.call.id
     if reused:
         outcome["reused"] = True
@@ -121,8 +127,27 @@ def check_budget(run: Run) -> None:
 
 def _arguments_digest(args: tuple[Any, ...]) -> bytes:
     # What is no JSON (a connection, a client) counts by its type: the effect is not about it.
-    plain = to_jsonable_python(args, fallback=lambda value: f"<{type(value).__qualname__}>")
-    return short_digest(canonical(plain))
+    try:
+        plain = to_jsonable_python(
+            _ordered(args), fallback=lambda value: f"<{type(value).__qualname__}>"
+        )
+        return short_digest(canonical(plain))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise HandlerError(
+            "the arguments of an effect must be JSON values, models or dataclasses: "
+            f"{type(error).__name__}"
+        ) from error
+
+
+def _ordered(value: Any) -> Any:
+    """Put sets in order: theirs differs between processes, and a digest must not."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(_ordered, cast("set[Any]", value)), key=repr)
+    if isinstance(value, (list, tuple)):
+        return [_ordered(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {k: _ordered(v) for k, v in cast("dict[Any, Any]", value).items()}
+    return value
 
 
 def _effect(run: Run, spec: Once, name: str, arguments: bytes) -> Effect:
@@ -156,23 +181,40 @@ def _shared_identity(run: Run, spec: Once, arguments: bytes) -> str:
     return "shared/" + short_digest(*parts).hex()
 
 
-async def _begin(run: Run, spec: Once, effect: Effect) -> Begin:
+async def _perform(
+    run: Run, spec: Once, codec: Codec, effect: Effect, under: Under | None, leaving: Leaving
+) -> tuple[Begin, dict[str, Any]]:
+    """Claim the effect and do it, or tell what came of it before."""
+    begin = await _begin(run, spec, effect, under, leaving)
+    if not isinstance(begin, Begun):
+        return begin, await _known(run, spec, effect, begin)
+    if leaving():
+        # The round ended while the claim was made: nothing has happened yet, and nothing shall.
+        await run.services.store.abandon(effect.id, begin.fence)
+        raise asyncio.CancelledError
+    return begin, await _body(run, spec, codec, effect, begin.fence)
+
+
+async def _begin(
+    run: Run, spec: Once, effect: Effect, under: Under | None, leaving: Leaving
+) -> Begin:
     """Claim the effect; wait while another holder runs it."""
     services = run.services
-    lease = services.limits.lease.total_seconds()
-    under = await _under(run)
     window = seconds(spec.window) if spec.window is not None else None
     while True:
         begin = await services.store.begin(
             effect,
-            lease=lease,
-            expires=run.call.deadline,
+            lease=services.limits.lease.total_seconds(),
+            # The window starts when the effect settles, which is before the deadline.
+            expires=run.call.deadline + (window or 0.0),
             under=under,
             retry=spec.retry,
             window=window,
         )
         if not isinstance(begin, Busy):
             return begin
+        if leaving():
+            raise asyncio.CancelledError
         await asyncio.sleep(_BUSY_POLL)
 
 
@@ -190,69 +232,80 @@ async def _under(run: Run) -> Under | None:
     return Under(run.call.id, run.call.number, run.fence, prefix)
 
 
-async def _outcome(
-    run: Run, spec: Once, codec: Codec, effect: Effect, begin: Begin
-) -> dict[str, Any]:
-    """Turn what the ledger says into what the journal keeps."""
+async def _known(run: Run, spec: Once, effect: Effect, begin: Begin) -> dict[str, Any]:
+    """Turn what the ledger says of an effect that we do not run into what the journal keeps."""
     match begin:
-        case Begun(fence):
-            return await _shielded(run, _body(run, spec, codec, effect, fence))
         case Settled(result):
             data = await run.services.reveal(result, f"effect {effect.id}")
             return {"ok": msgspec.json.decode(data)}
         case FailedEffect(error):
             return {"error": error}
-        case Uncertain():
-            raise EffectUncertain(run.call.id, spec.key)
         case Mismatch(function):
             raise Diverged(
                 recorded=f"effect {spec.key!r} ({function})",
                 now=f"effect {spec.key!r} ({effect.function})",
-                cure="Give a changed effect a new key.",
+                cure="Give an effect with another function or other arguments a new key.",
             )
         case Fenced():
             raise Abandoned
-        case Busy():
-            raise HandlerError("unreachable: a busy effect is waited for")
+        case Uncertain() | Begun() | Busy():
+            raise EffectUncertain(run.call.id, spec.key)
 
 
-async def _shielded(run: Run, body: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    """Run a body to its end even when cancelled; deliver the cancellation after (S3-7)."""
-    task = asyncio.ensure_future(body)
+async def _shielded(
+    run: Run, perform: Callable[[Leaving], Coroutine[Any, Any, tuple[Begin, dict[str, Any]]]]
+) -> tuple[Begin, dict[str, Any]]:
+    """Claim and settle an effect even when cancelled; deliver the cancellation after (S3-7)."""
+    cancelled: asyncio.CancelledError | None = None
+    task = asyncio.ensure_future(perform(lambda: cancelled is not None or run.told))
     run.effects.add(task)
     task.add_done_callback(run.effects.discard)
-    cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
-            await asyncio.wait({task})
+            with _out_of_reach() if cancelled else contextlib.nullcontext():
+                await asyncio.wait({task})
         except asyncio.CancelledError as error:
-            cancelled = error
+            cancelled = cancelled or error
     if cancelled is not None:
-        if not task.cancelled() and task.exception() is None:
-            pass  # settled in the ledger; the next run finds it there
+        if not task.cancelled():
+            task.exception()  # seen: what happened is in the ledger, where the next run finds it
         raise cancelled
     return task.result()
 
 
+def _out_of_reach() -> contextlib.AbstractContextManager[Any]:
+    """Keep anyio's cancellations out, which it repeats until they are obeyed."""
+    import anyio  # nobody needs it before the first effect that is cancelled
+
+    return anyio.CancelScope(shield=True)
+
+
 async def _body(run: Run, spec: Once, codec: Codec, effect: Effect, fence: int) -> dict[str, Any]:
     """Call the function and settle what came of it."""
-    services = run.services
+    services, what = run.services, f"effect {spec.key!r}"
     with services_lease(run, effect.id, fence):
         try:
             value = await _attempts(run, spec)
-            plain = codec.dump(value, f"effect {spec.key!r}")
+            data = to_json(codec.dump(value, what), f"the result of {what}")
         except NotDone:
             await services.store.abandon(effect.id, fence)
             raise
         except asyncio.CancelledError:
             raise  # the process is going down: the claim stays, and is uncertain
-        except Exception as error:  # noqa: BLE001 - an effect's failure is recorded, whatever it is
+        except Exception as error:
+            log.error(
+                "effect failed",
+                extra={"handler": run.handler.identity, "effect": spec.key},
+                exc_info=error,
+            )
             text = f"{type(error).__name__}: {error}"[:_ERROR_CHARS]
-            await services.store.settle(effect.id, fence, result=None, error=text)
+            if not await services.store.settle(effect.id, fence, result=None, error=text):
+                raise EffectUncertain(run.call.id, spec.key) from error
             return {"error": text}
-        data = await services.protect(msgspec.json.encode(plain), f"effect {effect.id}")
-        await services.store.settle(effect.id, fence, result=data, error=None)
-        return {"ok": plain}
+        kept = await services.protect(data, f"effect {effect.id}")
+        if not await services.store.settle(effect.id, fence, result=kept, error=None):
+            raise EffectUncertain(run.call.id, spec.key)
+        return {"ok": msgspec.json.decode(data)}
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ log = logging.getLogger("antiphon")
 
 _TEXT = 2_000
 
-_DELIBERATE = (ToolError, Refused, EffectFailed)
+_DELIBERATE = (ToolError, Refused)
 """The handler's own word: recorded, and the same for every duplicate."""
 
 
@@ -61,13 +61,20 @@ def _ending(error: Exception, handler: Handler, services: Services) -> Reply:
         return _told(
             handler, f"Invalid arguments: {error}", services, keep=True, code=INVALID_PARAMS
         )
+    if isinstance(error, EffectFailed):
+        return _told(handler, _effect_text(error, services), services, keep=True)
     if isinstance(error, _DELIBERATE):
         return _told(handler, str(error), services, keep=True)
     if isinstance(error, NotDone):
         return _told(handler, str(error) or "Nothing was done.", services, keep=False)
     if isinstance(error, AntiphonError):
         kind = "handler broke a rule" if isinstance(error, HandlerError) else "round failed"
-        log.error(kind, extra={"handler": handler.identity, "error": type(error).__name__})
+        # Its own text may show the start of a question, which no log does; the cause is theirs.
+        log.error(
+            kind,
+            extra={"handler": handler.identity, "error": type(error).__name__},
+            exc_info=error.__cause__,
+        )
         return _told(handler, str(error), services, keep=False)
     log.error("handler failed", extra={"handler": handler.identity}, exc_info=error)
     text = f"{type(error).__name__}: {error}" if services.expose_errors else _HIDDEN
@@ -75,6 +82,14 @@ def _ending(error: Exception, handler: Handler, services: Services) -> Reply:
 
 
 _HIDDEN = "an unexpected error occurred on the server"
+
+
+def _effect_text(error: EffectFailed, services: Services) -> str:
+    """Say that an effect failed; why only where its author chose the words, with `ToolError`."""
+    words = error.error.removeprefix("ToolError: ")
+    if words == error.error and not services.expose_errors:
+        words = _HIDDEN
+    return f"effect {error.key!r} failed: {words}"
 
 
 def _told(
