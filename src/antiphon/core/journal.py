@@ -35,6 +35,9 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     retry: bool = False
     """Whether an effect may be called again with the same idempotency key."""
 
+    carried: bool = False
+    """Whether it was made by another version of the handler: it may be read late, or never."""
+
 
 class Pending(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An ask that is out, as the token remembers it."""
@@ -88,6 +91,10 @@ _CURE = (
 )
 
 
+PATCHED = "patched:"
+"""How the keys of `ctx.patched` begin."""
+
+
 def describe(kind: str, key: str, note: str) -> str:
     """Name an entry in an error text."""
     return f"{kind} {key!r} ({note})" if note else f"{kind} {key!r}"
@@ -100,6 +107,11 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     fresh: int
 
 
+def _expected(entry: Entry) -> bool:
+    """Tell whether a re-run must come past an entry. A mark of `ctx.patched` may be gone by now."""
+    return not entry.carried and not (entry.kind == "patch" and entry.key.startswith(PATCHED))
+
+
 class Replay:
     """A journal being read by one run of a handler, and what the run adds to it."""
 
@@ -110,7 +122,9 @@ class Replay:
         self._entries: dict[tuple[EntryKind, str], Entry] = {
             (entry.kind, entry.key): entry for entry in entries
         }
-        self._unread = dict.fromkeys(self._entries) if strict else {}
+        self._unread = dict.fromkeys(
+            name for name, entry in self._entries.items() if strict and _expected(entry)
+        )
         self._used: set[tuple[str, str]] = set()
         self.fresh: list[Entry] = []
 

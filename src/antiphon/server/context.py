@@ -25,7 +25,7 @@ from antiphon.core.asks import (
     seconds,
 )
 from antiphon.core.gate import allows, missing
-from antiphon.core.journal import Entry
+from antiphon.core.journal import PATCHED, Entry
 from antiphon.core.round import Era, Principal
 from antiphon.errors import HandlerError
 from antiphon.server import effects
@@ -171,7 +171,8 @@ class Context:
         key = run.key_for("approve", key)
         ready = question(ask)
         if not run.replay.knows("ask", key) and missing(run.round.capabilities, ready.needs):
-            run.replay.check_new("ask", key, ready.note)
+            if not run.in_branch:
+                run.replay.check_new("ask", key, ready.note)
             run.replay.record(Entry("ask", key, _UNAVAILABLE, ready.digest, ready.note))
             return Approval("unavailable")
         (outcome,) = await run.ask_named(((key, ask),))
@@ -252,7 +253,8 @@ class Context:
         await run.enter_async("pause")
         key = run.key_for("pause", key)
         if run.replay.recall("patch", f"pause:{key}", b"", "") is None:
-            run.replay.check_new("pause", key, "")
+            if not run.in_branch:
+                run.replay.check_new("pause", key, "")
             run.replay.record(Entry("patch", f"pause:{key}", True))
             await run.pause(hold=hold)
 
@@ -281,13 +283,15 @@ class Context:
         """Let code change under running calls: False in a call that came past here before."""
         run = self._run
         run.enter("patched")
-        key = f"patched:{check_key(id)}"
-        if run.replay.seen("patch", key):
-            return True
-        if run.replay.replaying:
-            return False
-        run.replay.record(Entry("patch", key, True))
-        return True
+        key = PATCHED + check_key(id)
+        known = run.steady.get(key)
+        if known is None:
+            # The first word holds for the whole run: a loop must not change sides half way.
+            marked = run.replay.seen("patch", key) is not None
+            known = run.steady[key] = marked or not run.replay.replaying
+            if known and not marked:
+                run.replay.record(Entry("patch", key, True))
+        return known
 
     # --- time, dice ------------------------------------------------------------------------------
 

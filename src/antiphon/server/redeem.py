@@ -143,7 +143,9 @@ class Redeemer:
                 await self._release(flight)
             raise
         if not reply.keep:
-            await self._release(flight)
+            with contextlib.suppress(StoreError):
+                # Not released, its lease ends by itself; the client is told the same either way.
+                await self._release(flight)
             return reply
         outcome = await services.protect(to_bytes(reply), _place(flight.key))
         made = {"task": reply.task} if reply.task is not None else {}
