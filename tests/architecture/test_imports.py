@@ -65,7 +65,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "stores/redis*": {"redis"},
     "telemetry/*": {"opentelemetry"},
     "adapters/*": {"anyio", "msgspec"},
-    "adapters/*legacy*": {"mcp", "mcp_types", "starlette", "pydantic"},
+    "adapters/legacy/*": {"mcp", "mcp_types", "pydantic", "sse_starlette"},
     "adapters/fastmcp*": {"fastmcp"},
     "app.py": {"msgspec"},
     "testing/*": {"anyio", "httpx", "msgspec", "pydantic", "pytest"},

@@ -56,6 +56,19 @@ class Listener:
             self._changed[flag] = None
             self._news.set()
 
+    def watch(self, uri: str) -> None:
+        """Hear of one resource more."""
+        self._wanted |= {(_URI, uri)}
+
+    def unwatch(self, uri: str) -> None:
+        """Hear of one resource less."""
+        self._wanted -= {(_URI, uri)}
+
+    @property
+    def watched(self) -> int:
+        """How many resources it hears of."""
+        return sum(kind == _URI for kind, _ in self._wanted)
+
     def end(self) -> None:
         """End the subscription from the server's side. Only on the listener's own loop."""
         self.ended = True
@@ -104,6 +117,7 @@ class Hub:
         self.serves = serves
         self.task_view = task_view
         self._listeners: set[Listener] = set()
+        self._attached: set[Listener] = set()
         self._by_principal: Counter[Principal] = Counter()
         self._closed = False
 
@@ -134,7 +148,8 @@ class Hub:
         self._announce((_TASK, task_id))
 
     def _announce(self, flag: _Flag) -> None:
-        self._on_each_loop(self._listeners, lambda listener: listener.mark(flag))
+        listeners = self._listeners | self._attached if self._attached else self._listeners
+        self._on_each_loop(listeners, lambda listener: listener.mark(flag))
 
     def _on_each_loop(self, listeners: Iterable[Listener], act: Callable[[Listener], None]) -> None:
         try:
@@ -166,6 +181,12 @@ class Hub:
         self._by_principal[round.principal] += 1
         return listener
 
+    def attach(self, principal: Principal) -> Listener:
+        """Listen to every list for a legacy session, which is bounded by the number of sessions."""
+        listener = Listener(self, principal, dict.fromkeys(KINDS, True))
+        self._attached.add(listener)
+        return listener
+
     def _admit(self, principal: Principal) -> None:
         if self._closed:
             raise Unavailable("The server is shutting down.")
@@ -189,6 +210,7 @@ class Hub:
 
     def leave(self, listener: Listener) -> None:
         """Forget a listener; twice is once."""
+        self._attached.discard(listener)
         if listener in self._listeners:
             self._listeners.discard(listener)
             self._by_principal[listener.principal] -= 1
@@ -210,7 +232,7 @@ class Hub:
     def close(self) -> None:
         """End every subscription, and refuse new ones."""
         self._closed = True
-        self._on_each_loop(self._listeners, Listener.end)
+        self._on_each_loop(self._listeners | self._attached, Listener.end)
 
 
 def _flags(accepted: Mapping[str, Any]) -> Iterable[_Flag]:

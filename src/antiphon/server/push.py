@@ -136,7 +136,7 @@ async def visited(run: Run, key: str) -> None:
         await tell(key)
 
 
-# --- clients that cannot be asked ------------------------------------------------------------------
+# --- clients that cannot be asked --------------------------------------------------------------
 
 _NO_SESSION = (
     "this connection has no session over which the server could ask. Connect with a session "

@@ -12,8 +12,8 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
-from mcp.server.streamable_http import EventMessage, EventStore
 from mcp.server.streamable_http import EventCallback as Send
+from mcp.server.streamable_http import EventMessage, EventStore
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 EVENTS = 512

@@ -1,0 +1,76 @@
+"""The way in for legacy clients: loads the official SDK when the first of them appears.
+
+Loading takes half a second and 40 MB; it is done in a thread, so that modern requests go on, and
+under a lock, so that it is done once. Names no SDK.
+"""
+
+import asyncio
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from antiphon.adapters.http_exchange import Receive, Send
+from antiphon.adapters.legacy.offer import Offer
+from antiphon.core.round import Principal
+
+if TYPE_CHECKING:
+    from antiphon.adapters.legacy.feed import Feed, Write
+    from antiphon.adapters.legacy.host import Host
+
+_HOST = "antiphon.adapters.legacy.host"
+_STDIO = Principal(transport="stdio")
+
+
+class LegacyDoor:
+    """Serves the earlier era for the transports of one server."""
+
+    def __init__(self, offer: Offer, *, stateless: bool = False, drains: bool = False) -> None:
+        """Stand ready; nothing is loaded yet."""
+        self._offer = offer
+        self._stateless = stateless
+        self._drains = drains
+        self._host: Host | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock: asyncio.Lock | None = None
+
+    def __len__(self) -> int:
+        """Count the open sessions."""
+        return len(self._host) if self._host is not None else 0
+
+    async def __call__(
+        self, scope: dict[str, Any], receive: Receive, send: Send, body: bytes, owner: Principal
+    ) -> None:
+        """Serve one HTTP request whose body has been read."""
+        host = await self._ready()
+        await host.handle(scope, receive, send, body, owner)
+
+    async def lines(self, write: "Write") -> "Feed":
+        """Begin a session over lines; it answers through the writer."""
+        return (await self._ready()).lines(write, _STDIO)
+
+    async def _ready(self) -> "Host":
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # the loop of an earlier run took its sessions with it
+            self._loop, self._host, self._lock = loop, None, asyncio.Lock()
+        if self._host is not None:
+            return self._host
+        assert self._lock is not None
+        async with self._lock:
+            if self._host is None:
+                module = await asyncio.to_thread(import_module, _HOST)
+                host: Host = module.Host(
+                    self._offer, stateless=self._stateless, drains=self._drains
+                )
+                await host.start()
+                self._host = host
+        return self._host
+
+    async def drain(self, grace: float) -> None:
+        """Let running legacy requests end, for at most the grace; then end the sessions."""
+        if self._host is not None and self._loop is asyncio.get_running_loop():
+            await self._host.drain(grace)
+
+    async def stop(self) -> None:
+        """End every session; a later client would begin anew."""
+        host, self._host = self._host, None
+        if host is not None and self._loop is asyncio.get_running_loop():
+            await host.stop()
