@@ -94,6 +94,13 @@ class Call:
             trace=self.trace,
         )
 
+    def restart(self, journal: Journal) -> None:
+        """Begin the call again with another version of its handler: what came is not for it."""
+        self.journal = journal
+        self.entries = journal.entries
+        self.pending = _NONE
+        self.rejected = {}
+
     def accept_pushed(self, answers: Mapping[str, Any], now: float) -> None:
         """Take in answers of a back channel, over which an ask may also end without one."""
         ended = {key: raw for key, raw in answers.items() if unanswered(raw)}

@@ -44,7 +44,7 @@ from antiphon.ports import (
 from antiphon.seal.claims import encode_journal, largest
 from antiphon.server.codec import Codec, codec_of, function_name, to_json
 from antiphon.server.handlers import is_async
-from antiphon.server.run import Run, check_key
+from antiphon.server.run import Run, check_key, check_secret
 from antiphon.server.signals import Abandoned
 
 if TYPE_CHECKING:
@@ -400,6 +400,7 @@ async def memo(
     if entry is None:
         if not run.in_branch:
             run.replay.check_new("memo", key, name)
+        check_secret(run, "memo", key, secret=secret)
         value = await call_user(run, key, fn, args, {})
         run.enter("memo")  # the round may have ended while it was computed
         entry = Entry("memo", key, codec.dump(value, f"memo {key!r}"), b"", name, secret=secret)

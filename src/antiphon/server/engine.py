@@ -40,9 +40,19 @@ from antiphon.server.push import PushWay
 from antiphon.server.questions import question
 from antiphon.server.redeem import Redeemer
 from antiphon.server.replies import Reply, deliver
-from antiphon.server.run import ENDED, Asked, Run, SuspendWay, check_key, check_tries, expiry
+from antiphon.server.run import (
+    ENDED,
+    Asked,
+    Run,
+    SuspendWay,
+    check_key,
+    check_secret,
+    check_tries,
+    expiry,
+)
 from antiphon.server.services import Services
 from antiphon.server.shapes.parked import Asking, Frame, Lot
+from antiphon.server.signals import Suspended
 from antiphon.server.signature import ArgumentsInvalid
 from antiphon.server.tasks import Leg, TaskService
 from antiphon.wire import results
@@ -123,7 +133,7 @@ class Engine:
         self, round: Round, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
         claims = await self.services.sealer.open(round.token, self._binding(round, handler))
-        call = await self._reopened(claims, handler)
+        call = await self._reopened(claims)
         answers = call.accept(round.answers, self.services.clock())
         bound = self._bind(round, handler, arguments)
         if isinstance(bound, Reply):
@@ -131,6 +141,12 @@ class Engine:
 
         async def work(fence: int, learned: list[Entry]) -> Reply:
             call.entries = [*call.entries, *learned] if learned else call.entries
+            if claims.version != handler.options.version:
+                # Not before the claim: a duplicate still gets what the other version recorded.
+                try:
+                    call.restart(_other_version(claims.version, call, handler))
+                except Diverged as error:
+                    return ending(error, handler, self.services, round)
             frame = self.lot.take(round.token) if round.token is not None else None
             if frame is not None:
                 if frame.fits(call):
@@ -184,17 +200,14 @@ class Engine:
             entropy=services.entropy,
         )
 
-    async def _reopened(self, claims: Claims, handler: Handler) -> Call:
-        journal = claims.journal or await self._fetch(claims)
-        if claims.version != handler.options.version:
-            journal = _other_version(claims.version, journal, handler)
+    async def _reopened(self, claims: Claims) -> Call:
         return Call(
             id=claims.call,
             number=claims.round,
             deadline=claims.deadline,
-            journal=journal,
+            journal=claims.journal or await self._fetch(claims),
             entropy=self.services.entropy,
-            pending=claims.pending if journal is claims.journal or claims.handle else (),
+            pending=claims.pending,
             trace=claims.trace,
         )
 
@@ -231,8 +244,7 @@ class Engine:
         """Run one leg of a task: the same handler, journal and effects; asks go to the row."""
         handler, arguments = self.handler(round)
         if version != handler.options.version:
-            call.journal = _other_version(version, call.journal, handler)
-            call.entries = call.journal.entries
+            call.restart(_other_version(version, call, handler))
         bound = handler.signature.bind(arguments)
         run = Run(self.services, handler, round, call, self._suspend)
         run.leg = leg
@@ -277,6 +289,8 @@ class Engine:
             if run.commits:
                 await effects.commit(run)
             return self._complete(run, value)
+        except Suspended:
+            return await self._commit_later(run)
         except Asking:
             raise  # the frame lives on
         except Exception as error:  # noqa: BLE001 - a stranger's code: every failure has an ending
@@ -306,6 +320,13 @@ class Engine:
             await asyncio.sleep(min(run.hold, _MAX_HOLD))
         return reply
 
+    async def _commit_later(self, run: Run) -> Reply:
+        """An anchored call whose first effect is one for its end: that is the next round's."""
+        try:
+            return await self._ended(run)
+        except Exception as error:  # noqa: BLE001 - as in every other round
+            return ending(error, run.handler, self.services, run.round)
+
     def _complete(self, run: Run, value: Any) -> Reply:
         handler, meta = run.handler, self.services.meta
         if handler.kind == "resource":
@@ -333,6 +354,7 @@ class Engine:
             check_key(key)
             ready = question(ask)
             gate(run.round.capabilities, ready.needs, f"asking for {key!r}")
+            check_secret(run, "ask", key, secret=ask.secret)
             rejected = run.call.rejected.get(key)
             if rejected is not None:
                 check_tries(key, rejected, limits.reasks)
@@ -411,9 +433,9 @@ class Engine:
         """Put a journal that no token should carry into the store (S6)."""
         services, call = self.services, run.call
         if not services.spill:
-            if size:
-                raise StateTooLarge(size, services.limits.state_bytes, largest(journal))
-            raise StateTooLarge(0, 0, [(e.key, 0) for e in journal.entries if e.secret])
+            for entry in journal.entries:
+                check_secret(run, entry.kind, entry.key, secret=entry.secret)
+            raise StateTooLarge(size, services.limits.state_bytes, largest(journal))
         number = call.number + 1
         data = await services.protect(encode_journal(journal), f"journal {call.id} {number}")
         p = run.round.principal
@@ -482,7 +504,7 @@ def _weight_of(value: object) -> int:
         return 10
     if isinstance(value, str):
         return 5 + 4 * len(value)
-    return 16 + len(msgspec.json.encode(value)) * 2
+    return 16 + len(msgspec.json.encode(value)) * 3  # "0.5," is four bytes here and nine there
 
 
 def _too_many(journal: Journal, rounds: int, pauses: int) -> AntiphonError:
@@ -491,10 +513,10 @@ def _too_many(journal: Journal, rounds: int, pauses: int) -> AntiphonError:
     return TooManyRounds(pauses, "state-only rounds")
 
 
-def _other_version(recorded: str, journal: Journal, handler: Handler) -> Journal:
-    """The handler's declared version changed under a running call."""
-    options = handler.options
-    effects_ = [e for e in journal.entries if e.kind == "effect"]
+def _other_version(recorded: str, call: Call, handler: Handler) -> Journal:
+    """The handler's declared version changed under a running call: keep effects, drop the rest."""
+    options, journal = handler.options, call.journal
+    effects_ = [e for e in call.entries if e.kind == "effect"]
     if options.on_version_change == "refuse" or any(not e.retry for e in effects_):
         raise Diverged(
             recorded=f"version {recorded!r} of {handler.identity}",
@@ -502,4 +524,5 @@ def _other_version(recorded: str, journal: Journal, handler: Handler) -> Journal
             cure='Start the call again; or on_version_change="restart", which is refused after an '
             "effect that has no retry=True.",
         )
-    return Journal(journal.seed, effects_, None, journal.asked, journal.pauses)
+    carried = [msgspec.structs.replace(e, carried=True) for e in effects_]
+    return Journal(journal.seed, carried, None, journal.asked, journal.pauses)

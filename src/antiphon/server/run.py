@@ -306,6 +306,7 @@ class Run:
         limits = self.services.limits
         for key, ready in batch:
             gate(self.round.capabilities, ready.needs, f"asking for {key!r}")
+            check_secret(self, "ask", key, secret=ready.ask.secret)
             if not self.in_branch:
                 self.replay.check_new("ask", key, ready.note)
         if len(self.asked) + len(batch) > limits.asks_per_round:
@@ -517,6 +518,15 @@ def check_key(key: str) -> str:
             "framework derives. Name what it is about."
         )
     return key
+
+
+def check_secret(run: Run, kind: str, key: str, *, secret: bool) -> None:
+    """Refuse a secret that could be kept nowhere but in the token (S6-2)."""
+    if secret and not run.services.spill and run.round.era == "modern":
+        raise HandlerError(
+            f"{kind} {key!r} is secret=True, so its value must stay out of the token, and this "
+            "server has no store to keep it in. Give Server(store=...) one."
+        )
 
 
 def check_tries(key: str, rejected: Rejected, limit: int) -> None:
