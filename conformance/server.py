@@ -365,6 +365,14 @@ async def test_elicitation_sep1330_enums(ctx: Context) -> str:
     return f"Elicitation completed: {sorted(answer)}"
 
 
+@server.tool
+async def test_reconnection(ctx: Context) -> str:
+    """Let go of the connection in the middle; the client comes back for the result."""
+    await ctx.release_stream()
+    await asyncio.sleep(BEAT)
+    return "The result found its way after a reconnection."
+
+
 # --- prompts --------------------------------------------------------------------------------------
 
 
