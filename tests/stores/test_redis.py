@@ -1,0 +1,107 @@
+"""The Redis store: the contracts between two handles, what it refuses, and a server that fails."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from antiphon.errors import ConfigError, StoreError
+from antiphon.ports import Effect, Mine, NewTask, Running
+from antiphon.stores.redis import RedisStore
+from antiphon.testing.contracts import (
+    STORE_CONTRACTS,
+    Contract,
+    an_evicted_outcome_is_spent_and_its_mark_stays,
+)
+from tests import servers
+from tests.servers import opened
+
+
+@pytest.fixture
+async def stores(redis_url: str) -> AsyncIterator[tuple[RedisStore, RedisStore]]:
+    first, second = RedisStore(redis_url), RedisStore(redis_url)
+    async with opened(first), opened(second):
+        yield first, second
+
+
+async def claim(store: RedisStore, call: str, *, expires: float = 9e9):
+    return await store.claim(call, 2, b"yes", lease=30, expires=expires, tries=5)
+
+
+@pytest.mark.parametrize("contract", STORE_CONTRACTS, ids=lambda contract: contract.__name__)
+async def test_the_redis_store_keeps_the_contract(
+    contract: Contract, stores: tuple[RedisStore, RedisStore]
+) -> None:
+    await contract(*stores)
+
+
+async def test_an_outcome_above_the_cap_is_recorded_without_its_body(redis_url: str) -> None:
+    async with opened(RedisStore(redis_url, outcome_bytes=1000)) as store:
+        await an_evicted_outcome_is_spent_and_its_mark_stays(store, body=bytes(1001))
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+async def test_a_server_that_evicts_is_refused_with_the_cure(policy: str) -> None:
+    with servers.own_redis("--maxmemory-policy", policy) as url:
+        store = RedisStore(url)
+        with pytest.raises(ConfigError, match=f"{policy}.*noeviction"):
+            await store.open()
+        await store.close()
+
+
+async def test_a_full_server_refuses_and_forgets_nothing() -> None:
+    with servers.own_redis() as url:
+        async with opened(RedisStore(url)) as store:
+            first = await claim(store, "call")
+            assert isinstance(first, Mine)
+            await store._redis.config_set("maxmemory", 1000)
+            with pytest.raises(StoreError):
+                await store.keep("a", 2, b"more", owner="me", quota=9, expires=9e9)
+            with pytest.raises(StoreError):
+                await claim(store, "another")
+            effect = Effect("id", "call", "key", "pay", b"args")
+            with pytest.raises(StoreError):
+                await store.begin(effect, lease=30, expires=9e9, under=None, retry=False)
+            assert await claim(store, "call") == Running()
+
+
+async def test_a_restart_of_the_server_costs_no_more_than_one_duty() -> None:
+    with servers.own_redis() as url:
+        store = RedisStore(url, timeout=2)
+        await store.open()
+        await claim(store, "call")
+    with pytest.raises(StoreError) as caught:
+        await claim(store, "call")
+    assert caught.value.retryable
+    with servers.own_redis("--port", url.split(":")[2].split("/")[0]):
+        assert isinstance(await claim(store, "call"), Mine)
+        await store.close()
+
+
+async def test_what_expired_is_removed_by_the_server_itself(redis_url: str) -> None:
+    async with opened(RedisStore(redis_url, prefix="expiry:")) as store:
+        await claim(store, "call", expires=1000)
+        await store.keep("call", 1, b"data", owner="me", quota=1, expires=1000)
+        await claim(store, "kept")
+        keys = [key async for key in store._redis.scan_iter("expiry:*")]
+        assert sorted(keys) == [b"expiry:calls", b"expiry:m:kept", b"expiry:r:kept:2"]
+        assert all([await store._redis.pttl(key) > 0 for key in keys[1:] if b"kept" in key])
+
+
+async def test_a_server_that_is_not_there_is_a_retryable_failure_without_the_password() -> None:
+    store = RedisStore(f"redis://:secret-word@127.0.0.1:{servers.free_port()}/0")
+    with pytest.raises(StoreError) as caught:
+        await store.open()
+    assert caught.value.retryable
+    assert "secret-word" not in str(caught.value)
+    await store.close()
+
+
+async def test_tasks_are_refused_and_the_round_stays_claimed(redis_url: str) -> None:
+    async with opened(RedisStore(redis_url)) as store:
+        mine = await claim(store, "detaching")
+        assert isinstance(mine, Mine)
+        task = NewTask("id", "me", "tool", "working", "", 0.0, 9e9, b"state")
+        with pytest.raises(StoreError, match="no tasks") as caught:
+            await store.record("detaching", 2, mine.fence, b"out", expires=9e9, task=task)
+        assert not caught.value.retryable
+        assert await store.renew("detaching", 2, mine.fence, lease=30)
