@@ -100,7 +100,10 @@ def read_events(body: bytes) -> list[Any]:
 class Call:
     """One request to an ASGI application, whose client may go away and whose stream can be read."""
 
-    def __init__(self, app: Any, scope: Mapping[str, Any], chunks: list[bytes]) -> None:
+    def __init__(
+        self, app: Any, scope: Mapping[str, Any], chunks: list[bytes], *, cut: bool = False
+    ) -> None:
+        self._cut = cut
         self.answer = Answer()
         self.changed = asyncio.Event()
         self._chunks = chunks
@@ -127,6 +130,8 @@ class Call:
         return self.answer.events
 
     async def _receive(self) -> dict[str, Any]:
+        if self._cut and len(self._chunks) == 1:
+            return {"type": "http.disconnect"}
         if self._chunks:
             body = self._chunks.pop(0)
             return {"type": "http.request", "body": body, "more_body": bool(self._chunks)}
@@ -152,13 +157,15 @@ def call(
     headers: list[tuple[bytes, bytes]] | None = None,
     *,
     chunks: list[bytes] | None = None,
+    cut: bool = False,
     **scope: Any,
 ) -> Call:
+    """A call that is not yet made; with `cut` its client leaves before the last chunk."""
     if isinstance(body, Mapping):
         headers = mirrored(body) if headers is None else headers
         body = msgspec.json.encode(body)
     base = {"type": "http", "method": "POST", "path": "/mcp", "root_path": "", "headers": headers}
-    return Call(app, {**base, **scope}, chunks or [body])
+    return Call(app, {**base, **scope}, chunks or [body], cut=cut)
 
 
 async def post(

@@ -67,6 +67,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "adapters/*": {"anyio", "msgspec"},
     "adapters/legacy/*": {"mcp", "mcp_types", "pydantic", "sse_starlette"},
     "adapters/fastmcp*": {"fastmcp"},
+    "adapters/run*": {"uvicorn", "uvloop"},
     "app.py": {"msgspec"},
     "testing/*": {"anyio", "httpx", "msgspec", "pydantic", "pytest"},
     "cli/*": {"anyio", "granian", "msgspec", "pydantic", "rich", "typer", "uvicorn", "uvloop"},

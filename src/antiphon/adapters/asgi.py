@@ -93,7 +93,7 @@ class App:
         if not path.startswith("/"):
             raise ConfigError(f'path= must begin with "/", got {path!r}')
         self._dispatcher = dispatcher
-        self._path = path
+        self.path = path
         self._door = Door(hosts=allowed_hosts, origins=allowed_origins)
         self._principal = principal
         self._legacy = legacy if "legacy" in eras else None
@@ -108,8 +108,8 @@ class App:
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
         doubled = _NONE if len(headers) == len(pairs) else doubled_names(pairs)
-        if relative_path(scope) != self._path:
-            return await _refuse(send, Refusal(404, f"Nothing here; try {self._path}"))
+        if relative_path(scope) != self.path:
+            return await _refuse(send, Refusal(404, f"Nothing here; try {self.path}"))
         refusal = self._door.check(headers, doubled)
         if refusal is not None:
             return await _refuse(send, refusal)
