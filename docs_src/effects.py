@@ -1,0 +1,61 @@
+"""Effects: what happens once, however often the code re-runs."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from antiphon import Context, EffectFailed, NotDone, Server
+
+
+class Placement(BaseModel):
+    region: str
+
+
+class Cloud:
+    """Stands for the outside world."""
+
+    def __init__(self) -> None:
+        self.machines: list[str] = []
+        self.mails: list[str] = []
+
+    async def create(self, name: str, idempotency_key: str) -> str:
+        self.machines.append(name)
+        return f"{name}-{idempotency_key[:4]}"
+
+    async def price(self, region: str) -> float:
+        return 0.25 + len(self.machines)
+
+    def mail(self, text: str) -> None:
+        self.mails.append(text)
+
+    async def reserve(self, name: str) -> str:
+        if name == "taken":
+            raise NotDone("the name is taken")
+        raise ConnectionError("the line broke")
+
+
+def make_server(cloud: Cloud, **kit: Any) -> Server:
+    server = Server("cloud", **kit)
+
+    @server.tool
+    async def provision(ctx: Context, name: str) -> str:
+        """Create a machine once, at the price that was shown."""
+        place = await ctx.elicit("Where should it live?", Placement)
+        price = await ctx.memo("price", cloud.price, place.region)
+        machine = await ctx.once("create", cloud.create, name)
+        ctx.on_commit("mail", cloud.mail, f"{machine} is ready")
+        if not await ctx.approve(f"Start it for {price:.2f} an hour?"):
+            return f"{machine} left stopped."
+        return f"{machine} runs for {price:.2f} since {ctx.now():%Y}."
+
+    @server.tool
+    async def reserve(ctx: Context, name: str) -> str:
+        """Show how an effect ends badly."""
+        try:
+            return await ctx.once("reserve", cloud.reserve, name)
+        except NotDone as nothing_happened:
+            return f"Not done: {nothing_happened}."
+        except EffectFailed as failed:
+            return f"It failed, in every run: {failed.error}."
+
+    return server

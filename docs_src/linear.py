@@ -1,0 +1,50 @@
+"""The linear handler: straight down, over several rounds."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from antiphon import Context, Declined, Elicit, ListRoots, Sample, Server
+
+
+class Placement(BaseModel):
+    region: str
+    size: int = Field(2, ge=1, le=16)
+
+
+class Contact(BaseModel):
+    name: str
+
+
+def make_server(**kit: Any) -> Server:
+    server = Server("cloud", version="1.0.0", **kit)
+
+    @server.tool
+    async def provision(ctx: Context, name: str) -> str:
+        """Ask where a database should live."""
+        place = await ctx.elicit("Where should it live?", Placement)
+        return f"{name} goes to {place.region}, {place.size} nodes."
+
+    @server.tool
+    async def invite(ctx: Context, team: str) -> str:
+        """Ask for names until there are no more."""
+        names: list[str] = []
+        while len(names) < 5:
+            try:
+                contact = await ctx.elicit(f"Who else joins {team}?", Contact)
+            except Declined:
+                break
+            names.append(contact.name)
+        return f"{team}: {', '.join(names)}"
+
+    @server.tool
+    async def plan(ctx: Context, goal: str) -> str:
+        """Ask a person, a model and the workspace in one round."""
+        got = await ctx.gather(
+            place=Elicit("Where should it live?", Placement),
+            idea=Sample(f"Name one risk of {goal}.", max_tokens=50),
+            where=ListRoots(),
+        )
+        return f"{got['place'].region}; {got['idea'].text}; {len(got['where'])} roots"
+
+    return server

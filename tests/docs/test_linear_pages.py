@@ -1,0 +1,138 @@
+"""Each claim of the pages on the linear handler, effects, approvals and divergence."""
+
+from typing import Any
+
+import pytest
+
+from antiphon import MemoryStore, Server
+from antiphon.testing import FakeClock, Rounds
+from docs_src import approvals, divergence, effects, linear
+
+YES = {"approve": True}
+
+
+async def test_a_form_ends_the_round_and_the_handler_goes_on_with_the_answer(rounds: Any) -> None:
+    done = await rounds(linear.make_server).call(
+        "provision", {"name": "orders"}, answers={"placement": {"region": "eu-west", "size": 3}}
+    )
+    assert (done.text, done.rounds) == ("orders goes to eu-west, 3 nodes.", 2)
+
+
+async def test_an_answer_that_does_not_fit_is_asked_for_again(rounds: Any) -> None:
+    world = rounds(linear.make_server)
+    step = await world.begin("provision", {"name": "orders"})
+    step = await world.answer(step, {"placement": {"region": "eu", "size": 99}})
+    assert "did not fit" in step.asks["placement"].message
+    done = await world.answer(step, {"placement": {"region": "eu", "size": 9}})
+    assert done.text == "orders goes to eu, 9 nodes."
+
+
+async def test_asks_in_a_loop_get_keys_of_their_own(rounds: Any) -> None:
+    world = rounds(linear.make_server)
+    step = await world.begin("invite", {"team": "ops"})
+    step = await world.answer(step, {"contact": {"name": "Ada"}})
+    step = await world.answer(step, {"contact-2": {"name": "Grace"}})
+    refusal = {"contact-3": {"action": "decline"}}
+    done = await world.send(
+        "tools/call",
+        {"name": "invite", "arguments": {"team": "ops"}, "requestState": step.token}
+        | {"inputResponses": refusal},
+    )
+    assert done.text == "ops: Ada, Grace"
+
+
+async def test_gather_asks_three_kinds_in_one_round(rounds: Any) -> None:
+    step = await rounds(linear.make_server).begin("plan", {"goal": "a launch"})
+    assert {key: ask.method for key, ask in step.asks.items()} == {
+        "place": "elicitation/create",
+        "idea": "sampling/createMessage",
+        "where": "roots/list",
+    }
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_an_effect_a_memo_and_the_time_are_the_same_in_every_run(fresh: bool) -> None:
+    cloud = effects.Cloud()
+    store = MemoryStore(clock=(clock := FakeClock()))
+
+    def make(**kit: Any) -> Server:
+        return effects.make_server(cloud, **kit)
+
+    async with Rounds(make, fresh=fresh, store=store, clock=clock) as world:
+        done = await world.call(
+            "provision", {"name": "db"}, answers={"placement": {"region": "eu"}, "approve": YES}
+        )
+    assert done.text.startswith("db-") and "runs for 0.25 since" in done.text
+    assert cloud.machines == ["db"]
+    assert len(cloud.mails) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("taken", "Not done: the name is taken."),
+        ("other", "It failed, in every run: ConnectionError: the line broke."),
+    ],
+)
+async def test_an_effect_that_ends_badly_says_how(name: str, said: str) -> None:
+    async with Rounds(lambda **kit: effects.make_server(effects.Cloud(), **kit)) as world:
+        assert (await world.call("reserve", {"name": name})).text == said
+
+
+BILL = {"cents": 4200, "to": "ACME"}
+
+
+async def test_only_an_explicit_yes_pays_and_only_once() -> None:
+    paid: list[int] = []
+    async with Rounds(lambda **kit: approvals.make_server(paid, **kit)) as world:
+        step = await world.begin("pay", BILL)
+        assert "To: ACME" in step.asks["approve"].message
+        done = await world.answer(step, {"approve": YES})
+        again = await world.replay(done)
+    assert done.text == again.text == "Paid, tx-1."
+    assert paid == [4200]
+
+
+async def test_a_no_and_an_unticked_box_pay_nothing() -> None:
+    paid: list[int] = []
+    async with Rounds(lambda **kit: approvals.make_server(paid, **kit)) as world:
+        for answer in ({"action": "accept", "content": {"approve": False}}, {"action": "decline"}):
+            step = await world.begin("pay", BILL)
+            params = {"name": "pay", "arguments": BILL, "requestState": step.token}
+            done = await world.send("tools/call", params | {"inputResponses": {"approve": answer}})
+            assert done.text == "Not paid: declined."
+    assert paid == []
+
+
+async def test_a_client_that_cannot_be_asked_pays_nothing() -> None:
+    async with Rounds(lambda **kit: approvals.make_server([], **kit), capabilities={}) as world:
+        done = await world.call("pay", BILL)
+    assert done.text == "This client cannot ask anybody; nothing was paid."
+
+
+async def begun_under(first: Any, store: MemoryStore, clock: FakeClock) -> tuple[Rounds, Any]:
+    world = Rounds(first, store=store, clock=clock)
+    step = await world.begin("resize", {})
+    return world, step
+
+
+@pytest.mark.parametrize(
+    ("release", "ends"),
+    [(divergence.careless_release, "diverged"), (divergence.careful_release, "Resize to 3?")],
+)
+async def test_new_code_under_a_running_call(release: Any, ends: str) -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    _, step = await begun_under(divergence.first_release, store, clock)
+    later = Rounds(release, store=store, clock=clock)
+    step = await later.answer(step, {"size": {"nodes": 3}})
+    said = step.text if not step.waiting else step.asks["approve"].message
+    assert ends in said
+
+
+async def test_a_call_that_begins_with_the_new_code_takes_the_new_path() -> None:
+    async with Rounds(divergence.careful_release) as world:
+        done = await world.call(
+            "resize", {}, answers={"zone": {"zone": "b"}, "size": {"nodes": 3}, "approve": YES}
+        )
+    assert done.text == "3 in b approved"
