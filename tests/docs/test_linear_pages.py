@@ -62,7 +62,8 @@ async def test_an_effect_a_memo_and_the_time_are_the_same_in_every_run(fresh: bo
         done = await world.call(
             "provision", {"name": "db"}, answers={"placement": {"region": "eu"}, "approve": YES}
         )
-    assert done.text.startswith("db-") and "runs for 0.25 since" in done.text
+    assert done.text.startswith("db-")
+    assert "runs for 0.25 since" in done.text
     assert cloud.machines == ["db"]
     assert len(cloud.mails) == 1
 

@@ -11,11 +11,11 @@ BLOCK = re.compile(r"(?:<!-- from (?P<file>\S+) -->\n)?```python\n(?P<code>.*?)`
 
 
 def blocks() -> list[tuple[str, str, str]]:
-    found: list[tuple[str, str, str]] = []
-    for page in PAGES:
-        for match in BLOCK.finditer(page.read_text()):
-            found.append((page.name, match["file"] or "", match["code"]))
-    return found
+    return [
+        (page.name, match["file"] or "", match["code"])
+        for page in PAGES
+        for match in BLOCK.finditer(page.read_text())
+    ]
 
 
 def lines_of(text: str) -> list[str]:
