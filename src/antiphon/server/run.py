@@ -12,12 +12,9 @@ Legacy sessions and parked frames answer while the handler waits; how an ask is 
 """
 
 import asyncio
-import contextlib
 import re
-import threading
-import types
-from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -35,8 +32,9 @@ from antiphon.errors import (
     TooManyRounds,
 )
 from antiphon.server.call import Call, Rejected
+from antiphon.server.driving import drive, give_up, inside, key_inside, stand_still
 from antiphon.server.questions import EXPIRED, Question, question, reasons
-from antiphon.server.signals import Suspended
+from antiphon.server.signals import Abandoned, Suspended
 
 if TYPE_CHECKING:
     from antiphon.core.round import Round
@@ -52,7 +50,7 @@ _DEAD_CALLS = 16
 _UNREAD_PATIENCE = 20
 """Quiet times for which branches may still come past what the journal holds."""
 
-_GIVE_UP = object()
+_FAILURES = (Exception, BaseExceptionGroup, asyncio.CancelledError)
 
 Batch: TypeAlias = Sequence[tuple[str, Question]]
 
@@ -82,9 +80,9 @@ class Run:
 
     __slots__ = (
         "_branch_bases",
-        "_cut",
+        "_cuts",
         "_dead_calls",
-        "_inside",
+        "_mark",
         "_ordinals",
         "_quiet_rounds",
         "_timer",
@@ -146,11 +144,13 @@ class Run:
         self.progress = float("-inf")
         self.steady: dict[str, Any] = {}
         self.reused: set[str] = set()
-        self._cut = False
+        self._cuts = 0
         self._dead_calls = 0
         self._ordinals: dict[str, int] = {}
         self._branch_bases: set[str] = set()
-        self._inside: dict[object, str] = {}
+        self._mark = object()
+        """Stands for this run where the run itself would be kept alive for too long."""
+
         self._waiting: set[asyncio.Future[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._quiet_rounds = 0
@@ -159,11 +159,11 @@ class Run:
 
     def enter(self, what: str) -> None:
         """Refuse a context call that must not happen here."""
-        if self._inside:
-            key = self._inside.get(_here())
-            if key is not None:
-                raise NestedEffect(key, what)
+        key = key_inside(self._mark)
+        if key is not None:
+            raise NestedEffect(key, what)
         if self.closed:
+            self._dead_calls += 1
             raise CannotAsk(
                 f"ctx.{what} was called after its call had ended: a task outlived the handler. "
                 "Await it inside the handler."
@@ -182,13 +182,17 @@ class Run:
 
     async def enter_async(self, what: str) -> None:
         """Guard as usual, and leave a handler that swallows every end of its round in a loop."""
-        if self._dead_calls > _DEAD_CALLS and not self.in_branch:
-            await give_up()
+        if self._dead_calls > _DEAD_CALLS:
+            if not self.in_branch:
+                await give_up()
+            elif not self.closed:
+                self._cut_short()  # the driver leaves the handler that waits for this branch
+            await stand_still()
         self.enter(what)
 
-    def inside(self, key: str) -> "_Inside":
-        """Mark the current task or thread as running an effect or memo (S5-5)."""
-        return _Inside(self._inside, key)
+    def inside(self, key: str) -> AbstractContextManager[None]:
+        """Mark what is run as an effect or memo (S5-5)."""
+        return inside(self._mark, key)
 
     def rebind(self, round: "Round", call: Call, fence: int) -> None:
         """Go on in another request (parked frames)."""
@@ -326,7 +330,8 @@ class Run:
             try:
                 outcomes[key] = ready.read(raw, key)
             except AnswerInvalid as error:
-                before = self.call.rejected.get(key)
+                # In this request (old sessions), or in the one before it (parked frames).
+                before = self.call.rejected.get(key) or self.call.pending.get(key)
                 tries = before.tries + 1 if before is not None else 1
                 self.reject(key, Rejected(tries, reasons(error)))
                 again.append((key, ready))
@@ -355,10 +360,14 @@ class Run:
         """Note what this round asks."""
         for key, ready in batch:
             rejected = self.call.rejected.get(key)
-            tries, reason = (rejected.tries, rejected.reason) if rejected else (0, "")
-            self.asked[key] = Asked(ready, tries, reason)
+            pending = self.call.pending.get(key)
+            # An answer that stays away does not give back the tries that were used.
+            tries = pending.tries if pending is not None else 0
+            if rejected is not None:
+                tries = rejected.tries
+            self.asked[key] = Asked(ready, tries, rejected.reason if rejected else "")
 
-    async def suspend(self) -> Any:
+    async def suspend(self, batch: Batch = ()) -> Any:
         """End the round: at once in the handler's own task, after the quiet time in a branch."""
         if not self.in_branch:
             self.told = True
@@ -367,7 +376,14 @@ class Run:
         future = loop.create_future()
         self._waiting.add(future)
         self._restart_timer(loop)
-        await future  # never resolved: it is cancelled when the round ends
+        try:
+            await future  # never resolved: it is cancelled when the round ends
+        finally:
+            self._waiting.discard(future)
+            if not (self.told or self.closed):
+                # The author's own code ended the wait: nobody wants these answers any more.
+                for key, _ in batch:
+                    self.asked.pop(key, None)
         raise Suspended(self)  # pragma: no cover - a cancelled future does not come back
 
     def _restart_timer(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -378,7 +394,7 @@ class Run:
 
     def _quiet(self) -> None:
         """Nothing has asked for a while: end the round, unless branches still have to catch up."""
-        if self.closed or self.told:
+        if self.closed or self.told or not self._waiting:
             return
         self._quiet_rounds += 1
         if self.replay.replaying and self._quiet_rounds < _UNREAD_PATIENCE:
@@ -386,46 +402,42 @@ class Run:
             self._timer = loop.call_later(self.handler.options.settle, self._quiet)
             return
         self.told = True
-        if self.task is not None:
-            self._cut = True
-            self.task.cancel()
+        self._cut_short()
 
     async def play(self, arguments: dict[str, Any]) -> Any:
         """Run the handler; give what it returned, or `ENDED` when the round ended inside it."""
         self.task = asyncio.current_task()
         before = self.task.cancelling() if self.task is not None else 0
         try:
-            value = await drive(self, self.handler.invoke(self.context, arguments))
-        except Suspended as signal:
-            self._came_out(signal)
-        except asyncio.CancelledError as error:
-            if not self._cut:
-                raise
-            self._balance()
-            if self.task is not None and self.task.cancelling() > before:
-                raise  # the client went away in the same moment: cancelled wins
-            self._came_out(error)
-        except BaseExceptionGroup as group:
-            self._balance()
-            self._came_out(group)
-        except Exception as error:  # noqa: BLE001 - a stranger's code; passed on
-            self._balance()
-            self._came_out(error)
-        else:
-            if not self.told:
-                return value
-            self._balance()
-            raise SwallowedAsk(self._first_key())
-        return ENDED
+            value = await drive(self.handler.invoke(self.context, arguments), self._swallowed)
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a stranger's code; ours is taken, the rest passed on
+            self._came_out(error, before)
+            return ENDED
+        if not self.told:
+            return value
+        self._balance()
+        raise SwallowedAsk(self._first_key())
 
-    def _came_out(self, error: BaseException) -> None:
+    def _came_out(self, error: BaseException, before: int) -> None:
         """Let the end of the round pass; anything else is the handler's own failure."""
+        self._balance()
+        if self.task is not None and self.task.cancelling() > before:
+            # The client went away, perhaps in the same moment: cancelled wins.
+            if isinstance(error, asyncio.CancelledError):
+                raise error
+            raise asyncio.CancelledError from error
+        if _holds(error, Abandoned):
+            raise Abandoned from error
         if self._is_ours(error):
             return
         if isinstance(error, Suspended):
             raise HandlerError("the end of another call's round came out of this handler")
-        if self.told:
+        if self.told and isinstance(error, _FAILURES) and not isinstance(error, SwallowedAsk):
             raise SwallowedAsk(self._first_key()) from error
+        if isinstance(error, asyncio.CancelledError):
+            raise RuntimeError("the handler was cancelled from inside") from error
         raise error
 
     def _is_ours(self, error: BaseException) -> bool:
@@ -436,18 +448,28 @@ class Run:
             return error.run is self
         return self.told and isinstance(error, asyncio.CancelledError)
 
+    def _cut_short(self) -> None:
+        """Cancel the handler's own task; structured concurrency carries it down."""
+        if self.task is not None:
+            self._cuts += 1
+            self.task.cancel()
+
     def _balance(self) -> None:
-        """Take back our own cancellation, so that none is left over for the caller's scopes."""
-        if self._cut and self.task is not None:
-            self._cut = False
+        """Take back our own cancellations, so that none is left over for the caller's scopes."""
+        while self._cuts and self.task is not None:
+            self._cuts -= 1
             self.task.uncancel()
+
+    def _swallowed(self) -> SwallowedAsk | None:
+        """Tell whether the handler must be left because it cannot be unwound."""
+        return SwallowedAsk(self._first_key()) if self._dead_calls > _DEAD_CALLS else None
 
     def close(self) -> None:
         """End the context's life: what still holds it is refused from now on."""
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for future in self._waiting:
+        for future in tuple(self._waiting):
             future.cancel()
 
     def _first_key(self) -> str:
@@ -465,7 +487,7 @@ class SuspendWay:
     async def ask(self, run: Run, batch: Batch) -> Sequence[Any]:
         """End the round."""
         run.remember_asked(batch)
-        return await run.suspend()
+        return await run.suspend(batch)
 
     async def pause(self, run: Run) -> None:
         """End the round."""
@@ -476,27 +498,11 @@ ENDED = object()
 """What `play` gives when the round ended inside the handler."""
 
 
-class _Inside:
-    __slots__ = ("_key", "_place", "_places")
-
-    def __init__(self, places: dict[object, str], key: str) -> None:
-        self._places = places
-        self._key = key
-
-    def __enter__(self) -> None:
-        self._place = _here()
-        self._places[self._place] = self._key
-
-    def __exit__(self, *_: object) -> None:
-        self._places.pop(self._place, None)
-
-
-def _here() -> object:
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    return task if task is not None else threading.get_ident()
+def _holds(error: BaseException, kind: type[BaseException]) -> bool:
+    """Tell whether an error is of a kind, or a group that holds one."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(kind) is not None  # pyright: ignore[reportUnknownMemberType]
+    return isinstance(error, kind)
 
 
 def _in_thread() -> bool:
@@ -538,42 +544,3 @@ def check_tries(key: str, rejected: Rejected, limit: int) -> None:
 def expiry(ask: Ask, now: float) -> float:
     """Tell when an ask expires; 0 is never."""
     return now + seconds(ask.timeout) if ask.timeout is not None else 0.0
-
-
-@types.coroutine
-def give_up() -> Generator[Any, Any, None]:
-    """Tell the driver that this handler cannot be unwound."""
-    yield _GIVE_UP
-
-
-@types.coroutine
-def drive(run: Run, handler: Awaitable[Any]) -> Generator[Any, Any, Any]:
-    """Await a handler, keeping the power to leave one that swallows every end of its round."""
-    inner = cast(
-        "Coroutine[Any, Any, Any]",
-        handler if isinstance(handler, Coroutine) else _as_coroutine(handler),
-    )
-    step: Any = inner.send
-    value: Any = None
-    while True:
-        try:
-            yielded = step(value)
-        except StopIteration as stop:
-            return stop.value
-        if yielded is _GIVE_UP:
-            with contextlib.suppress(RuntimeError):
-                inner.close()  # it may ignore even that; nobody runs it any more
-            raise SwallowedAsk(next(iter(run.asked), "pause"))
-        try:
-            value = yield yielded
-            step = inner.send
-        except GeneratorExit:
-            inner.close()
-            raise
-        except BaseException as error:  # noqa: BLE001 - handed on to the handler as it is
-            value = error
-            step = inner.throw
-
-
-async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
