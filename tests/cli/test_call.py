@@ -1,0 +1,202 @@
+"""`antiphon call`, `resume`, `tools`, `keygen` and `demo` as a script meets them."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import ANTIPHON, antiphon, environment, spawned
+from tests.client.programs import ENVIRONMENT, over_http, over_stdio
+from tests.client.rigged import Rigged, asks, form, text
+
+ROOM, SURE = "__main__:which_room", "__main__:really"
+ANSWERED = ["--answer", f"{ROOM}.room=Oak", "--answer", f"{SURE}.sure=yes"]
+
+
+@pytest.fixture(scope="module")
+def rooms() -> Iterator[str]:
+    with over_http("official resolvers") as url:
+        yield url
+
+
+def test_a_call_is_answered_from_the_command_line(rooms: str):
+    ran = antiphon("call", rooms, "book", "day=friday", *ANSWERED)
+    assert (ran.code, ran.out) == (0, "Oak for 4 on friday\n"), ran.err
+
+
+def test_a_stdio_server_is_called_by_its_command_line():
+    command = shlex.join(over_stdio("typescript"))
+    answers = ["-a", "room.room=Elm", "-a", "room.seats=7", "-a", "sure.sure=true"]
+    ran = spawned("call", command, "book", "day=monday", *answers, **ENVIRONMENT)
+    assert (ran.code, ran.out) == (0, "Elm for 7 on monday\n"), ran.err
+
+
+def test_json_is_one_object_for_scripts(rooms: str):
+    ran = antiphon("call", rooms, "book", "day=friday", "--json", *ANSWERED)
+    assert ran.json["outcome"] == "done"
+    assert ran.json["result"]["content"][0]["text"] == "Oak for 4 on friday"
+
+
+def test_arguments_take_their_types_from_the_tool(rooms: str):
+    assert antiphon("call", rooms, "count", "to=3").out == "counted\n"
+    wrong = antiphon("call", rooms, "count", "to=three")
+    assert (wrong.code, "not JSON" in wrong.err) == (2, True)
+    unknown = antiphon("call", rooms, "count", "too=3")
+    assert (unknown.code, "it has to" in unknown.err) == (2, True)
+    missing = antiphon("call", rooms, "nonesuch", "a=1")
+    assert (missing.code, "book, count" in missing.err) == (2, True)
+
+
+def test_without_terminal_and_answer_a_call_that_asks_fails_and_says_what_it_asks(rooms: str):
+    ran = antiphon("call", rooms, "book", "day=friday")
+    assert ran.code == 2
+    assert f"--answer {ROOM}.room=" in ran.err
+    assert "--save" in ran.err
+
+
+def test_a_saved_call_is_finished_by_another_process(rooms: str, tmp_path: Path):
+    file = tmp_path / "booking.json"
+    ran = spawned("call", rooms, "book", "day=friday", "--save", str(file), "--json")
+    assert (ran.code, ran.json["outcome"]) == (4, "waiting"), ran.err
+    assert list(ran.json["asks"]) == [ROOM]
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = spawned("resume", str(file), "--answer", f"{ROOM}.room=Elm")
+    assert again.code == 4, again.err
+    assert list(json.loads(file.read_text())["asks"]) == [SURE]
+    done = spawned("resume", str(file), "--answer", f"{SURE}.sure=true")
+    assert (done.code, done.out) == (0, "Elm for 4 on friday\n"), done.err
+
+
+def test_a_call_begun_in_a_killed_process_is_finished_in_another(rooms: str, tmp_path: Path):
+    file = tmp_path / "call.json"
+    program = (
+        "import asyncio, os, pathlib, signal, sys\n"
+        "from antiphon.client import Client\n"
+        "async def main():\n"
+        "    async with Client(sys.argv[1]) as client:\n"
+        "        step = await client.begin('book', {'day': 'friday'})\n"
+        "        pathlib.Path(sys.argv[2]).write_text(step.dump())\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    begun = subprocess.run([ANTIPHON[0], "-c", program, rooms, str(file)], timeout=50)
+    assert begun.returncode == -signal.SIGKILL
+    done = spawned("resume", str(file), *ANSWERED)
+    assert (done.code, done.out) == (0, "Oak for 4 on friday\n"), done.err
+
+
+def test_a_declined_question_is_exit_code_three(rooms: str):
+    ran = antiphon("call", rooms, "book", "day=friday", "--answer", f"{ROOM}=decline")
+    assert ran.code == 3, ran.err
+
+
+def test_an_answer_that_does_not_fit_is_usage_and_nothing_is_sent():
+    with Rigged(lambda m: asks("s", k=form(n={"type": "integer"}))) as server:
+        ran = antiphon("call", server.url, "t", "--answer", "k.n=many")
+    assert (ran.code, len(server.calls)) == (2, 1)
+    assert "whole number" in ran.err or "integer" in ran.err
+
+
+def test_a_tool_error_is_exit_code_one():
+    failed = {**text("it broke"), "isError": True}
+    with Rigged(lambda m: failed) as server:
+        ran = antiphon("call", server.url, "t")
+        told = antiphon("call", server.url, "t", "--json")
+    assert (ran.code, ran.out) == (1, "it broke\n")
+    assert (told.code, told.json["outcome"]) == (1, "error")
+
+
+def test_a_server_that_is_not_there_is_one_line():
+    with Rigged(lambda m: None) as server:
+        url = server.url
+    ran = antiphon("call", url, "t")
+    assert ran.code == 1
+    assert ran.err.startswith("error: cannot connect")
+    assert "Traceback" not in ran.err
+
+
+def test_the_last_words_of_a_command_that_died_are_shown():
+    ran = spawned("tools", f"{ANTIPHON[0]} -c 'raise SystemExit(\"no licence found\")'")
+    assert ran.code == 1
+    assert "no licence found" in ran.err
+
+
+def test_a_servers_control_characters_do_not_reach_the_terminal():
+    with Rigged(lambda m: text("a\x1b[2Jb\u202ec")) as server:
+        ran = antiphon("call", server.url, "t")
+    assert ran.out == "a\\x1b[2Jb\\u202ec\n"
+
+
+def test_a_command_in_a_file_of_somebody_else_is_not_run(tmp_path: Path):
+    mark = tmp_path / "ran"
+    saved = {
+        "antiphon": "call",
+        "version": 1,
+        "method": "tools/call",
+        "params": {"name": "t", "arguments": {}},
+        "asks": {},
+        "token": "t",
+        "target": ["touch", str(mark)],
+    }
+    file = tmp_path / "mailed.json"
+    file.write_text(json.dumps(saved))
+    os.chmod(file, 0o644)
+    ran = antiphon("resume", str(file))
+    assert (ran.code, "--run" in ran.err) == (2, True)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "nonsense", '{"antiphon":"call","version":9}'])
+def test_a_file_that_is_no_saved_call_is_usage(tmp_path: Path, content: str):
+    file = tmp_path / "x.json"
+    file.write_text(content)
+    ran = antiphon("resume", str(file))
+    assert ran.code == 2
+    assert "Traceback" not in ran.err
+
+
+def test_tools_are_listed_for_people_and_for_scripts(rooms: str):
+    table = antiphon("tools", rooms)
+    assert "book" in table.out
+    assert "day=string" in table.out
+    listed = antiphon("tools", rooms, "--json").json["tools"]
+    assert [tool["name"] for tool in listed] == ["book", "count"]
+
+
+def test_an_old_server_is_answered_from_the_same_options():
+    command = shlex.join(over_stdio("official resolvers"))
+    ran = antiphon("call", command, "count", "to=2", "--era", "legacy")
+    assert (ran.code, ran.out) == (0, "counted\n"), ran.err
+
+
+def test_keygen_prints_a_key_of_32_bytes():
+    first, second = antiphon("keygen").out.strip(), antiphon("keygen").out.strip()
+    assert len(bytes.fromhex(first)) == 32
+    assert first != second
+
+
+def test_the_demonstration_runs_by_itself_without_a_terminal():
+    ran = spawned("demo")
+    assert (ran.code, ran.out) == (0, "orders.eu-west is running\n"), ran.err
+    assert ran.err.count("asked:") == 2
+
+
+def test_help_loads_neither_the_sdk_nor_a_server():
+    program = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from antiphon.cli.app import app\n"
+        "result = CliRunner().invoke(app, ['call', '--help'])\n"
+        "assert result.exit_code == 0, result.output\n"
+        "heavy = ('mcp', 'mcp_types', 'uvicorn', 'httpx2')\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [ANTIPHON[0], "-c", program], capture_output=True, text=True, env=environment(), timeout=50
+    )
+    assert done.stdout == "[]\n", done.stderr

@@ -1,0 +1,155 @@
+"""A person at a real terminal: `antiphon call` in a pseudo-terminal, lines typed one by one."""
+
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import ANTIPHON, environment
+from tests.client.programs import over_http, over_stdio
+
+LIMIT = 40.0
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Seat:
+    """A program on a pseudo-terminal."""
+
+    def __init__(self, *words: str) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:  # the child
+            os.execve(ANTIPHON[0], [*ANTIPHON, *words], environment(COLUMNS="100", LINES="50"))
+        self.screen = ""
+
+    def sees(self, words: str) -> None:
+        """Wait until the words stand on the screen after what was seen before."""
+        until = time.monotonic() + LIMIT
+        while words not in self.screen:
+            ready, _, _ = select.select([self.fd], [], [], max(0.0, until - time.monotonic()))
+            chunk = b""
+            if ready:
+                try:
+                    chunk = os.read(self.fd, 65536)
+                except OSError:
+                    chunk = b""
+            if not chunk:
+                pytest.fail(f"{words!r} did not appear; the screen shows:\n{self.screen}")
+            self.screen += _ESCAPES.sub("", chunk.decode(errors="replace"))
+        self.screen = self.screen.partition(words)[2]
+
+    def types(self, line: str) -> None:
+        os.write(self.fd, line.encode() + b"\n")
+
+    def interrupts(self) -> None:
+        os.write(self.fd, b"\x03")
+
+    def leaves_with(self) -> int:
+        """Read to the end and give the exit code."""
+        while True:
+            try:
+                chunk = os.read(self.fd, 65536)
+            except OSError:
+                break
+            if not chunk:
+                break
+            self.screen += _ESCAPES.sub("", chunk.decode(errors="replace"))
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+@pytest.fixture
+def seat():
+    seats: list[Seat] = []
+
+    def take(*words: str) -> Seat:
+        seats.append(Seat(*words))
+        return seats[-1]
+
+    yield take
+    for each in seats:
+        try:
+            os.kill(each.pid, signal.SIGKILL)
+            os.waitpid(each.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            continue
+
+
+def test_a_form_with_a_wrong_entry_a_correction_and_a_review(seat):
+    with over_http("official low level") as url:
+        person = seat("call", url, "book", "day=friday", "-a", "motto=carpe", "-a", "where=/srv")
+        person.sees("rooms-by-hand at http://127.0.0.1")
+        person.sees("Which room on friday?")
+        person.sees("1. Elm")
+        person.types("mars")
+        person.sees("one of")
+        person.types("2")
+        person.sees("seats")
+        person.types("99")
+        person.sees("20")
+        person.types("7")
+        person.sees("What will be sent")
+        person.types("yes")
+        person.sees("oak for 7 on friday, 'carpe', 1 roots")
+        assert person.leaves_with() == 0
+
+
+def test_a_decline_at_the_terminal_reaches_the_tool_and_is_exit_code_three(seat):
+    command = shlex.join(over_stdio("official low level"))
+    person = seat("call", command, "book")
+    person.sees("Which room")
+    person.sees(":decline says no")
+    person.types(":decline")
+    person.sees("the room was decline")
+    assert person.leaves_with() == 3
+
+
+def test_an_interrupt_at_a_question_cancels_it(seat):
+    with over_http("official low level") as url:
+        person = seat("call", url, "book")
+        person.sees("1. Elm")
+        person.sees("one of these")
+        person.interrupts()
+        person.sees("the room was cancel")
+        assert person.leaves_with() == 3
+
+
+def test_a_saved_call_is_answered_at_the_terminal_later(seat, tmp_path: Path):
+    file = tmp_path / "call.json"
+    with over_http("official low level") as url:
+        first = seat("call", url, "book", "day=monday", "--no-input", "--save", str(file))
+        assert first.leaves_with() == 4
+        person = seat("resume", str(file), "-a", "motto=carpe", "-a", "where=/srv")
+        person.sees("Which room on monday?")
+        person.sees("one of these")
+        person.types("elm")
+        person.sees("seats")
+        person.types("")
+        person.sees("Send this?")
+        person.types("")
+        person.sees("elm for 4 on monday")
+        assert person.leaves_with() == 0
+
+
+def test_the_demonstration_is_led_at_the_terminal(seat):
+    person = seat("demo")
+    person.sees("Where should orders live?")
+    person.sees("one of these")
+    person.types("3")
+    person.sees("Gigabytes")
+    person.types("8")
+    person.sees("Send this?")
+    person.types("yes")
+    person.sees("Start orders.ap-south with 8 GB?")
+    person.sees("yes or no")
+    person.types("yes")
+    person.sees("Send this?")
+    person.types("yes")
+    person.sees("orders.ap-south is running")
+    assert person.leaves_with() == 0
