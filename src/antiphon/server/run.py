@@ -14,6 +14,7 @@ Legacy sessions and parked frames answer while the handler waits; how an ask is 
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 _ORDINAL = re.compile(r"-\d+$|^\d+$")
 _MAX_KEY = 128
 _DEAD_CALLS = 16
-"""Calls on a dead context before the handler is taken for one that swallows and loops."""
+"""Calls of one task on a dead context before it is taken for one that swallows and loops."""
 
 _UNREAD_PATIENCE = 20
 """Quiet times for which branches may still come past what the journal holds."""
@@ -82,6 +83,7 @@ class Run:
         "_branch_bases",
         "_cuts",
         "_dead_calls",
+        "_hopeless",
         "_mark",
         "_ordinals",
         "_quiet_rounds",
@@ -145,7 +147,8 @@ class Run:
         self.steady: dict[str, Any] = {}
         self.reused: set[str] = set()
         self._cuts = 0
-        self._dead_calls = 0
+        self._dead_calls: dict[asyncio.Task[Any] | None, int] = {}
+        self._hopeless = False
         self._ordinals: dict[str, int] = {}
         self._branch_bases: set[str] = set()
         self._mark = object()
@@ -163,13 +166,13 @@ class Run:
         if key is not None:
             raise NestedEffect(key, what)
         if self.closed:
-            self._dead_calls += 1
+            self._count_dead_call()
             raise CannotAsk(
                 f"ctx.{what} was called after its call had ended: a task outlived the handler. "
                 "Await it inside the handler."
             )
         if self.told:
-            self._dead_calls += 1
+            self._count_dead_call()
             raise Suspended(self)
 
     def need_async(self, what: str) -> None:
@@ -182,13 +185,19 @@ class Run:
 
     async def enter_async(self, what: str) -> None:
         """Guard as usual, and leave a handler that swallows every end of its round in a loop."""
-        if self._dead_calls > _DEAD_CALLS:
+        if self._dead_calls and self._dead_calls.get(asyncio.current_task(), 0) > _DEAD_CALLS:
+            self._hopeless = True
             if not self.in_branch:
                 await give_up()
             elif not self.closed:
                 self._cut_short()  # the driver leaves the handler that waits for this branch
             await stand_still()
         self.enter(what)
+
+    def _count_dead_call(self) -> None:
+        if not _in_thread():
+            task = asyncio.current_task()
+            self._dead_calls[task] = self._dead_calls.get(task, 0) + 1
 
     def inside(self, key: str) -> AbstractContextManager[None]:
         """Mark what is run as an effect or memo (S5-5)."""
@@ -462,7 +471,7 @@ class Run:
 
     def _swallowed(self) -> SwallowedAsk | None:
         """Tell whether the handler must be left because it cannot be unwound."""
-        return SwallowedAsk(self._first_key()) if self._dead_calls > _DEAD_CALLS else None
+        return SwallowedAsk(self._first_key()) if self._hopeless else None
 
     def close(self) -> None:
         """End the context's life: what still holds it is refused from now on."""

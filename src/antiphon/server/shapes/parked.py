@@ -46,7 +46,7 @@ class Frame:
         """Wait for the answers, or unwind where a frame cannot tell which branch waits."""
         run.remember_asked(batch)
         if run.in_branch or run.branches_wait:
-            return await run.suspend()
+            return await run.suspend(batch)
         return await self._wait(batch)
 
     async def pause(self, run: Run) -> None:

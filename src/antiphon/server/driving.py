@@ -1,0 +1,83 @@
+"""Awaiting a stranger's coroutine: the power to leave one that swallows every end of its round, and
+the mark of code that runs inside an effect. Knows no journal and no ask.
+"""
+
+import asyncio
+import contextlib
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import ContextVar
+from typing import Any, cast
+
+_GIVE_UP = object()
+
+_inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("antiphon_inside", default=())
+"""Whose effects or memos this code runs in. Child tasks and threads inherit it."""
+
+
+@contextlib.contextmanager
+def inside(mark: object, key: str) -> Generator[None]:
+    """Mark the code below, and all that it starts, as an effect or memo (S5-5)."""
+    token = _inside.set((*_inside.get(), (mark, key)))
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+def key_inside(mark: object) -> str | None:
+    """Give the key of the effect or memo that this code runs in, or None."""
+    for owner, key in _inside.get():
+        if owner is mark:
+            return key
+    return None
+
+
+@types.coroutine
+def give_up() -> Generator[Any, Any, None]:
+    """Tell the driver, from the handler's own task, that it cannot be unwound."""
+    yield _GIVE_UP
+
+
+async def stand_still() -> None:
+    """Keep a branch that swallows everything from spinning. It never comes back."""
+    await asyncio.get_running_loop().create_future()
+
+
+@types.coroutine
+def drive(
+    handler: Awaitable[Any], hopeless: Callable[[], BaseException | None]
+) -> Generator[Any, Any, Any]:
+    """Await a handler; leave it with the error that `hopeless` gives once it cannot be unwound."""
+    inner = cast(
+        "Coroutine[Any, Any, Any]",
+        handler if isinstance(handler, Coroutine) else _as_coroutine(handler),
+    )
+    step: Any = inner.send
+    value: Any = None
+    while True:
+        try:
+            yielded = step(value)
+        except StopIteration as stop:
+            return stop.value
+        error = hopeless() if yielded is _GIVE_UP else None
+        if error is None:
+            try:
+                value = yield yielded
+                step = inner.send
+                continue
+            except GeneratorExit:
+                inner.close()
+                raise
+            except BaseException as thrown:  # noqa: BLE001 - handed on to the handler as it is
+                error = hopeless()
+                value = thrown
+                step = inner.throw
+        if error is not None:
+            with contextlib.suppress(RuntimeError):
+                inner.close()  # it may ignore even that; nobody runs it any more
+            raise error
+
+
+async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
