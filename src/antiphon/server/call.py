@@ -11,6 +11,7 @@ import msgspec
 
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import Entry, Journal, Pending
+from antiphon.core.text import safe
 from antiphon.errors import AnswerInvalid, InvalidRequest
 from antiphon.ports import Entropy
 from antiphon.server.questions import EXPIRED, check_shape, reasons, unanswered
@@ -40,6 +41,7 @@ class Call:
         "number",
         "pending",
         "rejected",
+        "timed",
         "trace",
         "unasked",
     )
@@ -66,6 +68,9 @@ class Call:
         self.pending = {p.key: p for p in pending} if pending else _NONE
         self.trace = trace
         self.rejected: dict[str, Rejected] = {}
+        self.timed: list[Entry] = []
+        """Answers of this round that came in time or not: what another try must see again."""
+
         self.unasked: dict[str, dict[str, Any]] = {}
 
     @property
@@ -119,17 +124,20 @@ class Call:
         accepted: dict[str, Any] = {}
         entries = list(self.entries)
         for key, pending in self.pending.items():
-            if key not in given:
+            late = bool(pending.expires) and not now < pending.expires
+            if key not in given and not late:
                 continue
-            raw = check_shape(pending.kind, key, given[key])
-            accepted[key] = raw
-            if pending.expires and not now < pending.expires:
+            raw: Mapping[str, Any] = EXPIRED
+            if key in given:
+                raw = accepted[key] = check_shape(pending.kind, key, given[key])
+            if late:
                 raw = EXPIRED
-            if pending.schema and not self._fits(pending, raw):
+            elif pending.schema and not self._fits(pending, raw):
                 continue
-            entries.append(
-                Entry("ask", key, raw, pending.digest, pending.note, secret=pending.secret)
-            )
+            entry = Entry("ask", key, raw, pending.digest, pending.note, secret=pending.secret)
+            entries.append(entry)
+            if pending.expires:
+                self.timed.append(entry)
         self.entries = entries
         return short_digest(canonical(accepted)) if accepted else b""
 
@@ -148,7 +156,7 @@ class Call:
         """Keep the answers of a first request for a tool that opted in (S4-7)."""
         for key, raw in check_map(answers).items():
             if not isinstance(raw, dict):
-                raise InvalidRequest(f"the answer to {key!r} must be an object")
+                raise InvalidRequest(f"the answer to {safe(key, 128)!r} must be an object")
             self.unasked[key] = cast("dict[str, Any]", raw)
 
 

@@ -226,8 +226,9 @@ async def _under(run: Run) -> Under | None:
     if not run.fence:
         return None
     prefix = None
-    if run.replay.fresh:
-        data = msgspec.msgpack.encode(run.replay.fresh)
+    learned = [*run.call.timed, *run.replay.fresh]
+    if learned:
+        data = msgspec.msgpack.encode(learned)
         prefix = await run.services.protect(data, f"prefix {run.call.id} {run.call.number}")
     return Under(run.call.id, run.call.number, run.fence, prefix)
 

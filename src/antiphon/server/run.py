@@ -34,7 +34,7 @@ from antiphon.errors import (
 )
 from antiphon.server.call import Call, Rejected
 from antiphon.server.driving import drive, give_up, inside, key_inside, stand_still
-from antiphon.server.questions import EXPIRED, Question, question, reasons
+from antiphon.server.questions import Question, question, reasons
 from antiphon.server.signals import Abandoned, Suspended
 
 if TYPE_CHECKING:
@@ -297,10 +297,7 @@ class Run:
         entry = self.replay.recall("ask", key, ready.digest, ready.note)
         pending = self.call.pending.get(key)
         if entry is None:
-            if pending is None or not pending.expires or self.services.clock() < pending.expires:
-                return None
-            entry = Entry("ask", key, EXPIRED, ready.digest, ready.note)
-            self.replay.record(entry)
+            return None
         try:
             return ready.read(entry.value, key)
         except AnswerInvalid as error:
