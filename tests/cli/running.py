@@ -40,7 +40,7 @@ def antiphon(*words: str) -> Ran:
     return Ran(done.exit_code, done.stdout, done.stderr)
 
 
-def spawned(*words: str, cwd: Path | None = None, **env: str) -> Ran:
+def spawned(*words: str, **env: str) -> Ran:
     """Run one command as a process of its own, without a terminal."""
     done = subprocess.run(
         [*ANTIPHON, *words],
@@ -48,7 +48,6 @@ def spawned(*words: str, cwd: Path | None = None, **env: str) -> Ran:
         capture_output=True,
         text=True,
         timeout=50,
-        cwd=cwd,
         env=environment(**env),
     )
     return Ran(done.returncode, done.stdout, done.stderr)

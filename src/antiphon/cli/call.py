@@ -4,8 +4,9 @@ One round at a time in the main thread, so that a person at the terminal can int
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,7 +57,7 @@ def call(
             given = tool_arguments(arguments or (), _schema(client, tool, arguments))
         except ValueError as error:
             fail(str(error), USAGE)
-        code = session.run(client, lambda options: client.begin(tool, given, **options))
+        code = session.run(client, partial(client.begin, tool, given))
     raise typer.Exit(code)
 
 
@@ -96,10 +97,14 @@ def resume(
     session = Session.start(answer, save=save or file, json=json, ask=not no_input)
     with connected(where, _settings(header, era, timeout, verbose), session.answers) as client:
         if restart:
-            code = session.run(client, lambda options: client.restart(text))
+            code = session.run(client, partial(_restarted, client, text))
         else:
             code = session.go_on(client, text)
     raise typer.Exit(code)
+
+
+def _restarted(client: "BlockingClient", text: str, **options: Any) -> "Step":
+    return client.restart(text)
 
 
 def _settings(header: list[str] | None, era: str, timeout: float, verbose: bool) -> Settings:
@@ -178,12 +183,13 @@ class Session:
     @property
     def can(self) -> "frozenset[Need]":
         """What is declared: forms and visits always, for a saved call can be answered later."""
-        return frozenset({"form", "url"}) | self.script.abilities
+        always: frozenset[Need] = frozenset({"form", "url"})
+        return always | self.script.abilities
 
-    def run(self, client: "BlockingClient", begin: Any) -> int:
+    def run(self, client: "BlockingClient", begin: Callable[..., "Step"]) -> int:
         """Begin, then answer round by round."""
         with show.bar() as self.bar:
-            return self._guarded(client, lambda: begin(self._options()))
+            return self._guarded(client, lambda: begin(**self._options()))
 
     def go_on(self, client: "BlockingClient", text: str) -> int:
         """Answer a saved call, then round by round."""
@@ -199,7 +205,7 @@ class Session:
     def _options(self) -> dict[str, Any]:
         return {"can": self.can, "on_progress": self.bar}
 
-    def _guarded(self, client: "BlockingClient", first: Any) -> int:
+    def _guarded(self, client: "BlockingClient", first: Callable[[], "Step"]) -> int:
         from antiphon.client.errors import ClientError
 
         try:

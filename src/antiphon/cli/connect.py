@@ -3,7 +3,7 @@
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -40,7 +40,7 @@ def interactive() -> bool:
 @contextmanager
 def connected(
     target: str | Sequence[str], settings: Settings, answers: Any
-) -> Iterator["BlockingClient"]:
+) -> Generator["BlockingClient"]:
     """Open a client, or say why not and exit.
 
     A stdio server's standard error is kept aside and shown only when connecting failed.

@@ -3,7 +3,7 @@
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,7 +63,7 @@ def _answers() -> Any:
 
 
 @contextmanager
-def _server() -> Iterator[str]:
+def _server() -> Generator[str]:
     """Run the example server in a thread until the block ends."""
     import uvicorn
 

@@ -1,7 +1,7 @@
 """What commands print: results for people, one JSON object for scripts. Decides nothing."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ def as_json(outcome: str, **members: Any) -> None:
 def result(dumped: Mapping[str, Any]) -> None:
     """Print a result for a person: texts as they are, the rest by name."""
     console = Console(highlight=False, soft_wrap=True)
-    for block in dumped.get("content") or []:
+    blocks: list[dict[str, Any]] = dumped.get("content") or []
+    for block in blocks:
         match block:
             case {"type": "text", "text": str(text)}:
                 console.print(Text(escape(text)))
@@ -60,9 +61,10 @@ def open_asks(asks: Mapping[str, "AnyAsk"]) -> None:
         console.print(Text(f"  {escape(key)}: {message}"), soft_wrap=True)
         schema: Mapping[str, Any] = getattr(ask, "schema", {})
         required = schema.get("required") or ()
-        for name, prop in (schema.get("properties") or {}).items():
-            kind = prop.get("enum") or prop.get("type", "")
-            words = "|".join(map(str, kind)) if isinstance(kind, list) else str(kind)
+        properties: Mapping[str, Mapping[str, Any]] = schema.get("properties") or {}
+        for name, prop in properties.items():
+            choices: list[str] = prop.get("enum") or []
+            words = "|".join(map(str, choices)) or str(prop.get("type", ""))
             note = "" if name in required else " (optional)"
             line = f"    --answer {key}.{name}=<{words}>{note}"
             console.print(Text(safe(line, 300)), soft_wrap=True)
@@ -96,7 +98,7 @@ class Bar:
 
 
 @contextmanager
-def bar() -> Iterator[Bar]:
+def bar() -> Generator[Bar]:
     """Show progress on standard error."""
     console = errors()
     progress = Progress(

@@ -1,7 +1,7 @@
 """`antiphon tools`: what a server offers."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -59,10 +59,11 @@ def _table(found: list[dict[str, Any]]) -> None:
 
 
 def _signature(schema: Mapping[str, Any]) -> str:
-    required = set(schema.get("required") or ())
+    required: list[str] = schema.get("required") or []
     parts: list[str] = []
-    for name, prop in (schema.get("properties") or {}).items():
-        kind = prop.get("type", "") if isinstance(prop, dict) else ""
+    properties: Mapping[str, Any] = schema.get("properties") or {}
+    for name, prop in properties.items():
+        kind = cast("dict[str, Any]", prop).get("type", "") if isinstance(prop, dict) else ""
         part = f"{name}={kind}" if isinstance(kind, str) and kind else str(name)
         parts.append(part if name in required else f"[{part}]")
     return safe(" ".join(parts), 400)

@@ -92,7 +92,8 @@ class Callbacks:
 
 
 def _key(method: str, params: dict[str, Any]) -> str:
-    key = (params.get("_meta") or {}).get(KEY)
+    meta: dict[str, Any] = params.get("_meta") or {}
+    key = meta.get(KEY)
     if isinstance(key, str) and key:
         return key
     if method == "elicitation/create":

@@ -3,6 +3,8 @@
 Run as a program: `stdio`, or `http`, which prints its port.
 """
 
+# pyright: reportMissingImports=false, reportReturnType=false
+
 import socket
 import sys
 
