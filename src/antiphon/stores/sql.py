@@ -4,7 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeVar
 
-from antiphon.ports import Begin, CallRow, Claim, Effect, EffectRow, Under
+from antiphon.errors import StoreError
+from antiphon.ports import Begin, CallRow, Claim, Effect, EffectRow, NewTask, Under
 from antiphon.stores.duties import Duties, Duty
 from antiphon.stores.watch import Watch
 
@@ -36,9 +37,18 @@ class SqlStore(ABC):
         return await self._run(self._duties.renew(call, round, fence, lease))
 
     async def record(
-        self, call: str, round: int, fence: int, outcome: bytes, *, expires: float
+        self,
+        call: str,
+        round: int,
+        fence: int,
+        outcome: bytes,
+        *,
+        expires: float,
+        task: NewTask | None = None,
     ) -> bool:
         """Record the outcome and end the claim."""
+        if task is not None:
+            raise StoreError("this store keeps no tasks", retryable=False)
         done = await self._run(self._duties.record(call, round, fence, outcome, expires))
         self._watch.wake(call, round)
         return done

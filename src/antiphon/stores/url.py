@@ -1,30 +1,35 @@
 """From `store=` to a store. Owns the spelling of URLs; loads a driver only when it is named."""
 
+import time
 from importlib import import_module
 from typing import cast
 from urllib.parse import urlsplit
 
 from antiphon.errors import ConfigError
-from antiphon.ports import Store
+from antiphon.ports import Clock, Store
 from antiphon.stores.memory import MemoryStore
 
 _KNOWN = "memory:, sqlite:///file, postgresql://..., redis://..."
 
 
-def open_store(store: "str | Store | None") -> Store:
+def open_store(store: "str | Store | None", *, clock: Clock = time.time) -> Store:
     """Make the store that a URL names; a store is given back as it is. Nothing is connected yet.
+
+    Args:
+        store: A URL, a store, or None for memory.
+        clock: For a store in memory; it must be the clock by which tokens expire.
 
     Raises:
         ConfigError: The URL names no store, or the extra that it needs is not installed.
     """
     if store is None:
-        return MemoryStore()
+        return MemoryStore(clock=clock)
     if not isinstance(store, str):
         return store
     scheme = urlsplit(store).scheme
     match scheme:
         case "memory":
-            return MemoryStore()
+            return MemoryStore(clock=clock)
         case "sqlite":
             return _load("sqlite", "SqliteStore", "")(_path(store))
         case "postgresql" | "postgres":
