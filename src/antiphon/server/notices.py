@@ -1,5 +1,6 @@
 """Progress and log notifications of a running round. Owns when they are sent, not how."""
 
+from math import isfinite
 from typing import Any
 
 from antiphon.core.round import LEVELS
@@ -19,11 +20,11 @@ async def report(run: Run, progress: float, total: float | None, message: str | 
         return
     if round.progress_token is None or round.channel is None or run.replay.replaying:
         return
-    if not progress > run.progress:
+    if not (progress > run.progress and isfinite(progress)):
         return  # it must strictly increase; a step back is nobody's progress
     run.progress = progress
     params: dict[str, Any] = {"progressToken": round.progress_token, "progress": progress}
-    if total is not None:
+    if total is not None and isfinite(total):
         params["total"] = total
     if message is not None:
         params["message"] = safe(message, _TEXT)
