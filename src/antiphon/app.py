@@ -456,13 +456,10 @@ class Server:
     async def serve_stdio(self) -> None:
         """Serve one client on stdin and stdout, in both eras, until it closes its end."""
         self._check_flows()
-        door = LegacyDoor(self._offer) if "legacy" in self.eras else None
-        async with self.running():
-            try:
-                await stdio.serve(self.dispatcher, legacy=door.lines if door else None)
-            finally:
-                if door is not None:
-                    await door.stop()
+        door = LegacyDoor(self._offer)
+        lines = door.lines if "legacy" in self.eras else None
+        async with self._running_with(door):
+            await stdio.serve(self.dispatcher, legacy=lines)
 
     async def exchange(
         self,
@@ -487,7 +484,7 @@ class Server:
         return {
             "rounds": self._engine.redeemer.running,
             "listeners": len(self._hub),
-            "sessions": sum(map(len, self._doors)),
+            "sessions": sum(door.sessions for door in self._doors),
             "parked": len(self._engine.lot),
             "legs": len(self._runner) if self._runner is not None else 0,
         }

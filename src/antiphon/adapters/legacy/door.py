@@ -32,9 +32,10 @@ class LegacyDoor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock: asyncio.Lock | None = None
 
-    def __len__(self) -> int:
-        """Count the open sessions."""
-        return len(self._host) if self._host is not None else 0
+    @property
+    def sessions(self) -> int:
+        """How many sessions are open over HTTP."""
+        return self._host.sessions if self._host is not None else 0
 
     async def __call__(
         self, scope: dict[str, Any], receive: Receive, send: Send, body: bytes, owner: Principal

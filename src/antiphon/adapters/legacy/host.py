@@ -90,8 +90,9 @@ class Host:
         self._idle = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def __len__(self) -> int:
-        """Count the sessions over HTTP."""
+    @property
+    def sessions(self) -> int:
+        """How many sessions are open over HTTP."""
         return len(self._sessions)
 
     # --- lifetime -----------------------------------------------------------------------------
