@@ -15,7 +15,7 @@ DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/node/.made $(PEERS)/bin/.made
 
-.PHONY: help env peers lock run check format test conformance clean
+.PHONY: help env peers lock run check format test conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -86,6 +86,9 @@ PENDING := http-header-validation|http-custom-header-server-validation|json-sche
 
 conformance: $(DEV) $(PEERS)/node/.made $(PEERS)/bin/.made ## the official suite against our server, scenario by scenario
 	$(VENV)/bin/python -m conformance.run server --revision 2026-07-28 --must '^($(PENDING))$$'
+
+bench: $(DEV) $(PEERS)/fastmcp/.made $(PEERS)/node/.made $(PEERS)/bin/.made ## what a round costs, here and elsewhere, against the goals
+	$(VENV)/bin/python -m bench
 
 clean: ## remove the environments and everything made
 	rm -rf $(VENV) .peers build dist peers/node_modules
