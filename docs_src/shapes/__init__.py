@@ -1,1 +1,1 @@
-"""One story, told once in every shape: three questions, of which the second needs the first answer."""
+"""One story, told in every shape: three questions; the second needs the first answer."""

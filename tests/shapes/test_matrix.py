@@ -1,12 +1,13 @@
 """The same story in every shape: the same questions, the same wire, the same result."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from antiphon import Limits
 from antiphon.client.values import Cancel, Decline
+from antiphon.ports import Store
 from antiphon.testing import MISSING, Crash, MortalStore, Process, Rounds, Step
 from tests.shapes.conftest import ANSWERS, ASKED, MADE, SHAPES, Story, exchange
 
@@ -154,7 +155,7 @@ async def _call_through_a_crash(world: Rounds, crash_at: int) -> tuple[Step, int
     crashed = 0
     while step is None or step.waiting:
         for _ in range(2):
-            server = world.make(store=MortalStore(world.store, process))
+            server = world.make(store=MortalStore(cast("Store", world.store), process))
             try:
                 if step is None:
                     step = await world.begin("provision", {"name": "orders"}, server=server)

@@ -127,8 +127,11 @@ def read_parameters(fn: Callable[..., Any]) -> tuple[list[Parameter], Any]:
             f"{name}: the annotation {error.name!r} cannot be found. Define it at module level, or "
             "leave out `from __future__ import annotations`."
         ) from error
+    bound: Mapping[str, Any] = getattr(fn, "keywords", {})  # of a partial: no longer parameters
     parameters: list[Parameter] = []
     for p in inspect.signature(fn).parameters.values():
+        if p.name in bound:
+            continue
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
             raise ConfigError(f"{name}: parameter {p.name!r} must be a plain named parameter")
         annotation = hints.get(p.name, Any)
