@@ -11,14 +11,14 @@ import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 from pydantic_core import to_jsonable_python
 
 from antiphon.core.asks import Seconds, seconds
 from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import Entry
+from antiphon.core.journal import Entry, Journal
 from antiphon.errors import (
     ConfigError,
     Diverged,
@@ -46,9 +46,6 @@ from antiphon.server.codec import Codec, codec_of, function_name, to_json
 from antiphon.server.handlers import is_async
 from antiphon.server.run import Run, check_key, check_secret
 from antiphon.server.signals import Abandoned
-
-if TYPE_CHECKING:
-    from antiphon.core.journal import Journal
 
 log = logging.getLogger("antiphon")
 
@@ -118,7 +115,7 @@ def check_budget(run: Run) -> None:
     """Refuse a journal that is too large before anything is claimed (S6-1)."""
     if run.services.spill or run.round.era == "legacy":
         return
-    journal: Journal = msgspec.structs.replace(run.call.journal, entries=run.replay.entries())
+    journal = msgspec.structs.replace(run.call.journal, entries=run.replay.entries())
     size = len(encode_journal(journal))
     budget = run.services.limits.state_bytes
     if size > budget:
@@ -228,7 +225,7 @@ async def _under(run: Run) -> Under | None:
     prefix = None
     learned = [*run.call.timed, *run.replay.fresh]
     if learned:
-        data = msgspec.msgpack.encode(learned)
+        data = encode_journal(Journal(b"", learned))
         prefix = await run.services.protect(data, f"prefix {run.call.id} {run.call.number}")
     return Under(run.call.id, run.call.number, run.fence, prefix)
 

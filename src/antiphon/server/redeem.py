@@ -9,11 +9,10 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
-
 from antiphon.core.journal import Entry
 from antiphon.errors import StoreError, TokenRefused, Unavailable
 from antiphon.ports import Claim, Mine, Recorded, Running, Spent
+from antiphon.seal.claims import decode_journal
 from antiphon.server.call import Call
 from antiphon.server.replies import Reply, from_bytes, to_bytes
 from antiphon.server.services import Services
@@ -21,8 +20,6 @@ from antiphon.server.signals import Abandoned
 
 Work = Callable[[int, list[Entry]], Awaitable[Reply]]
 """Run the claimed round under a fence, after what an earlier attempt had learned."""
-
-_entries = msgspec.msgpack.Decoder(list[Entry]).decode
 
 
 class Flight:
@@ -158,7 +155,7 @@ class Redeemer:
         if prefix is None:
             return []
         data = await self._services.reveal(prefix, f"prefix {key[0]} {key[1]}")
-        return _entries(data)
+        return decode_journal(data).entries
 
     async def _release(self, flight: Flight) -> None:
         spend = self._services.redeem == "strict"
