@@ -1,0 +1,34 @@
+"""What every store must do, as plain async functions. Knows the ports only; runs on any store.
+
+Each contract takes two handles of one store: the second stands for another process. A store that
+lives in one process is passed twice. Contracts use names of their own, so that one database can
+serve them all, and none waits longer than its store needs to notice the end of a lease.
+
+    @pytest.mark.parametrize("contract", STORE_CONTRACTS, ids=lambda contract: contract.__name__)
+    async def test_my_store(contract, my_store):
+        await contract(my_store, my_store)
+"""
+
+from antiphon.testing.contracts.effects import EFFECT_CONTRACTS
+from antiphon.testing.contracts.ledger import (
+    LEDGER_CONTRACTS,
+    an_evicted_outcome_is_spent_and_its_mark_stays,
+)
+from antiphon.testing.contracts.parts import Contract
+from antiphon.testing.contracts.segments import SEGMENT_CONTRACTS
+
+STORE_CONTRACTS: tuple[Contract, ...] = (
+    *LEDGER_CONTRACTS,
+    *EFFECT_CONTRACTS,
+    *SEGMENT_CONTRACTS,
+)
+"""Everything that a store must do."""
+
+__all__ = [
+    "EFFECT_CONTRACTS",
+    "LEDGER_CONTRACTS",
+    "SEGMENT_CONTRACTS",
+    "STORE_CONTRACTS",
+    "Contract",
+    "an_evicted_outcome_is_spent_and_its_mark_stays",
+]

@@ -1,0 +1,279 @@
+"""Effects that happen once, and what an operator sees of them (S5)."""
+
+import asyncio
+import time
+
+from antiphon.ports import (
+    Begun,
+    Busy,
+    Effect,
+    FailedEffect,
+    Fenced,
+    Mine,
+    Mismatch,
+    Recorded,
+    Settled,
+    Store,
+    Uncertain,
+    Under,
+)
+from antiphon.testing.contracts.parts import (
+    ARGS,
+    LONG,
+    YES,
+    Contract,
+    begun_of,
+    effect_of,
+    mine_of,
+    name,
+    record,
+    redeem,
+    start,
+)
+
+
+async def an_effect_is_begun_once_and_its_result_given_ever_after(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect)
+    assert await start(b, effect) == Busy()
+    assert await a.settle(effect.id, begun.fence, result=b"receipt", error=None)
+    assert await start(b, effect) == Settled(b"receipt", effect.call)
+    assert await start(a, effect, retry=True) == Settled(b"receipt", effect.call)
+
+
+async def many_begins_of_one_effect_have_one_winner(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begins = await asyncio.gather(*(start(store, effect) for store in (a, b) * 12))
+    assert sum(isinstance(begin, Begun) for begin in begins) == 1, begins
+    assert sum(begin == Busy() for begin in begins) == 23, begins
+
+
+async def an_empty_result_is_a_result(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect)
+    assert await a.settle(effect.id, begun.fence, result=b"", error=None)
+    assert await start(b, effect) == Settled(b"", effect.call)
+
+
+async def a_failed_effect_stays_failed(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect)
+    assert await a.settle(effect.id, begun.fence, result=None, error="ValueError: no")
+    assert await start(b, effect) == FailedEffect("ValueError: no")
+    assert await start(b, effect, retry=True) == FailedEffect("ValueError: no")
+
+
+async def an_effect_whose_holder_vanished_is_uncertain(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect, lease=0.0)
+    assert await start(b, effect) == Uncertain()
+    assert await start(b, effect) == Uncertain()
+    assert await a.settle(effect.id, begun.fence, result=b"late", error=None)
+    assert await start(b, effect) == Settled(b"late", effect.call)
+
+
+async def a_retry_takes_over_and_fences_the_old_holder(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    old = await begun_of(a, effect, lease=0.0)
+    new = await begun_of(b, effect, retry=True)
+    assert new.fence > old.fence
+    assert await start(a, effect, retry=True) == Busy()
+    assert not await a.hold(effect.id, old.fence, lease=LONG)
+    assert not await a.settle(effect.id, old.fence, result=b"old", error=None)
+    await a.abandon(effect.id, old.fence)
+    assert await b.settle(effect.id, new.fence, result=b"new", error=None)
+    assert await start(a, effect) == Settled(b"new", effect.call)
+
+
+async def a_held_effect_stays_busy(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect, lease=0.0)
+    assert await a.hold(effect.id, begun.fence, lease=LONG)
+    assert await start(b, effect) == Busy()
+    assert await start(b, effect, retry=True) == Busy()
+
+
+async def an_abandoned_effect_is_begun_anew(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    old = await begun_of(a, effect)
+    await a.abandon(effect.id, old.fence)
+    assert await a.effects(effect.call) == []
+    new = await begun_of(b, effect)
+    assert new.fence > old.fence
+    assert not await a.settle(effect.id, old.fence, result=b"old", error=None)
+
+
+async def a_settled_effect_cannot_be_changed(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect)
+    assert await a.settle(effect.id, begun.fence, result=b"first", error=None)
+    assert not await a.settle(effect.id, begun.fence, result=b"second", error=None)
+    assert not await a.hold(effect.id, begun.fence, lease=LONG)
+    await a.abandon(effect.id, begun.fence)
+    assert await start(b, effect) == Settled(b"first", effect.call)
+
+
+async def another_function_or_other_arguments_do_not_match(a: Store, b: Store) -> None:
+    call = name()
+    begun = await begun_of(a, effect_of(call))
+    assert await start(b, effect_of(call, function="refund")) == Mismatch("pay")
+    assert await start(b, effect_of(call, args=b"others")) == Mismatch("pay")
+    assert await a.settle(f"{call}/charge", begun.fence, result=b"ok", error=None)
+    assert await start(b, effect_of(call, args=b"others"), retry=True) == Mismatch("pay")
+
+
+async def a_window_ends_and_the_effect_is_begun_anew(a: Store, b: Store) -> None:
+    first = effect_of(name())
+    begun = await begun_of(a, first)
+    assert await a.settle(first.id, begun.fence, result=b"one", error=None)
+    other = Effect(id=first.id, call=name(), key=first.key, function=first.function, arguments=ARGS)
+    assert await start(b, other, window=600.0) == Settled(b"one", first.call)
+    again = await begun_of(b, other, window=0.0)
+    assert again.fence > begun.fence
+    assert await b.settle(first.id, again.fence, result=b"two", error=None)
+    assert await start(a, first, window=600.0) == Settled(b"two", other.call)
+
+
+async def a_failure_ends_with_its_window_too(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect)
+    assert await a.settle(effect.id, begun.fence, result=None, error="no")
+    assert await start(b, effect, window=600.0) == FailedEffect("no")
+    again = await begun_of(b, effect, window=0.0)
+    assert await b.settle(effect.id, again.fence, result=b"yes", error=None)
+    assert await start(a, effect, window=600.0) == Settled(b"yes", effect.call)
+
+
+async def an_effect_under_a_lost_round_is_fenced_off(a: Store, b: Store) -> None:
+    call = name()
+    old = await mine_of(a, call, lease=0.0)
+    new = await mine_of(b, call)
+    effect = effect_of(call)
+    assert await start(a, effect, under=Under(call, 2, old.fence, b"old")) == Fenced()
+    assert await start(a, effect, under=Under(call, 3, 1)) == Fenced()
+    assert await a.effects(call) == []
+    begun = await begun_of(b, effect, under=Under(call, 2, new.fence))
+    assert await b.settle(effect.id, begun.fence, result=b"ok", error=None)
+    assert await record(b, call, 2, new.fence)
+    late = effect_of(call, "late")
+    assert await start(b, late, under=Under(call, 2, new.fence)) == Fenced()
+
+
+async def the_first_effect_keeps_the_prefix_of_its_round(a: Store, b: Store) -> None:
+    call = name()
+    mine = await mine_of(a, call)
+    assert await begun_of(a, effect_of(call, "one"), under=Under(call, 2, mine.fence, b"prefix"))
+    assert await begun_of(a, effect_of(call, "two"), under=Under(call, 2, mine.fence, b"later"))
+    await a.release(call, 2, mine.fence)
+    again = await redeem(b, call)
+    assert isinstance(again, Mine)
+    assert again.prefix == b"prefix"
+    await b.release(call, 2, again.fence)
+    third = await redeem(a, call)
+    assert isinstance(third, Mine)
+    assert third.prefix == b"prefix"
+
+
+async def a_round_ends_with_its_outcome_and_not_with_its_prefix(a: Store, b: Store) -> None:
+    call = name()
+    mine = await mine_of(a, call)
+    await begun_of(a, effect_of(call), under=Under(call, 2, mine.fence, b"prefix"))
+    assert await record(a, call, 2, mine.fence, b"outcome")
+    assert await redeem(b, call) == Recorded(b"outcome")
+
+
+async def effects_of_a_call_are_listed_oldest_first_with_their_state(a: Store, b: Store) -> None:
+    call = name()
+    done = await begun_of(a, effect_of(call, "done"))
+    assert await a.settle(f"{call}/done", done.fence, result=b"1", error=None)
+    failed = await begun_of(a, effect_of(call, "failed"))
+    assert await a.settle(f"{call}/failed", failed.fence, result=None, error="no")
+    await begun_of(a, effect_of(call, "vanished"), lease=0.0)
+    await begun_of(a, effect_of(call, "running"))
+    await begun_of(a, effect_of(name(), "foreign"))
+    rows = await b.effects(call)
+    assert [(row.key, row.state) for row in rows] == [
+        ("done", "done"),
+        ("failed", "failed"),
+        ("vanished", "uncertain"),
+        ("running", "started"),
+    ]
+    assert all(row.call == call and row.function == "pay" for row in rows)
+    assert [row.started for row in rows] == sorted(row.started for row in rows)
+    assert abs(rows[0].started - time.time()) < 60
+    assert [row.settled is not None for row in rows] == [True, True, False, False]
+
+
+async def an_operator_settles_an_uncertain_effect(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect, lease=0.0)
+    assert await b.decide(effect.call, effect.key, result=b"paid")
+    assert not await a.settle(effect.id, begun.fence, result=b"late", error=None)
+    assert await start(a, effect) == Settled(b"paid", effect.call)
+    assert not await b.decide(effect.call, effect.key, result=b"again")
+
+
+async def an_operator_frees_an_effect_that_did_not_happen(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    old = await begun_of(a, effect, lease=0.0)
+    assert await b.decide(effect.call, effect.key, result=None)
+    assert not await a.settle(effect.id, old.fence, result=b"late", error=None)
+    assert not await a.hold(effect.id, old.fence, lease=LONG)
+    assert (await begun_of(a, effect)).fence > old.fence
+
+
+async def an_operator_decides_nothing_that_is_not_uncertain(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    assert not await b.decide(effect.call, effect.key, result=b"x")
+    begun = await begun_of(a, effect)
+    assert not await b.decide(effect.call, effect.key, result=b"x")
+    assert await a.settle(effect.id, begun.fence, result=b"y", error=None)
+    assert not await b.decide(effect.call, effect.key, result=None)
+    assert await start(a, effect) == Settled(b"y", effect.call)
+
+
+async def calls_are_listed_with_the_round_at_their_mark(a: Store, b: Store) -> None:
+    far = time.time() + 86_400
+    states = {"running": name(), "recorded": name(), "released": name(), "spent": name()}
+    for ahead, (state, call) in enumerate(states.items()):
+        first = await mine_of(a, call, 2)
+        assert await record(a, call, 2, first.fence)
+        claim = await a.claim(call, 4, YES, lease=LONG, expires=far + ahead, tries=5)
+        assert isinstance(claim, Mine)
+        if state == "recorded":
+            assert await a.record(call, 4, claim.fence, b"out", expires=far + ahead)
+        elif state != "running":
+            await a.release(call, 4, claim.fence, spend=state == "spent")
+    rows = await b.calls(limit=1000)
+    assert [row.expires for row in rows] == sorted((row.expires for row in rows), reverse=True)
+    seen = {row.call: row for row in rows}
+    for ahead, (state, call) in enumerate(states.items()):
+        row = seen[call]
+        assert (row.mark, row.state) == (4, state), row
+        assert abs(row.expires - far - ahead) < 1
+    assert len(await b.calls(limit=2)) == 2
+
+
+EFFECT_CONTRACTS: tuple[Contract, ...] = (
+    an_effect_is_begun_once_and_its_result_given_ever_after,
+    many_begins_of_one_effect_have_one_winner,
+    an_empty_result_is_a_result,
+    a_failed_effect_stays_failed,
+    an_effect_whose_holder_vanished_is_uncertain,
+    a_retry_takes_over_and_fences_the_old_holder,
+    a_held_effect_stays_busy,
+    an_abandoned_effect_is_begun_anew,
+    a_settled_effect_cannot_be_changed,
+    another_function_or_other_arguments_do_not_match,
+    a_window_ends_and_the_effect_is_begun_anew,
+    a_failure_ends_with_its_window_too,
+    an_effect_under_a_lost_round_is_fenced_off,
+    the_first_effect_keeps_the_prefix_of_its_round,
+    a_round_ends_with_its_outcome_and_not_with_its_prefix,
+    effects_of_a_call_are_listed_oldest_first_with_their_state,
+    an_operator_settles_an_uncertain_effect,
+    an_operator_frees_an_effect_that_did_not_happen,
+    an_operator_decides_nothing_that_is_not_uncertain,
+    calls_are_listed_with_the_round_at_their_mark,
+)
+"""Effects and what an operator sees of them: S5."""
