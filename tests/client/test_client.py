@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 import pytest
+import uvicorn
 
 from antiphon import Context, Server
 from antiphon.client import (
@@ -24,7 +26,7 @@ from antiphon.client import (
     Unanswered,
     UrlAsk,
 )
-from tests.client.rigged import META, Error, Rigged, asks, form, text
+from tests.client.rigged import META, Error, Raw, Rigged, asks, form, text
 
 URL = {
     "method": "elicitation/create",
@@ -230,17 +232,8 @@ async def test_a_saved_url_loses_its_credentials():
 
 
 async def test_the_era_of_an_origin_is_found_once_and_remembered():
-    def old(message: dict[str, Any]) -> Any:
-        if message["method"] == "initialize":
-            return {
-                "protocolVersion": "2025-11-25",
-                "capabilities": {"tools": {}},
-                "serverInfo": {"name": "old", "version": "1"},
-            }
-        return {"content": []}
-
     eras = Eras()
-    with Rigged(old, discover=Error(-32601, "what?", status=404)) as server:
+    with old_server(lambda message: {"content": []}) as server:
         for _ in range(2):
             async with Client(server.url, eras=eras) as client:
                 assert client.era == "legacy"
@@ -249,6 +242,43 @@ async def test_the_era_of_an_origin_is_found_once_and_remembered():
     assert methods.count("server/discover") == 1
     assert methods.count("initialize") == 2
     assert eras.known == {server.url[:-4]: "legacy"}
+
+
+def old_server(reply: Any) -> Any:
+    """A server with a handshake; `reply` serves its calls."""
+
+    def serve(message: dict[str, Any]) -> Any:
+        if message["method"] == "initialize":
+            return {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "old", "version": "1"},
+            }
+        return reply(message) if message["method"] == "tools/call" else Raw(b"", status=202)
+
+    return Rigged(serve, discover=Error(-32601, "what?", status=404))
+
+
+@pytest.mark.parametrize(("consent", "calls"), [(Accept(), 2), (Decline(), 1)])
+async def test_an_old_server_that_wants_a_visit_first_is_called_again_after_consent(
+    consent: Any, calls: int
+):
+    wanted = {
+        "mode": "url",
+        "elicitationId": "e1",
+        "url": "https://id.example",
+        "message": "Sign in",
+    }
+    replies = iter([Error(-32042, "visit first", {"elicitations": [wanted]}), {"content": []}])
+    with old_server(lambda message: next(replies)) as server:
+        async with Client(server.url, answers=Answers(elicit_url=lambda ask: consent)) as client:
+            assert client.era == "legacy"
+            if calls == 2:
+                await client.call_tool("t")
+            else:
+                with pytest.raises(RemoteError, match="-32042"):
+                    await client.call_tool("t")
+    assert len(server.calls) == calls
 
 
 async def test_a_stale_header_view_is_refreshed_and_the_call_tried_once_more():
@@ -322,3 +352,68 @@ async def test_a_decline_reaches_the_tool_of_a_server_in_this_process():
 
     async with Client(server, answers=decline) as client:
         assert (await client.call_tool("ask")).is_error
+
+
+async def test_lists_and_resources_are_kept_as_long_as_the_server_says_but_not_retried_ones():
+    now = [1000.0]
+    kept = {"resultType": "complete", "ttlMs": 60_000, "cacheScope": "private"}
+
+    def reply(message: dict[str, Any]) -> Any:
+        if message["method"] == "tools/list":
+            return {**kept, "tools": []}
+        uri = message["params"]["uri"]
+        if uri == "x://asks" and "inputResponses" not in message["params"]:
+            return asks("s", a=form())
+        return {**kept, "contents": [{"uri": uri, "text": "here"}]}
+
+    with Rigged(reply) as server:
+        async with Client(
+            server.url, answers=lambda ask: {"name": "x"}, clock=lambda: now[0]
+        ) as client:
+            for _ in range(3):
+                await client.list_tools()
+                await client.read_resource("x://plain")
+            await client.read_resource("x://asks")
+            await client.read_resource("x://asks")
+            now[0] += 61
+            await client.list_tools()
+    methods = [message["method"] for message in server.messages]
+    assert methods.count("tools/list") == 2
+    assert methods.count("resources/read") == 1 + 4
+
+
+async def test_changes_are_listened_to_and_logs_arrive():
+    server = Server("local")
+
+    @server.tool
+    async def grow(ctx: Context) -> str:
+        """Add a tool."""
+
+        @server.tool(name=f"grown-{ctx.call_id}")
+        async def grown() -> str:
+            """Nothing."""
+            return ""
+
+        await ctx.log("grown")
+        return "ok"
+
+    logged: list[Any] = []
+
+    async def on_log(level: str, data: Any, logger: str | None) -> None:
+        logged.append((level, data))
+
+    config = uvicorn.Config(server.asgi(), log_level="error", ws="none", lifespan="on")
+    running = uvicorn.Server(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    serving = asyncio.create_task(running.serve(sockets=[listener]))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+    async with Client(url, log_level="info", on_log=on_log) as client:
+        before = await client.list_tools()
+        async with client.listen(tools=True) as changes:
+            await client.call_tool("grow")
+            event = await asyncio.wait_for(anext(aiter(changes)), 5)
+        assert type(event).__name__ == "ToolsListChanged"
+        assert len(await client.list_tools()) == len(before) + 1
+    running.should_exit = True
+    await asyncio.wait_for(serving, 10)
+    assert logged == [("info", "grown")]

@@ -13,7 +13,8 @@ from typing import Any, Self
 import mcp_types as types
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from antiphon.client.client import Client, prompt_call, resource_call, tool_call
+from antiphon.client.calls import prompt_call, resource_call, tool_call
+from antiphon.client.client import Client
 from antiphon.client.errors import CannotConnect, ClientError
 from antiphon.client.link import Progress
 from antiphon.client.loop import perform

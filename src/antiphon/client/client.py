@@ -9,17 +9,20 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Self, TextIO, TypeAlias, cast
 
 import anyio
 import mcp_types as types
-from mcp.client.session import ClientSession
+from mcp.client.session import ClientSession, IncomingMessage
 from mcp.client.subscriptions import Subscription, listen
 from mcp.shared.exceptions import MCPError
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from antiphon.client.answers import Answerer, Scripted, abilities, as_answerer, capabilities
+from antiphon.client.caching import Cache
+from antiphon.client.calls import prompt_call, resource_call, tool_call
 from antiphon.client.dispatch import Exact
 from antiphon.client.endings import remote_error
 from antiphon.client.errors import (
@@ -154,6 +157,7 @@ class Client:
 
     async def _open(self, stack: AsyncExitStack, failures: Failures) -> Link:
         inner = await self._target.open(stack, failures)
+        cache = Cache(self._clock)
         callbacks = Callbacks(lambda: self._answers, self._patience.think, self._who)
         session = await stack.enter_async_context(
             ClientSession(
@@ -164,7 +168,7 @@ class Client:
                 sampling_callback=callbacks.sample,
                 list_roots_callback=callbacks.roots,
                 logging_callback=self._logged,
-                message_handler=self._changed,
+                message_handler=partial(self._changed, cache),
                 client_info=types.Implementation(name=self._name, version=version("antiphon")),
                 log_level=self._log_level,
             )
@@ -175,18 +179,22 @@ class Client:
         if era == "legacy" and self._log_level and _logs(session):
             level = types.SetLevelRequestParams(level=self._log_level)
             await session.send_request(types.SetLevelRequest(params=level), types.EmptyResult)
-        return Link(session, era, failures)
+        cache.serve(session)
+        return Link(session, era, failures, cache)
 
     async def _logged(self, params: types.LoggingMessageNotificationParams) -> None:
         if self._on_log is not None:
             await self._on_log(params.level, params.data, params.logger)
 
-    async def _changed(self, message: object) -> None:
-        if self._on_change is None or not isinstance(message, types.Notification):
+    async def _changed(self, cache: Cache, message: IncomingMessage) -> None:
+        if isinstance(message, Exception):
+            return
+        await cache.heed(message)
+        if self._on_change is None:
             return
         if isinstance(message, types.LoggingMessageNotification | types.ProgressNotification):
             return
-        data = cast("BaseModel", message).model_dump(by_alias=True, mode="json", exclude_none=True)
+        data = message.model_dump(by_alias=True, mode="json", exclude_none=True)
         await self._on_change(data["method"], data.get("params") or {})
 
     @property
@@ -240,21 +248,28 @@ class Client:
         Raises:
             ClientError: See `antiphon.client.errors`; `error.step` holds a call that can go on.
         """
-        return await self._run(tool_call(name, arguments), on_progress)
+        return (await self._to_the_end(tool_call(name, arguments), on_progress)).result
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None
     ) -> types.GetPromptResult:
         """Get a prompt and answer what it asks."""
-        return await self._run(prompt_call(name, arguments))
+        return (await self._to_the_end(prompt_call(name, arguments))).result
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
-        """Read a resource and answer what it asks."""
-        return await self._run(resource_call(uri))
+        """Read a resource and answer what it asks; what the server lets keep is not read twice."""
+        cache = (await self._linked()).cache
+        found = await cache.find("resources/read", uri)
+        if found is not None:
+            return cast("types.ReadResourceResult", found)
+        step = await self._to_the_end(resource_call(uri))
+        if not step.retried:
+            await cache.keep("resources/read", uri, step.result)
+        return step.result
 
-    async def _run(self, call: Call, on_progress: Progress | None = None) -> Any:
+    async def _to_the_end(self, call: Call, on_progress: Progress | None = None) -> Step:
         run = await self.prepare(SavedCall(call=call), on_progress=on_progress)
-        return run.conclude(await drive(run.flow, run.send, run.ask)).result
+        return run.conclude(await drive(run.flow, run.send, run.ask))
 
     async def prepare(
         self,
@@ -368,19 +383,20 @@ class Client:
 
     async def list_tools(self) -> list[types.Tool]:
         """List the tools, all pages. On HTTP, tools with wrong header annotations are left out."""
-        return await self._pages("list_tools", "tools")
+        return await self._pages("tools/list", "list_tools", "tools")
 
     async def list_prompts(self) -> list[types.Prompt]:
         """List the prompts, all pages."""
-        return await self._pages("list_prompts", "prompts")
+        return await self._pages("prompts/list", "list_prompts", "prompts")
 
     async def list_resources(self) -> list[types.Resource]:
         """List the resources, all pages."""
-        return await self._pages("list_resources", "resources")
+        return await self._pages("resources/list", "list_resources", "resources")
 
     async def list_resource_templates(self) -> list[types.ResourceTemplate]:
         """List the resource templates, all pages."""
-        return await self._pages("list_resource_templates", "resource_templates")
+        method = "resources/templates/list"
+        return await self._pages(method, "list_resource_templates", "resource_templates")
 
     async def complete(
         self,
@@ -430,17 +446,22 @@ class Client:
             )
             yield subscription
 
-    async def _pages(self, method: str, field: str) -> list[Any]:
+    async def _pages(self, method: str, verb: str, field: str) -> list[Any]:
         link = await self._linked()
-        items: list[Any] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
+        ask: Callable[..., Awaitable[Any]] = getattr(link.session, verb)
+
+        async def page(cursor: str | None) -> Any:
             params = types.PaginatedRequestParams(cursor=cursor) if cursor is not None else None
-            page = await self._bounded(link, getattr(link.session, method)(params=params))
-            items.extend(getattr(page, field))
-            cursor = page.next_cursor
-            if cursor is None:
+            return await self._bounded(link, ask(params=params))
+
+        # Pages that follow another are not kept: their cursors are the server's own affair.
+        found = await link.cache.fetch(method, "", partial(page, None))
+        items: list[Any] = list(getattr(found, field))
+        for _ in range(MAX_PAGES):
+            if found.next_cursor is None:
                 return items
+            found = await page(found.next_cursor)
+            items.extend(getattr(found, field))
         raise InvalidResponse(f"the list has more than {MAX_PAGES} pages")
 
     async def _bounded(self, link: Link, request: Awaitable[Any]) -> Any:
@@ -457,24 +478,6 @@ class Client:
             if isinstance(outcome, Lost):
                 raise ConnectionLost(outcome.why, sent=outcome.sent) from error
             raise remote_error(outcome) from error
-
-
-def tool_call(name: str, arguments: Mapping[str, Any] | None = None) -> Call:
-    """Make the call of a tool."""
-    return Call(method="tools/call", params={"name": name, "arguments": dict(arguments or {})})
-
-
-def prompt_call(name: str, arguments: Mapping[str, str] | None = None) -> Call:
-    """Make the call of a prompt."""
-    params: dict[str, Any] = {"name": name}
-    if arguments is not None:
-        params["arguments"] = dict(arguments)
-    return Call(method="prompts/get", params=params)
-
-
-def resource_call(uri: str) -> Call:
-    """Make the call of a resource."""
-    return Call(method="resources/read", params={"uri": uri})
 
 
 def _logs(session: ClientSession) -> bool:

@@ -5,7 +5,7 @@ in the answer here: an error object, or `cancel` (LEGACY-20 to LEGACY-24).
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
@@ -15,9 +15,12 @@ from antiphon.client.answers import Answerer, abilities
 from antiphon.client.asking import answer_all
 from antiphon.client.errors import ClientError
 from antiphon.client.values import AnyAsk, view
-from antiphon.core.flow import PendingAsk
+from antiphon.core.flow import MAX_ASKS, Failure, PendingAsk, read_ask
 from antiphon.core.gate import Need
 from antiphon.errors import AntiphonError
+
+URL_REQUIRED = -32042
+"""The legacy code of a call that needs visits first."""
 
 USER_REJECTED = -1
 """The legacy code of a refused completion."""
@@ -89,6 +92,28 @@ class Callbacks:
         if not answers:
             raise ClientError("nothing was answered")
         return answers[ask.key]
+
+
+async def visited(failure: Failure, answerer: Answerer | None, who: tuple[str, str]) -> bool:
+    """Ask for consent to every page that a `-32042` names; true when all were agreed to.
+
+    The server then does its part, and the call may be sent again (LEGACY-23).
+    """
+    data: object = failure.data
+    listed = cast("dict[str, Any]", data).get("elicitations") if isinstance(data, dict) else None
+    if not isinstance(listed, list) or not 0 < len(cast("list[Any]", listed)) <= MAX_ASKS:
+        return False
+    asks: list[AnyAsk] = []
+    for number, entry in enumerate(cast("list[Any]", listed)):
+        ask = read_ask(f"url-{number}", {"method": "elicitation/create", "params": entry})
+        if isinstance(ask, str) or ask.params.get("mode") != "url":
+            return False
+        asks.append(view(ask, server=who[0], origin=who[1]))
+    try:
+        answers = await answer_all(asks, answerer)
+    except AntiphonError:
+        return False
+    return all(answer["action"] == "accept" for answer in answers.values())
 
 
 def _key(method: str, params: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter
 
+from antiphon.client.caching import Cache
 from antiphon.client.dispatch import DECLARE, Delivered
 from antiphon.client.errors import CannotConnect
 from antiphon.client.http import Failures
@@ -40,9 +41,10 @@ class RawRequest(types.Request[dict[str, Any], str]):
 class Link:
     """A session that is ready for calls."""
 
-    def __init__(self, session: ClientSession, era: Era, failures: Failures) -> None:
+    def __init__(self, session: ClientSession, era: Era, failures: Failures, cache: Cache) -> None:
         """Take a negotiated session."""
         self.session = session
+        self.cache = cache
         self.era: Era = era
         self.failures = failures
 

@@ -6,7 +6,7 @@ Both drivers run the same thing. Knows no transport beyond a link and no person 
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import mcp_types as types
 from pydantic import BaseModel, ValidationError
@@ -15,11 +15,22 @@ from antiphon.client.answers import Answerer, capabilities
 from antiphon.client.asking import answer_all
 from antiphon.client.endings import error_for
 from antiphon.client.errors import AnswerUnfit, ClientError, InvalidResponse, StateRefused
+from antiphon.client.legacy import URL_REQUIRED, visited
 from antiphon.client.link import Link, Progress
 from antiphon.client.loop import Waiting
 from antiphon.client.saved import SavedCall
 from antiphon.client.values import AnyAsk, Step, view
-from antiphon.core.flow import Call, Detached, Done, Ending, Flow, Outcome, Patience, converse
+from antiphon.core.flow import (
+    Call,
+    Detached,
+    Done,
+    Ending,
+    Failure,
+    Flow,
+    Outcome,
+    Patience,
+    converse,
+)
 from antiphon.core.gate import Need
 from antiphon.errors import AnswerInvalid
 from antiphon.ports import Clock
@@ -85,9 +96,9 @@ class Run:
             ClientError: The call stopped; the error carries the step.
         """
         match ending:
-            case Done(result):
+            case Done(result, retried):
                 parsed = _parsed(self.kept.call.method, result)
-                return Step(saved=self.kept, result=parsed, done=True)
+                return Step(saved=self.kept, result=parsed, done=True, retried=retried)
             case Waiting(call):
                 return self.asking.waiting(self.kept, call)
             case Detached():
@@ -128,7 +139,14 @@ def prepare(
     kept = replace(kept, target=target, server=link.server, protocol=version)
 
     async def send(call: Call) -> Outcome:
-        return await (await relink()).call(call, declared, on_progress)
+        outcome = await (await relink()).call(call, declared, on_progress)
+        for _ in range(patience.rounds if link.era == "legacy" else 0):
+            if not _needs_visits(outcome):
+                break
+            if not await visited(outcome, asking.answerer, asking.who()):
+                break
+            outcome = await (await relink()).call(call, declared, on_progress)
+        return outcome
 
     return Run(
         kept=kept,
@@ -139,6 +157,10 @@ def prepare(
         age=age,
         server_changed=changed,
     )
+
+
+def _needs_visits(outcome: Outcome) -> TypeGuard[Failure]:
+    return isinstance(outcome, Failure) and outcome.code == URL_REQUIRED
 
 
 def _refused(kept: SavedCall, asking: Asking, age: float) -> StateRefused:

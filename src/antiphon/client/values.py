@@ -155,6 +155,8 @@ class Step:
     """The result when done."""
 
     done: bool = False
+    retried: bool = False
+    """Whether it took more than one round."""
 
     @property
     def waiting(self) -> bool:

@@ -201,6 +201,8 @@ class Done:
     """The server's final result."""
 
     result: dict[str, Any]
+    retried: bool = False
+    """Whether the request carried answers or a token; such a result is never cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +313,7 @@ def _read(call: Call, result: object, declared: Capabilities) -> Call | Ending:
     # Older servers name no type; theirs is complete (BASE-07).
     match body.get("resultType", "complete"):
         case "complete":
-            return Done(body)
+            return Done(body, retried=call.token is not None or call.answers is not None)
         case "input_required":
             wanted = read_wants(body, call.method, declared)
             if isinstance(wanted, str):
