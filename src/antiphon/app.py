@@ -4,7 +4,6 @@ Holds no rule of its own: each decorator compiles and registers, each transport 
 dispatcher. Nothing is opened before a transport starts.
 """
 
-import asyncio
 import logging
 import os
 import secrets
@@ -414,7 +413,6 @@ class Server:
         allowed_hosts: Iterable[str] | None = None,
         allowed_origins: Iterable[str] | None = None,
         stateless: bool = False,
-        drains: bool = False,
     ) -> App:
         """Give an ASGI application: one endpoint for both eras.
 
@@ -424,11 +422,9 @@ class Server:
             allowed_origins: Origins of browser pages that may call, besides the server's own.
             stateless: Serve legacy clients without sessions: then any process can serve them, and
                 they cannot be asked anything. Modern clients never have a session.
-            drains: Whoever runs the application awaits `drain` when it ends, so that running
-                legacy calls are finished.
         """
         self._check_flows()
-        door = LegacyDoor(self._offer, stateless=stateless, drains=drains)
+        door = LegacyDoor(self._offer, stateless=stateless)
         self._doors.append(door)
         return App(
             self.dispatcher,
@@ -448,10 +444,6 @@ class Server:
                 yield
             finally:
                 await door.stop()
-
-    async def drain(self, grace: float = 30.0) -> None:
-        """Let running legacy calls end, for at most `grace` seconds; then end their sessions."""
-        await asyncio.gather(*(door.drain(grace) for door in self._doors))
 
     async def serve_stdio(self) -> None:
         """Serve one client on stdin and stdout, in both eras, until it closes its end."""

@@ -21,6 +21,7 @@ from antiphon.adapters.http_body import read_body
 from antiphon.adapters.http_door import Door, Refusal, doubled_names, relative_path
 from antiphon.adapters.http_exchange import Exchange, Receive, Send
 from antiphon.adapters.http_identity import NOBODY, NotIdentified, PrincipalOf, identify
+from antiphon.adapters.legacy.door import LegacyDoor
 from antiphon.core.round import LEGACY, Era, Principal, Round
 from antiphon.errors import CallerError, ConfigError
 from antiphon.wire import messages
@@ -124,6 +125,16 @@ class App:
         if scope["method"] != "POST":
             return await self._other_method(head)
         return await self._post(head)
+
+    def will_drain(self) -> None:
+        """Learn that whoever runs the application awaits `drain` when it ends."""
+        if isinstance(self._legacy, LegacyDoor):
+            self._legacy.will_drain()
+
+    async def drain(self, grace: float) -> None:
+        """Let running legacy calls end, for at most the grace; then end their sessions."""
+        if isinstance(self._legacy, LegacyDoor):
+            await self._legacy.drain(grace)
 
     def shutdown(self) -> None:
         """End listen streams with their result and take no new ones; rounds run to their end."""

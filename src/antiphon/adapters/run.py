@@ -94,6 +94,7 @@ class _Server(uvicorn.Server):
         stop: asyncio.Event | None,
     ) -> None:
         super().__init__(config)
+        app.will_drain()
         self._app = app
         self._announce = announce
         self._stop = stop
@@ -111,7 +112,11 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.shutdown()
+        # A little shorter than uvicorn's own patience, so that streams end instead of breaking.
+        grace = float(self.config.timeout_graceful_shutdown or GRACE_SECONDS)
+        draining = asyncio.create_task(self._app.drain(grace * 0.9))
         await super().shutdown(sockets)
+        await draining
 
 
 def _url(host: str, port: int) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.adapters.http_exchange import Receive, Send
 from antiphon.adapters.legacy.offer import Offer
+from antiphon.adapters.legacy.plain import header, is_handshake, refuse
 from antiphon.core.round import Principal
 
 if TYPE_CHECKING:
@@ -23,11 +24,11 @@ _STDIO = Principal(transport="stdio")
 class LegacyDoor:
     """Serves the earlier era for the transports of one server."""
 
-    def __init__(self, offer: Offer, *, stateless: bool = False, drains: bool = False) -> None:
+    def __init__(self, offer: Offer, *, stateless: bool = False) -> None:
         """Stand ready; nothing is loaded yet."""
         self._offer = offer
         self._stateless = stateless
-        self._drains = drains
+        self._drains = False
         self._host: Host | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock: asyncio.Lock | None = None
@@ -41,8 +42,14 @@ class LegacyDoor:
         self, scope: dict[str, Any], receive: Receive, send: Send, body: bytes, owner: Principal
     ) -> None:
         """Serve one HTTP request whose body has been read."""
+        if not self._stateless:
+            session = header(scope, b"mcp-session-id")
+            if session is None and not is_handshake(body):
+                return await refuse(send, 400, "Initialize first, then send Mcp-Session-Id")
+            if session is not None and self._host is None:
+                return await refuse(send, 404, "Session not found: initialize again")
         host = await self._ready()
-        await host.handle(scope, receive, send, body, owner)
+        return await host.handle(scope, receive, send, body, owner)
 
     async def lines(self, write: "Write") -> "Feed":
         """Begin a session over lines; it answers through the writer."""
@@ -58,12 +65,18 @@ class LegacyDoor:
         async with self._lock:
             if self._host is None:
                 module = await asyncio.to_thread(import_module, _HOST)
-                host: Host = module.Host(
-                    self._offer, stateless=self._stateless, drains=self._drains
-                )
+                host: Host = module.Host(self._offer, stateless=self._stateless)
+                if self._drains:
+                    host.will_drain()
                 await host.start()
                 self._host = host
         return self._host
+
+    def will_drain(self) -> None:
+        """Learn that `drain` will be awaited at the end; otherwise streams are cut with it."""
+        self._drains = True
+        if self._host is not None:
+            self._host.will_drain()
 
     async def drain(self, grace: float) -> None:
         """Let running legacy requests end, for at most the grace; then end the sessions."""

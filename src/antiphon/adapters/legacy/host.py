@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from typing import Any
 
 import anyio
 import anyio.abc
@@ -25,13 +24,11 @@ from antiphon.adapters.http_exchange import Message, Receive, Send
 from antiphon.adapters.legacy.feed import Feed, Write
 from antiphon.adapters.legacy.methods import Context, Methods
 from antiphon.adapters.legacy.offer import Offer
+from antiphon.adapters.legacy.plain import Scope, header, refuse
 from antiphon.adapters.legacy.replay import Replay
 from antiphon.adapters.legacy.session import Session
 from antiphon.core.round import Principal
-from antiphon.errors import INTERNAL_ERROR, INVALID_REQUEST
-from antiphon.wire import messages
-
-Scope = dict[str, Any]
+from antiphon.errors import INTERNAL_ERROR
 
 RETRY_MILLISECONDS = 500
 """When a client whose stream was closed is to come back."""
@@ -67,17 +64,13 @@ class HttpSession(Session):
 class Host:
     """Everything that lives on behalf of legacy clients."""
 
-    def __init__(self, offer: Offer, *, stateless: bool, drains: bool) -> None:
+    def __init__(self, offer: Offer, *, stateless: bool) -> None:
         """Serve what a server offers.
 
         Args:
             offer: The server.
             stateless: Without sessions: any process can serve any request, and nothing is asked.
-            drains: Whoever runs the HTTP server calls `drain` when it ends.
         """
-        if drains:
-            # Otherwise streams are cut within half a second of the signal, running calls included.
-            AppStatus.disable_automatic_graceful_drain()
         self._offer = offer
         self._limits = offer.dispatcher.limits
         self._stateless = stateless
@@ -87,6 +80,7 @@ class Host:
         self._owners: Counter[Principal] = Counter()
         self._group: anyio.abc.TaskGroup
         self._stop = asyncio.Event()
+        self._draining = False
         self._idle = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -125,8 +119,15 @@ class Host:
             session.close()
             await session.transport.terminate()
 
+    @staticmethod
+    def will_drain() -> None:
+        """Leave streams open when the HTTP server is told to end: `drain` will be awaited."""
+        # Otherwise they are cut within half a second, running calls included.
+        AppStatus.disable_automatic_graceful_drain()
+
     async def drain(self, grace: float) -> None:
         """Let running requests end, for at most the grace; then end every session."""
+        self._draining = True
         for session in self._sessions.values():
             session.transport.close_standalone_sse_stream()
         with contextlib.suppress(TimeoutError):
@@ -145,13 +146,13 @@ class Host:
         receive = _again(body, receive)
         if self._stateless:
             return await self._single(scope, receive, send, owner)
-        id = _header(scope, b"mcp-session-id")
+        id = header(scope, b"mcp-session-id")
         if id is None:
             return await self._open(scope, receive, send, owner)
         session = self._sessions.get(id)
         if session is None or session.owner != owner:
             # The same answer for both: nobody learns that a session of somebody else exists.
-            return await _refuse(send, 404, "Session not found: initialize again")
+            return await refuse(send, 404, "Session not found: initialize again")
         await self._pass(session, scope, receive, send)
         if session.transport.is_terminated:  # the client sent DELETE
             await self._forget(session)
@@ -168,7 +169,7 @@ class Host:
 
     async def _open(self, scope: Scope, receive: Receive, send: Send, owner: Principal) -> None:
         if not self._room(owner):
-            return await _refuse(send, 503, "Too many sessions", code=INTERNAL_ERROR)
+            return await refuse(send, 503, "Too many sessions", code=INTERNAL_ERROR)
         session = HttpSession(self._offer.entropy(16).hex(), owner, self._offer)
         self._sessions[session.id] = session
         self._owners[owner] += 1
@@ -189,7 +190,7 @@ class Host:
         return None
 
     def _room(self, owner: Principal) -> bool:
-        if self._stop.is_set() or len(self._sessions) >= self._limits.sessions:
+        if self._draining or self._stop.is_set() or len(self._sessions) >= self._limits.sessions:
             return False
         return owner.anonymous or self._owners[owner] < self._limits.sessions_per_principal
 
@@ -233,8 +234,8 @@ class Host:
     async def _single(self, scope: Scope, receive: Receive, send: Send, owner: Principal) -> None:
         """Serve one request by itself; nothing can be asked, for no answer could find its way."""
         if scope["method"] != "POST":
-            return await _refuse(send, 405, "This server keeps no sessions: send a POST")
-        version = _header(scope, b"mcp-protocol-version") or ASSUMED
+            return await refuse(send, 405, "This server keeps no sessions: send a POST")
+        version = header(scope, b"mcp-protocol-version") or ASSUMED
         session = Session("", owner, self._offer, asks=False)
         transport = StreamableHTTPServerTransport(None)
 
@@ -277,13 +278,6 @@ class Host:
         return feed
 
 
-def _header(scope: Scope, name: bytes) -> str | None:
-    for key, value in scope["headers"]:
-        if key == name:
-            return value.decode("latin-1").strip()
-    return None
-
-
 def _again(body: bytes, receive: Receive) -> Receive:
     """Give the body once more; after it the client's own messages."""
     given = False
@@ -296,10 +290,3 @@ def _again(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
-
-
-async def _refuse(send: Send, status: int, text: str, code: int = INVALID_REQUEST) -> None:
-    body = messages.error(None, code, text)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
