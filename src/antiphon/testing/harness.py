@@ -181,6 +181,12 @@ class Rounds:
         }
         return self._server(**_wanted(self._server, kit))
 
+    async def deploy(self, factory: Factory) -> None:
+        """Put another release of the server in place of this one; running calls go on with it."""
+        self._server = factory
+        self._kept = None
+        await self._open.aclose()
+
     async def _serve(self, stack: AsyncExitStack) -> Server:
         if self.fresh:
             server = self.make()
