@@ -119,7 +119,7 @@ class Server:
         meta = server_meta(name, version, title)
         self._services = Services(
             sealer=sealer,
-            store=open_store(store),
+            store=open_store(store, clock=clock),
             limits=self.limits,
             clock=clock,
             entropy=entropy,
