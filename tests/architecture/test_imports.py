@@ -74,7 +74,10 @@ THIRD_PARTY: dict[str, set[str]] = {
 }
 """By file; what several patterns allow adds up. A file that no pattern names may import none."""
 
-LOADED_LATE: dict[str, set[str]] = {}
+LOADED_LATE: dict[str, set[str]] = {
+    "cli/connect.py": {"antiphon.client.blocking"},
+    "cli/demo.py": {"antiphon.client.blocking"},
+}
 """Our own modules that a file may import inside a function, each because loading it early would
 cost everybody what only some need: the legacy adapter, the client, an optional driver."""
 

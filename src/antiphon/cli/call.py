@@ -17,14 +17,24 @@ from antiphon.cli.arguments import headers, tool_arguments
 from antiphon.cli.connect import Settings, connected, interactive
 from antiphon.cli.exits import DONE, FAILED, REFUSED, USAGE, WAITING, errors, fail
 from antiphon.cli.options import ANSWER, ERA, HEADER, JSON, NO_INPUT, SAVE, TARGET, TIMEOUT, VERBOSE
+from antiphon.client.answers import Scripted, method_for
+from antiphon.client.errors import (
+    AnswerUnfit,
+    ClientError,
+    ConnectionLost,
+    Pass,
+    PatienceLost,
+    SavedCallInvalid,
+    Unanswered,
+)
+from antiphon.client.saved import load
+from antiphon.client.terminal import Terminal
+from antiphon.client.values import AnyAsk, Cancel, Decline, Step, view
+from antiphon.core.gate import Need
+from antiphon.errors import AnswerInvalid
 
 if TYPE_CHECKING:
-    from antiphon.client.answers import Scripted
     from antiphon.client.blocking import BlockingClient
-    from antiphon.client.errors import ClientError
-    from antiphon.client.terminal import Terminal
-    from antiphon.client.values import AnyAsk, Step
-    from antiphon.core.gate import Need
 
 
 def call(
@@ -85,8 +95,6 @@ def resume(
 
     When it waits again it is saved again, into the same file unless --save names another.
     """
-    from antiphon.client.errors import SavedCallInvalid
-    from antiphon.client.saved import load
 
     try:
         text = file.read_text(encoding="utf-8")
@@ -103,7 +111,7 @@ def resume(
     raise typer.Exit(code)
 
 
-def _restarted(client: "BlockingClient", text: str, **options: Any) -> "Step":
+def _restarted(client: "BlockingClient", text: str, **options: Any) -> Step:
     return client.restart(text)
 
 
@@ -135,7 +143,6 @@ def _schema(
     client: "BlockingClient", tool: str, arguments: list[str] | None
 ) -> Mapping[str, Any] | None:
     """Look the tool up, so that its arguments get their types; without arguments it need not be."""
-    from antiphon.client.errors import ClientError
 
     if not arguments:
         return None
@@ -153,8 +160,8 @@ def _schema(
 class Session:
     """One call on the command line: who answers, where it is saved, how it is told."""
 
-    script: "Scripted"
-    terminal: "Terminal | None"
+    script: Scripted
+    terminal: Terminal | None
     save: Path | None
     json: bool
     refused: bool = field(default=False)
@@ -165,8 +172,6 @@ class Session:
         cls, answer: list[str] | None, *, save: Path | None, json: bool, ask: bool
     ) -> "Session":
         """Read the answers of the command line and see whether a person is here."""
-        from antiphon.client.answers import Scripted
-        from antiphon.client.terminal import Terminal
 
         try:
             script = Scripted.parse(answer or ())
@@ -181,20 +186,18 @@ class Session:
         return self.script | self.terminal if self.terminal else self.script
 
     @property
-    def can(self) -> "frozenset[Need]":
+    def can(self) -> frozenset[Need]:
         """What is declared: forms and visits always, for a saved call can be answered later."""
         always: frozenset[Need] = frozenset({"form", "url"})
         return always | self.script.abilities
 
-    def run(self, client: "BlockingClient", begin: Callable[..., "Step"]) -> int:
+    def run(self, client: "BlockingClient", begin: Callable[..., Step]) -> int:
         """Begin, then answer round by round."""
         with show.bar() as self.bar:
             return self._guarded(client, lambda: begin(**self._options()))
 
     def go_on(self, client: "BlockingClient", text: str) -> int:
         """Answer a saved call, then round by round."""
-        from antiphon.client.saved import load
-        from antiphon.client.values import Step, view
 
         saved = load(text)
         name = (saved.server or {}).get("name", "")
@@ -205,15 +208,14 @@ class Session:
     def _options(self) -> dict[str, Any]:
         return {"can": self.can, "on_progress": self.bar}
 
-    def _guarded(self, client: "BlockingClient", first: Callable[[], "Step"]) -> int:
-        from antiphon.client.errors import ClientError
+    def _guarded(self, client: "BlockingClient", first: Callable[[], Step]) -> int:
 
         try:
             return self._rounds(client, first())
         except ClientError as error:
             return self._failed(error)
 
-    def _rounds(self, client: "BlockingClient", step: "Step") -> int:
+    def _rounds(self, client: "BlockingClient", step: Step) -> int:
         while step.waiting:
             answers, missing = self._answer(step)
             if missing:
@@ -223,8 +225,7 @@ class Session:
             step = client.resume(step, given, **self._options())
         return self._done(step)
 
-    def _answer(self, step: "Step") -> tuple[dict[str, Any], list[str]]:
-        from antiphon.client.values import Cancel, Decline
+    def _answer(self, step: Step) -> tuple[dict[str, Any], list[str]]:
 
         answers: dict[str, Any] = {}
         missing: list[str] = []
@@ -239,10 +240,7 @@ class Session:
             self.refused = self.refused or isinstance(answer, Decline | Cancel)
         return answers, missing
 
-    def _one(self, ask: "AnyAsk") -> Any:
-        from antiphon.client.answers import method_for
-        from antiphon.client.errors import AnswerUnfit, Pass
-        from antiphon.errors import AnswerInvalid
+    def _one(self, ask: AnyAsk) -> Any:
 
         try:
             return method_for(self.script, ask)(ask)
@@ -258,7 +256,7 @@ class Session:
 
     # --- how it ends ---------------------------------------------------------------------------
 
-    def _done(self, step: "Step") -> int:
+    def _done(self, step: Step) -> int:
         dumped = step.result.model_dump(by_alias=True, mode="json", exclude_none=True)
         failed = bool(dumped.get("isError"))
         code = REFUSED if self.refused else FAILED if failed else DONE
@@ -269,7 +267,7 @@ class Session:
             show.result(dumped)
         return code
 
-    def _unanswered(self, step: "Step", missing: list[str]) -> int:
+    def _unanswered(self, step: Step, missing: list[str]) -> int:
         asks = {key: step.asks[key] for key in missing}
         if self.save is None:
             if self.json:
@@ -288,8 +286,7 @@ class Session:
             )
         return WAITING
 
-    def _failed(self, error: "ClientError") -> int:
-        from antiphon.errors import AnswerInvalid
+    def _failed(self, error: ClientError) -> int:
 
         code = USAGE if isinstance(error, AnswerInvalid) else FAILED
         if self.save is not None and error.step is not None and _worth_saving(error):
@@ -301,8 +298,6 @@ class Session:
         fail(str(error), code)
 
 
-def _worth_saving(error: "ClientError") -> bool:
-    from antiphon.client.errors import ConnectionLost, PatienceLost, Unanswered
-    from antiphon.errors import AnswerInvalid
+def _worth_saving(error: ClientError) -> bool:
 
     return isinstance(error, ConnectionLost | PatienceLost | Unanswered | AnswerInvalid)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from antiphon.cli.exits import USAGE, errors, fail
+from antiphon.client.errors import CannotConnect
+from antiphon.core.flow import Patience
 from antiphon.core.text import safe
 
 if TYPE_CHECKING:
@@ -47,8 +49,6 @@ def connected(
     """
     # Loaded here: the SDK behind it takes longer to load than most commands take to run.
     from antiphon.client.blocking import BlockingClient
-    from antiphon.client.errors import CannotConnect
-    from antiphon.core.flow import Patience
 
     with ExitStack() as stack:
         log: Any = sys.stderr if settings.verbose else stack.enter_context(_log())

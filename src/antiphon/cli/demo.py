@@ -11,7 +11,12 @@ import typer
 
 from antiphon.cli import show
 from antiphon.cli.connect import interactive
+from antiphon.cli.demo_server import server
 from antiphon.cli.exits import FAILED, errors, fail
+from antiphon.client.answers import Answers, Scripted
+from antiphon.client.errors import ClientError
+from antiphon.client.terminal import Terminal
+from antiphon.client.values import Accept
 
 STOP_LIMIT = 10.0
 
@@ -21,8 +26,8 @@ def demo() -> None:
 
     At a terminal you answer them; without one they are answered from a script.
     """
+    # Loaded here: it brings the official SDK.
     from antiphon.client.blocking import BlockingClient
-    from antiphon.client.errors import ClientError
 
     # What the log says about keys and stores is for servers that stay.
     logging.getLogger("antiphon").setLevel(logging.ERROR)
@@ -42,10 +47,6 @@ def demo() -> None:
 
 
 def _answers() -> Any:
-    from antiphon.client.answers import Answers, Scripted
-    from antiphon.client.terminal import Terminal
-    from antiphon.client.values import Accept
-
     if interactive():
         return Terminal(errors())
     script = Scripted(
@@ -66,8 +67,6 @@ def _answers() -> Any:
 def _server() -> Generator[str]:
     """Run the example server in a thread until the block ends."""
     import uvicorn
-
-    from antiphon.cli.demo_server import server
 
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(server.asgi(), log_level="error", ws="none", lifespan="on")

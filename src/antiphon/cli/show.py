@@ -3,17 +3,15 @@
 import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from antiphon.cli.exits import errors
+from antiphon.client.values import AnyAsk
 from antiphon.core.text import escape, safe
-
-if TYPE_CHECKING:
-    from antiphon.client.values import AnyAsk
 
 
 def as_json(outcome: str, **members: Any) -> None:
@@ -41,7 +39,7 @@ def result(dumped: Mapping[str, Any]) -> None:
         console.print_json(data=dumped["structuredContent"])
 
 
-def asks_json(asks: Mapping[str, "AnyAsk"]) -> dict[str, Any]:
+def asks_json(asks: Mapping[str, AnyAsk]) -> dict[str, Any]:
     """Give the open questions as plain data."""
     shown: dict[str, Any] = {}
     for key, ask in asks.items():
@@ -53,7 +51,7 @@ def asks_json(asks: Mapping[str, "AnyAsk"]) -> dict[str, Any]:
     return shown
 
 
-def open_asks(asks: Mapping[str, "AnyAsk"]) -> None:
+def open_asks(asks: Mapping[str, AnyAsk]) -> None:
     """Say what is asked and how to answer it on the command line."""
     console = errors()
     for key, ask in asks.items():

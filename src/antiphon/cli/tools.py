@@ -12,6 +12,7 @@ from antiphon.cli.connect import Settings, connected
 from antiphon.cli.exits import USAGE, fail
 from antiphon.cli.options import ERA, HEADER, JSON, TARGET, TIMEOUT, VERBOSE
 from antiphon.cli.show import as_json
+from antiphon.client.errors import ClientError
 from antiphon.core.text import safe
 
 
@@ -24,8 +25,6 @@ def tools(
     verbose: VERBOSE = False,
 ) -> None:
     """List the tools of a server and their arguments."""
-    from antiphon.client.errors import ClientError
-
     try:
         given = headers(header or ())
     except ValueError as error:

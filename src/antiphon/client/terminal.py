@@ -19,7 +19,7 @@ from rich.text import Text
 
 from antiphon.client.answers import Combining
 from antiphon.client.fields import FieldPrompt, prompts
-from antiphon.client.values import Accept, AnyAsk, Cancel, Decline, FormAsk, UrlAsk
+from antiphon.client.values import Accept, Cancel, Decline, FormAsk, UrlAsk
 from antiphon.core.text import escape, safe
 from antiphon.errors import AnswerInvalid
 
@@ -67,20 +67,25 @@ class Terminal(Combining):
     def elicit(self, ask: FormAsk) -> Accept | Decline | Cancel:
         """Lead through a form: fields, review, send."""
         with self._turn:
-            self._head(ask, ask.message)
-            try:
-                return self._form(prompts(ask.schema))
-            except _Left as left:
-                return left.answer
+            return self._answered(ask, lambda: self._form(prompts(ask.schema)))
 
     def elicit_url(self, ask: UrlAsk) -> Accept | Decline | Cancel:
         """Show where a page is and ask for consent to open it."""
         with self._turn:
+            return self._answered(ask, lambda: self._visit(ask))
+
+    def _answered(
+        self, ask: FormAsk | UrlAsk, lead: Callable[[], Accept]
+    ) -> Accept | Decline | Cancel:
+        try:
             self._head(ask, ask.message)
-            try:
-                return self._visit(ask)
-            except _Left as left:
-                return left.answer
+            return lead()
+        except _Left as left:
+            return left.answer
+        except (EOFError, KeyboardInterrupt):
+            # Wherever an interrupt falls while a question is open, it dismisses the question.
+            self._console.print()
+            return Cancel()
 
     # --- forms ---------------------------------------------------------------------------------
 
@@ -181,7 +186,7 @@ class Terminal(Combining):
 
     # --- words ---------------------------------------------------------------------------------
 
-    def _head(self, ask: AnyAsk, message: str) -> None:
+    def _head(self, ask: FormAsk | UrlAsk, message: str) -> None:
         server = safe(ask.server, 120) or "an unnamed server"
         origin = f" at {safe(ask.origin, 200)}" if ask.origin else ""
         title = Text(f"{server}{origin} asks")
@@ -197,11 +202,7 @@ class Terminal(Combining):
         if default is not None:
             prompt.append(f" [{default}]", style="cyan")
         self._console.print(prompt, end=": ", soft_wrap=True)
-        try:
-            line = self._read()
-        except (EOFError, KeyboardInterrupt):
-            self._console.print()
-            raise _Left(Cancel()) from None
+        line = self._read()
         word = line.strip().lower()
         if word in _DECLINE:
             raise _Left(Decline())
