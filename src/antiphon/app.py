@@ -83,7 +83,8 @@ class Server:
             title: A name for people.
             instructions: How a model should use the server.
             seal: Keys and lifetime of tokens; without keys, `ANTIPHON_KEYS`, else made at start.
-            store: A URL or a store: where it is kept what happened once.
+            store: A URL or a store: where it is kept what happened once; without it,
+                `ANTIPHON_STORE`, else memory.
             limits: Bounds of calls, rounds and requests.
             redeem: `once`; `strict` spends a token also when its round failed; `off` for none.
             eras: `("modern",)` closes the old door.
@@ -93,7 +94,7 @@ class Server:
             legs: `elsewhere` leaves the legs of tasks to `antiphon worker` processes.
             clock: Seconds since the epoch.
             entropy: Random bytes.
-            environ: Where `ANTIPHON_KEYS` is looked up.
+            environ: Where `ANTIPHON_KEYS` and `ANTIPHON_STORE` are looked up.
         """
         if not name:
             raise ConfigError("Server(name) must not be empty")
@@ -105,7 +106,10 @@ class Server:
         self._opened = 0
         self._flows: list[Flow] = []
         seal = seal or Seal()
-        keyring, origin = seal.keyring(os.environ if environ is None else environ, entropy)
+        environ = os.environ if environ is None else environ
+        # `antiphon serve --workers` gives its workers a common ledger this way (S1-2).
+        store = store if store is not None else environ.get("ANTIPHON_STORE") or None
+        keyring, origin = seal.keyring(environ, entropy)
         self._key_origin = origin
         sealer = Sealer(
             keyring,
