@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from starlette.authentication import BaseUser, SimpleUser, UnauthenticatedUser
 
 from antiphon.adapters.asgi import App
 from antiphon.core.limits import Limits
@@ -303,6 +306,18 @@ async def test_a_client_that_goes_away_before_its_body_is_whole_is_not_answered(
     assert (await gone.run()).status == 0
 
 
+@pytest.mark.parametrize("chunks", [[], [b"{", b"..."]])
+async def test_a_body_that_does_not_come_in_time_is_given_up(
+    app: App, monkeypatch: pytest.MonkeyPatch, chunks: list[bytes]
+) -> None:
+    monkeypatch.setattr("antiphon.adapters.http_body.BODY_SECONDS", 0.01)
+    slow = call(app, b"", mirrored(request()))
+    slow._chunks[:] = chunks
+    slow.stall = bool(chunks)
+    async with asyncio.timeout(5):
+        assert (await slow.run()).status == 408
+
+
 async def test_doubled_headers_are_refused(app: App) -> None:
     message = request()
     headers = mirrored(message)
@@ -315,24 +330,23 @@ async def test_doubled_headers_are_refused(app: App) -> None:
 # --- who is calling ---------------------------------------------------------------------------
 
 
-class Token:
-    client_id, subject, claims = "desk", "ada", {"iss": "https://id.example.com"}
+TOKEN = AccessToken(
+    token="t", client_id="desk", scopes=[], subject="ada", claims={"iss": "https://id.example.com"}
+)
 
 
-class User:
-    def __init__(self, authenticated: bool, **attributes: Any) -> None:
-        self.is_authenticated = authenticated
-        self.__dict__.update(attributes)
+class Nameless(BaseUser):
+    is_authenticated = True  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(
     ("user", "principal"),
     [
-        (User(True, access_token=Token()), Principal("https://id.example.com", "ada", "desk")),
-        (User(True, username="ada"), Principal(subject="ada")),
-        (User(False, username=""), Principal()),
-        (User(True), None),
-        (User(True, username=""), None),
+        (AuthenticatedUser(TOKEN), Principal("https://id.example.com", "ada", "desk")),
+        (SimpleUser("ada"), Principal(subject="ada")),
+        (UnauthenticatedUser(), Principal()),
+        (SimpleUser(""), None),
+        (Nameless(), None),
         ("ada", None),
     ],
 )

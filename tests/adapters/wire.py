@@ -104,6 +104,9 @@ class Call:
         self, app: Any, scope: Mapping[str, Any], chunks: list[bytes], *, cut: bool = False
     ) -> None:
         self._cut = cut
+        self.stall = False
+        """Whether the last chunk never comes."""
+
         self.answer = Answer()
         self.changed = asyncio.Event()
         self._chunks = chunks
@@ -132,7 +135,7 @@ class Call:
     async def _receive(self) -> dict[str, Any]:
         if self._cut and len(self._chunks) == 1:
             return {"type": "http.disconnect"}
-        if self._chunks:
+        if self._chunks and not (self.stall and len(self._chunks) == 1):
             body = self._chunks.pop(0)
             return {"type": "http.request", "body": body, "more_body": bool(self._chunks)}
         await self._gone.wait()

@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, TypeAlias
 
-import msgspec
-
 from antiphon.adapters.dispatcher import Dispatcher
 from antiphon.adapters.http_body import read_body
 from antiphon.adapters.http_door import Door, Refusal, doubled_names, relative_path
@@ -49,13 +47,12 @@ _NONE: frozenset[bytes] = frozenset()
 _log = logging.getLogger("antiphon.http")
 
 
-class _Head(msgspec.Struct, frozen=True, gc=False):
+class _Head(Mirror, frozen=True, kw_only=True):
     """A request up to its body."""
 
     scope: Scope
     receive: Receive
     send: Send
-    mirror: Mirror
     principal: Principal
     old: bool
     """Whether the version header is absent or names a revision of the earlier era."""
@@ -109,7 +106,7 @@ class App:
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
         doubled = _NONE if len(headers) == len(pairs) else doubled_names(pairs)
-        if relative_path(scope) != self.path:
+        if scope["path"] != self.path and relative_path(scope) != self.path:
             return await _refuse(send, Refusal(404, f"Nothing here; try {self.path}"))
         refusal = self._door.check(headers, doubled)
         if refusal is not None:
@@ -121,7 +118,15 @@ class App:
             except NotIdentified as unknown:
                 return await _refuse(send, _unidentified(unknown.status))
         old = headers.get(VERSION, b"").strip() in _OLD_VERSIONS and VERSION not in doubled
-        head = _Head(scope, receive, send, Mirror(headers, doubled), principal, old)
+        head = _Head(
+            headers,
+            doubled,
+            scope=scope,
+            receive=receive,
+            send=send,
+            principal=principal,
+            old=old,
+        )
         if scope["method"] != "POST":
             return await self._other_method(head)
         return await self._post(head)
@@ -152,11 +157,11 @@ class App:
     # --- one message --------------------------------------------------------------------------
 
     async def _post(self, head: _Head) -> None:
-        accepts = self._door.check_media(head.mirror.headers)
+        accepts = self._door.check_media(head.headers)
         if isinstance(accepts, Refusal):
             return await _refuse(head.send, accepts)
         limit = self._dispatcher.limits.body_bytes
-        body = await read_body(head.mirror.headers, head.receive, limit)
+        body = await read_body(head.headers, head.receive, limit)
         if isinstance(body, Refusal):
             return await _refuse(head.send, body)
         if body is None:
@@ -197,12 +202,12 @@ class App:
         await self._legacy(head.scope, head.receive, head.send, body, head.principal)
 
     async def _serve(self, message: Json, head: _Head, id: bytes, exchange: Exchange) -> None:
-        trace = head.mirror.headers.get(b"traceparent")
+        trace = head.headers.get(b"traceparent")
         round = admit(
             message,
             self._dispatcher,
             head.principal,
-            mirror=head.mirror,
+            mirror=head,
             channel=exchange,
             trace=trace.decode("latin-1") if trace else "",
         )
@@ -260,7 +265,7 @@ class App:
 
 
 def _in_session(head: _Head) -> bool:
-    return head.old and _SESSION in head.mirror.headers
+    return head.old and _SESSION in head.headers
 
 
 def _unidentified(status: int) -> Refusal:

@@ -13,7 +13,10 @@ Headers: TypeAlias = Mapping[bytes, bytes]
 T = TypeVar("T")
 
 HEAD_BYTES = 64 * 1024
-"""All header names and values of one request; a mirrored name or argument fits many times."""
+"""All header values of one request; a mirrored name or argument fits many times."""
+
+HEAD_FIELDS = 200
+"""Headers of one request."""
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -74,7 +77,7 @@ class Door:
 
     def check(self, headers: Headers, doubled: frozenset[bytes]) -> Refusal | None:
         """Check what every request must fulfil, whatever its method and era."""
-        if sum(map(len, headers)) + sum(map(len, headers.values())) > HEAD_BYTES:
+        if len(headers) > HEAD_FIELDS or sum(map(len, headers.values())) > HEAD_BYTES:
             return Refusal(431, "The headers are too large.")
         if doubled and any(name in doubled for name in _SINGLE):
             return Refusal(400, "A header that may stand once was sent twice.")
