@@ -1,0 +1,123 @@
+"""`antiphon serve`: HTTP, stdio and several workers, each a process of its own."""
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from antiphon.client import Client, Scripted
+from tests.cli.running import ANTIPHON, antiphon, environment
+
+MODULE = '''
+import os
+from antiphon import Context, Server
+
+server = Server("served", version="1")
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+@server.tool
+async def greet(ctx: Context) -> str:
+    """Greet somebody."""
+    who = await ctx.elicit("Who?", FORM, key="who")
+    again = await ctx.elicit("Again?", FORM, key="again")
+    return f"{who['name']} {again['name']} {os.getpid()}"
+
+
+@server.tool
+async def pid() -> str:
+    """The process that serves this."""
+    return str(os.getpid())
+'''
+ANSWERS = Scripted(who={"name": "Ada"}, again={"name": "Grace"})
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    (tmp_path / "house.py").write_text(MODULE)
+    return tmp_path
+
+
+@contextmanager
+def serving(house: Path, *words: str, workers: int = 1) -> Iterator[str]:
+    words = (*words, "--workers", str(workers))
+    with subprocess.Popen(
+        [*ANTIPHON, "serve", "house:server", "--http", "127.0.0.1:0", *words],
+        cwd=house,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        assert process.stderr is not None
+        seen = ""
+        try:
+            for line in process.stderr:
+                seen += line
+                found = re.search(r"running on (http://[0-9.]+:[0-9]+)", seen)
+                if found and seen.count("startup complete") == workers:
+                    yield f"{found[1]}/mcp"
+                    break
+            else:
+                pytest.fail(f"the server did not start:\n{seen}")
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.stderr.read()
+            process.wait(20)
+
+
+async def test_a_server_is_served_over_http(house: Path):
+    with serving(house) as url:
+        async with Client(url, answers=ANSWERS) as client:
+            assert client.server == {"name": "served", "version": "1"}
+            said = (await client.call_tool("greet")).content[0].text  # pyright: ignore[reportAttributeAccessIssue]
+            assert said.startswith("Ada Grace")
+
+
+async def test_a_server_is_served_over_stdio(house: Path):
+    command = [sys.executable, "-m", "antiphon.cli.app", "serve", "house:server", "--stdio"]
+    async with Client(command, answers=ANSWERS, cwd=house) as client:
+        assert client.era == "modern"
+        assert (await client.call_tool("greet")).content[0].text.startswith("Ada Grace")  # pyright: ignore[reportAttributeAccessIssue]
+
+
+async def test_any_of_several_workers_takes_any_round(house: Path):
+    with serving(house, workers=2) as url:
+        seen: set[str] = set()
+
+        async def one() -> None:
+            # A connection of its own for every round, so that the rounds are spread.
+            async with Client(url) as client:
+                seen.add((await client.call_tool("pid")).content[0].text)  # pyright: ignore[reportAttributeAccessIssue]
+                step = await client.begin("greet")
+            for key, name in (("who", "Ada"), ("again", "Grace")):
+                async with Client(url) as client:
+                    step = await client.resume(step.dump(), {key: {"name": name}})
+            assert step.result.content[0].text.startswith("Ada Grace")
+
+        for _ in range(4):
+            await asyncio.gather(*(one() for _ in range(4)))
+        assert len(seen) == 2
+    assert (house / ".antiphon" / "ledger.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nonesuch:server"], "no module 'nonesuch'"),
+        (["json:server"], "has no 'server'"),
+        (["json:dumps"], "not a Server"),
+        (["json"], "write module:server"),
+        (["json:dumps", "--http", "nowhere"], "HOST:PORT"),
+        (["json:dumps", "--stdio", "--workers", "2"], "excludes"),
+    ],
+)
+def test_a_wrong_name_or_address_is_usage(words: list[str], told: str):
+    ran = antiphon("serve", *words)
+    assert ran.code == 2
+    assert told in ran.err
