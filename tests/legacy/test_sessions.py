@@ -1,0 +1,372 @@
+"""The life of a legacy session over HTTP: owner, streams, cancelling, ends, bounds."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import httpx2
+from pydantic import BaseModel
+
+from antiphon import Context, Limits, Principal, Server
+from tests.legacy.conftest import Connect
+from tests.legacy.wire import Old, accept, old, serving
+
+
+class Name(BaseModel):
+    name: str
+
+
+async def asked(client: Old, tool: str, **arguments: Any) -> tuple[Any, Any, Any]:
+    """Call a tool up to its first ask; gives the request, its open stream and the ask."""
+    request = client.request("tools/call", {"name": tool, "arguments": arguments})
+    stack = client.stream(request)
+    messages = await stack.__aenter__()
+    return request, (stack, messages), await anext(messages)
+
+
+def named(ask: Mapping[str, Any], name: str) -> dict[str, Any]:
+    result = {"action": "accept", "content": {"name": name}}
+    return {"jsonrpc": "2.0", "id": ask["id"], "result": result}
+
+
+# --- who may use it -------------------------------------------------------------------------------
+
+
+async def test_a_session_is_found_by_its_owner_only() -> None:
+    def who(scope: Mapping[str, Any]) -> Principal:
+        headers = dict(scope["headers"])
+        return Principal(subject=headers.get(b"x-user", b"").decode())
+
+    server = Server("desk", principal=who)
+
+    @server.tool
+    async def me(ctx: Context) -> str:
+        return ctx.principal.subject
+
+    async with serving(server) as url, httpx2.AsyncClient() as http:
+        http.headers["x-user"] = "ada"
+        client = await Old(http, url, "2025-11-25").open()
+        assert await client.text("me") == "ada"
+        body = client.request("ping")
+        stranger = {**client.headers(), "x-user": "eve"}
+        refused = await http.post(url, json=body, headers=stranger)
+        unknown = await http.post(
+            url, json=body, headers={**client.headers(), "mcp-session-id": "0" * 32}
+        )
+        assert refused.status_code == unknown.status_code == 404
+        assert refused.content == unknown.content
+        assert (await http.delete(url, headers=stranger)).status_code == 404
+        assert await client.text("me") == "ada"
+
+
+async def test_answers_of_a_stranger_do_not_reach_the_handler() -> None:
+    def who(scope: Mapping[str, Any]) -> Principal:
+        return Principal(subject=dict(scope["headers"]).get(b"x-user", b"").decode())
+
+    server = Server("desk", principal=who)
+
+    @server.tool
+    async def name(ctx: Context) -> str:
+        return (await ctx.elicit("Name?", Name)).name
+
+    async with serving(server) as url, httpx2.AsyncClient() as http:
+        http.headers["x-user"] = "ada"
+        client = await Old(http, url, "2025-11-25").open()
+        _, (stream, messages), ask = await asked(client, "name")
+        forged = await http.post(
+            url, json=named(ask, "eve"), headers={**client.headers(), "x-user": "eve"}
+        )
+        assert forged.status_code == 404
+        await client.send(named(ask, "ada"))
+        assert (await client.follow(messages))["result"]["content"][0]["text"] == "ada"
+        await stream.__aexit__(None, None, None)
+
+
+async def test_requests_without_a_session_are_told_to_initialize(
+    server: Server, connect: Connect
+) -> None:
+    client = await connect()
+    bare = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    missing = await client.http.post(client.url, json=client.request("tools/list"), headers=bare)
+    assert missing.status_code == 400
+    assert "nitialize" in missing.json()["error"]["message"]
+    assert (await client.http.get(client.url, headers=bare)).status_code == 405
+
+
+async def test_a_session_ends_by_delete(server: Server, connect: Connect) -> None:
+    client = await connect()
+    assert server.stats()["sessions"] == 1
+    assert (await client.http.delete(client.url, headers=client.headers())).status_code == 200
+    gone = await client.http.post(client.url, json=client.request("ping"), headers=client.headers())
+    assert gone.status_code == 404
+    assert server.stats()["sessions"] == 0
+
+
+async def test_there_is_a_bound_on_sessions() -> None:
+    server = Server("desk", limits=Limits(sessions=1))
+    async with serving(server) as url, old(url) as first:
+        refused = await first.http.post(
+            url,
+            json={
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "initialize",
+                "params": {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {},
+                    "clientInfo": {"name": "x", "version": "1"},
+                },
+            },
+            headers={"accept": "application/json, text/event-stream"},
+        )
+        assert refused.status_code == 503
+        assert (await first.call("ping"))["result"] == {}
+        await first.http.delete(url, headers=first.headers())
+        async with old(url) as second:
+            assert (await second.call("ping"))["result"] == {}
+
+
+async def test_two_sessions_with_equal_request_ids_get_their_own_results(
+    server: Server, connect: Connect
+) -> None:
+    @server.tool
+    async def name(ctx: Context) -> str:
+        return (await ctx.elicit("Name?", Name)).name
+
+    one, two = await connect(), await connect()
+    request, (stream, messages), ask = await asked(one, "name")
+    other_request, (other_stream, other_messages), other_ask = await asked(two, "name")
+    assert request["id"] == other_request["id"]
+    assert ask["id"] == other_ask["id"]
+    await two.send(named(other_ask, "two"))
+    await one.send(named(ask, "one"))
+    assert (await one.follow(messages))["result"]["content"][0]["text"] == "one"
+    assert (await two.follow(other_messages))["result"]["content"][0]["text"] == "two"
+    await stream.__aexit__(None, None, None)
+    await other_stream.__aexit__(None, None, None)
+
+
+# --- lost streams ----------------------------------------------------------------------------------
+
+
+async def test_a_lost_stream_cancels_nothing_and_is_resumed_with_the_result(
+    server: Server, connect: Connect
+) -> None:
+    @server.tool
+    async def name(ctx: Context) -> str:
+        return (await ctx.elicit("Name?", Name)).name
+
+    client = await connect()
+    _, (stream, _messages), ask = await asked(client, "name")
+    last = client.events[-1]["id"]
+    await stream.__aexit__(None, None, None)
+    await client.send(named(ask, "Ada"))
+    async with client.listen(last) as resumed:
+        assert (await client.follow(resumed))["result"]["content"][0]["text"] == "Ada"
+
+
+async def test_a_resumed_stream_brings_nothing_of_another(server: Server, connect: Connect) -> None:
+    @server.tool
+    async def name(ctx: Context, who: str) -> str:
+        return f"{who} is {(await ctx.elicit('Name?', Name)).name}"
+
+    client = await connect()
+    _, (stream, _messages), ask = await asked(client, "name", who="first")
+    last = client.events[-1]["id"]
+    await stream.__aexit__(None, None, None)
+    client.answer = accept(name="Eve")
+    assert await client.text("name", who="second") == "second is Eve"
+    async with client.listen(last) as resumed:
+        await client.send(named(ask, "Ada"))
+        message = await anext(resumed)
+        assert message["result"]["content"][0]["text"] == "first is Ada"
+
+
+async def test_an_ask_that_is_made_while_nobody_listens_comes_with_the_resume(
+    server: Server, connect: Connect
+) -> None:
+    lost = asyncio.Event()
+
+    @server.tool
+    async def two(ctx: Context) -> str:
+        first = await ctx.elicit("First?", Name, key="first")
+        second = await ctx.elicit("Second?", Name, key="second")
+        return first.name + second.name
+
+    client = await connect()
+    _, (stream, _messages), ask = await asked(client, "two")
+    last = client.events[-1]["id"]
+    await stream.__aexit__(None, None, None)
+    lost.set()
+    await client.send(named(ask, "a"))
+    client.answer = accept(name="b")
+    async with client.listen(last) as resumed:
+        assert (await client.follow(resumed))["result"]["content"][0]["text"] == "ab"
+    assert [ask["params"]["message"] for ask in client.asks] == ["Second?"]
+
+
+async def test_a_handler_can_let_go_of_its_stream(server: Server, connect: Connect) -> None:
+    released: list[bool] = []
+    returned = asyncio.Event()
+
+    @server.tool
+    async def long(ctx: Context) -> str:
+        released.append(await ctx.release_stream())
+        await returned.wait()
+        return "after"
+
+    client = await connect()
+    async with client.stream(client.request("tools/call", {"name": "long"})) as messages:
+        assert [message async for message in messages] == []  # closed without a response
+    primed = client.events[-1]
+    assert primed["data"] == ""
+    assert int(primed["retry"]) > 0
+    async with client.listen(primed["id"]) as resumed:
+        returned.set()
+        assert (await anext(resumed))["result"]["content"][0]["text"] == "after"
+    older = await connect("2025-06-18")
+    assert await older.text("long") == "after"
+    assert released == [True, False]
+
+
+# --- ends ----------------------------------------------------------------------------------
+
+
+class Trace:
+    """What happened to a handler."""
+
+    def __init__(self) -> None:
+        self.cancelled = asyncio.Event()
+        self.effects: list[str] = []
+        self.go_on = asyncio.Event()
+        self.inside = asyncio.Event()
+
+
+def asks_after_an_effect(server: Server) -> Trace:
+    trace = Trace()
+
+    @server.tool
+    async def act(ctx: Context) -> str:
+        await ctx.once("first", trace.effects.append, "done")
+        try:
+            return (await ctx.elicit("Name?", Name)).name
+        except asyncio.CancelledError:
+            trace.cancelled.set()
+            raise
+
+    return trace
+
+
+async def test_deleting_a_session_cancels_a_handler_that_waits(
+    server: Server, connect: Connect
+) -> None:
+    trace = asks_after_an_effect(server)
+    client = await connect()
+    _, (stream, messages), _ask = await asked(client, "act")
+    assert (await client.http.delete(client.url, headers=client.headers())).status_code == 200
+    async with asyncio.timeout(5):
+        await trace.cancelled.wait()
+        assert [message async for message in messages] == []
+    await stream.__aexit__(None, None, None)
+    assert trace.effects == ["done"]
+    assert server.stats()["sessions"] == 0
+
+
+async def test_cancelling_a_request_cancels_its_handler_and_takes_its_ask_back(
+    server: Server, connect: Connect
+) -> None:
+    trace = asks_after_an_effect(server)
+    client = await connect()
+    request, (stream, messages), ask = await asked(client, "act")
+    await client.tell("notifications/cancelled", {"requestId": request["id"]})
+    async with asyncio.timeout(5):
+        await trace.cancelled.wait()
+        rest = [message async for message in messages]
+    await stream.__aexit__(None, None, None)
+    taken_back = [m for m in rest if m.get("method") == "notifications/cancelled"]
+    assert [m["params"]["requestId"] for m in taken_back] == [ask["id"]]
+    assert (await client.call("ping"))["result"] == {}
+
+
+async def test_cancelling_does_not_tear_an_effect(server: Server, connect: Connect) -> None:
+    trace = Trace()
+
+    async def slow() -> str:
+        trace.inside.set()
+        await trace.go_on.wait()
+        trace.effects.append("whole")
+        return "made"
+
+    ended = asyncio.Event()
+
+    @server.tool
+    async def act(ctx: Context) -> str:
+        try:
+            return await ctx.once("slow", slow)
+        finally:
+            ended.set()
+
+    client = await connect()
+    request = client.request("tools/call", {"name": "act"})
+    async with client.stream(request) as messages:
+        await trace.inside.wait()
+        await client.tell("notifications/cancelled", {"requestId": request["id"]})
+        assert (await client.call("ping"))["result"] == {}  # the loop is free meanwhile
+        assert not ended.is_set()
+        trace.go_on.set()
+        async with asyncio.timeout(5):
+            await ended.wait()
+            rest = [message async for message in messages]
+    assert trace.effects == ["whole"]
+    assert [m["error"]["code"] for m in rest] == [-32800]
+
+
+async def test_an_idle_session_ends_and_cancels_the_handler_whose_client_left() -> None:
+    server = Server("desk", limits=Limits(session_idle=timedelta(seconds=0.2)))
+    trace = asks_after_an_effect(server)
+    async with serving(server) as url, old(url) as client:
+        _, (stream, _messages), _ask = await asked(client, "act")
+        await stream.__aexit__(None, None, None)
+        async with asyncio.timeout(5):
+            await trace.cancelled.wait()
+        gone = await client.http.post(url, json=client.request("ping"), headers=client.headers())
+        assert gone.status_code == 404
+
+
+async def test_the_end_of_the_server_lets_a_running_call_finish_and_closes_idle_streams(
+    server: Server,
+) -> None:
+    inside, go_on = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def slow(ctx: Context) -> str:
+        inside.set()
+        await go_on.wait()
+        return "finished"
+
+    async with httpx2.AsyncClient(timeout=20) as http:
+        running = serving(server)
+        url = await running.__aenter__()
+        client = await Old(http, url, "2025-11-25").open()
+        call = asyncio.create_task(client.text("slow"))
+        await inside.wait()
+        async with client.listen() as unrelated:
+            ending = asyncio.create_task(running.__aexit__(None, None, None))
+            async with asyncio.timeout(5):
+                assert [message async for message in unrelated] == []
+        assert not call.done()
+        go_on.set()
+        assert await call == "finished"
+        await ending
+    assert server.stats()["sessions"] == 0
+
+
+async def test_the_end_of_the_server_does_not_wait_for_an_ask_for_ever(server: Server) -> None:
+    trace = asks_after_an_effect(server)
+    async with httpx2.AsyncClient(timeout=20) as http:
+        async with serving(server) as url:
+            client = await Old(http, url, "2025-11-25").open()
+            _, (stream, _messages), _ask = await asked(client, "act")
+        assert trace.cancelled.is_set()
+        await stream.__aexit__(None, None, None)
