@@ -53,6 +53,7 @@ from antiphon.seal.policy import Seal as Seal
 from antiphon.server.context import Context as Context
 from antiphon.server.forms import Choices as Choices
 from antiphon.server.hints import Cache as Cache
+from antiphon.server.shapes.steps import Flow as Flow
 from antiphon.server.signature import Resolve as Resolve
 from antiphon.stores.memory import MemoryStore as MemoryStore
 

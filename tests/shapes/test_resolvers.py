@@ -461,6 +461,11 @@ def test_a_resolver_that_takes_what_nobody_gives_is_refused() -> None:
             return "never"
 
 
+def test_a_resolver_that_is_no_function_is_refused() -> None:
+    with pytest.raises(ConfigError, match="takes the function itself"):
+        Resolve(Elicit("Where?", Placement))  # pyright: ignore[reportArgumentType]
+
+
 async def waits_for_late(x: "Annotated[int, Resolve(late)]") -> int:  # pyright: ignore[reportUndefinedVariable]
     return x
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -22,7 +22,8 @@ from antiphon import (
     Server,
 )
 from antiphon.client.values import Cancel, Decline
-from antiphon.testing import MISSING
+from antiphon.core.round import Principal, Round
+from antiphon.testing import MISSING, Rounds
 from docs_src.shapes.story import Confirm, Placement, Size
 
 Build = Callable[[Server], None]
@@ -515,6 +516,34 @@ async def test_the_tool_has_the_arguments_of_finish_and_nothing_else(rounds: Any
     assert tool["outputSchema"]["properties"].keys() == {"cents"}
 
 
+async def test_a_flow_can_have_a_second_handler_for_old_clients() -> None:
+    server = Server("shop")
+    flow = server.flow("order")
+
+    @flow.step
+    async def place() -> Elicit:
+        return Elicit("Where?", Placement)
+
+    @flow.finish
+    async def order(place: Placement) -> str:
+        return "never"
+
+    @cast("Any", order).legacy
+    async def old() -> str:
+        return "as of old"
+
+    round = Round(
+        method="tools/call",
+        target="order",
+        capabilities={},
+        principal=Principal(),
+        version="2025-11-25",
+        era="legacy",
+    )
+    async with server.running():
+        assert b"as of old" in await server.dispatcher.dispatch(round)
+
+
 def test_a_step_that_takes_what_nobody_gives_is_refused() -> None:
     flow = Server("shop").flow("order")
 
@@ -638,3 +667,40 @@ async def test_a_parameter_of_another_form_than_the_one_shown_is_named(rounds: A
     assert done.is_error
     assert "asks for Placement" in done.text
     assert "declared as Size" in done.text
+
+
+async def test_a_flow_and_a_handler_with_resolvers_can_be_parked() -> None:
+    entered: list[str] = []
+
+    async def ask_size() -> Elicit:
+        return Elicit("How large?", Size)
+
+    def factory(**kit: Any) -> Server:
+        server = Server("shop", **kit)
+        flow = server.flow("order", park=60)
+
+        @flow.step
+        async def place(ctx: Context) -> str:
+            entered.append("place")
+            return (await ctx.elicit("Where?", Placement)).region
+
+        @flow.finish
+        async def order(place: str) -> str:
+            return place
+
+        @server.tool(park=60)
+        def sized(size: Annotated[Size, Resolve(ask_size)]) -> str:
+            return f"{size.gb}"
+
+        return server
+
+    async with Rounds(factory, fresh=False) as w:
+        server = w.make()
+        async with server.running():
+            first = await w.begin("order", server=server)
+            second = await w.begin("sized", server=server)
+            assert server.stats()["parked"] == 2
+            assert (await w.answer(first, {"placement": PLACE}, server=server)).text == "eu"
+            assert (await w.answer(second, {"size": {"gb": 3}}, server=server)).text == "3"
+            assert server.stats()["parked"] == 0
+    assert entered == ["place"]

@@ -34,6 +34,8 @@ class Resolve:
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         """Take the resolver: it returns a value or an ask."""
+        if not callable(fn):
+            raise ConfigError("Resolve(fn) takes the function itself, not what it returns")
         self.fn = fn
 
 
