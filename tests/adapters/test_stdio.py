@@ -117,8 +117,17 @@ async def test_a_cancelled_request_is_stopped_and_never_answered() -> None:
         client.send(cancel("w"), cancel("unknown"), cancel(None), cancel([1]), request(id=2))
         assert (await client.line())["id"] == 2
         await rooms.cancelled.wait()
-        client.send(request(id="w", name="echo"))  # the id is free again
-        assert (await client.line())["id"] == "w"
+
+
+async def test_the_id_of_a_cancelled_request_is_free_at_once() -> None:
+    rooms = Rooms()
+    async with connected(rooms) as (client, _):
+        client.send(request(id="w", name="wait"))
+        await rooms.started.wait()
+        client.send(cancel("w"), request(id="w", name="wait"), cancel("w"), request(id="w"))
+        assert (await client.line())["result"]["said"] == "echo"
+        client.send(request(id="w", name="wait"), request(id="w"))
+        assert (await client.line())["error"]["code"] == -32600
 
 
 async def test_an_id_is_told_apart_from_its_text() -> None:

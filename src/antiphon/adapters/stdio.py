@@ -316,7 +316,7 @@ class Session:
             )
         channel = LineChannel(self._output)
         round = admit(message, self._dispatcher, STDIO, channel=channel)
-        if len(self._running) >= RUNNING:
+        if len(self._tasks) > RUNNING:
             raise Unavailable("Too many requests are running.")
         if round.method == "subscriptions/listen":
             work: Coroutine[Any, Any, bytes | None] = self._listen(round, told, channel)
@@ -349,7 +349,8 @@ class Session:
             answer = messages.internal(id)
         finally:
             channel.over = True
-            self._running.pop(running.id, None)
+            if self._running.get(running.id) is channel:
+                del self._running[running.id]
         if answer is not None and not channel.orphaned:
             await self._output.drain()
             self._write(answer)
@@ -368,6 +369,8 @@ class Session:
         if message["method"] == "notifications/cancelled":
             channel = self._cancellable(message)
             if channel is not None:
+                # The client awaits nothing under this id any more, so it may use it again.
+                del self._running[message["params"]["requestId"]]
                 channel.cancel()
 
     def _cancellable(self, message: Json) -> LineChannel | None:
