@@ -52,6 +52,8 @@ def safe(text: str, limit: int) -> str:
 
 def preview(text: str, limit: int = PREVIEW) -> str:
     """Give the beginning of a text on one line, for error texts."""
+    if len(text) <= limit and text.isprintable() and "  " not in text:
+        return text.strip(" ")  # most questions; blanks other than this one are not printable
     # A window over the raw text bounds the work; folded blanks may leave the preview shorter.
     window = text[: 4 * limit + 1]
     line = escape(_BLANKS.sub(" ", window).strip())

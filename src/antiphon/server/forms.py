@@ -79,15 +79,7 @@ class Form(Generic[T]):
         Raises:
             UnsupportedForm: a field that no form can carry or that asks for a secret.
         """
-        if isinstance(spec, type):
-            # Kept on the type itself, so that it lives as long and no longer; not inherited.
-            kept = spec.__dict__.get(_ATTRIBUTE)
-            return _of_type(cast(type[Any], spec)) if kept is None else kept
-        if isinstance(spec, Form):
-            return cast(Form[Any], spec)
-        if isinstance(spec, Mapping):
-            return _of_dict(_encoded(cast(Mapping[str, Any], spec)))
-        _refuse_spec(spec)
+        return of(spec)
 
     def parse(self, content: object) -> T:
         """Turn the content of an accepted answer into a value; absent content is an empty one.
@@ -100,7 +92,15 @@ class Form(Generic[T]):
 
 def of(spec: Any) -> Form[Any]:
     """Compile a form of whatever an author gave; `Form.of` without the types."""
-    return Form[Any].of(cast("type[Any]", spec))
+    if isinstance(spec, type):
+        # Kept on the type itself, so that it lives as long and no longer; not inherited.
+        kept = spec.__dict__.get(_ATTRIBUTE)
+        return _of_type(cast(type[Any], spec)) if kept is None else kept
+    if isinstance(spec, Form):
+        return cast(Form[Any], spec)
+    if isinstance(spec, Mapping):
+        return _of_dict(_encoded(cast(Mapping[str, Any], spec)))
+    _refuse_spec(spec)
 
 
 def _of_type(spec: type[T]) -> Form[T]:

@@ -415,7 +415,11 @@ class Run:
         self.task = asyncio.current_task()
         before = self.task.cancelling() if self.task is not None else 0
         try:
-            value = await drive(self.handler.invoke(self.context, arguments), self._swallowed)
+            running = self.handler.invoke(self.context, arguments)
+            # Only the handler holds its context from here on: a run that held it too would be a
+            # cycle, and every request something for the collector to find.
+            self.context = None
+            value = await drive(running, self._swallowed)
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - a stranger's code; ours is taken, the rest passed on

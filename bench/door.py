@@ -1,0 +1,104 @@
+"""The ASGI application called by hand: our own share of a request, without an HTTP server.
+
+`python -m bench.door` prints the microseconds of one request for ours and for the bare
+application. The fastest tenth of many short batches counts, so that a busy machine disturbs
+little: this is the figure to look at while tuning.
+"""
+
+import asyncio
+import logging
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from bench.servers import bare
+from bench.servers.ours import server
+from bench.story import REQUESTS, VERSION, Caller
+
+_decode = msgspec.json.Decoder().decode
+
+
+def scope_of(workload: str, body: bytes) -> dict[str, Any]:
+    """What an HTTP server would make of the request."""
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "server": ("127.0.0.1", 8000),
+        "client": ("127.0.0.1", 50000),
+        "scheme": "http",
+        "method": "POST",
+        "root_path": "",
+        "path": "/mcp",
+        "raw_path": b"/mcp",
+        "query_string": b"",
+        "headers": [
+            (b"host", b"127.0.0.1:8000"),
+            (b"content-type", b"application/json"),
+            (b"accept", b"application/json, text/event-stream"),
+            (b"mcp-protocol-version", VERSION.encode()),
+            (b"mcp-method", b"tools/call"),
+            (b"mcp-name", workload.encode()),
+            (b"content-length", b"%d" % len(body)),
+        ],
+        "state": {},
+    }
+
+
+class Client:
+    """Goes through a story by calling an application; counts only the time in it."""
+
+    def __init__(self, app: Any, workload: str) -> None:
+        self._app = app
+        self._caller = Caller(workload)
+        self._workload = workload
+        self._body = b""
+        self._sent: list[dict[str, Any]] = []
+
+    async def _receive(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": self._body, "more_body": False}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self._sent.append(message)
+
+    async def call(self) -> int:
+        """Make one whole call; gives the nanoseconds in the application."""
+        spent, result = 0, None
+        while True:
+            self._body = self._caller.request(result)
+            scope = scope_of(self._workload, self._body)
+            start = time.perf_counter_ns()
+            await self._app(scope, self._receive, self._send)
+            spent += time.perf_counter_ns() - start
+            result = self._caller.check(_decode(self._sent[-1]["body"]))
+            self._sent.clear()
+            if result is None:
+                return spent
+
+
+async def costs(batches: int = 300, calls: int = 8) -> dict[tuple[str, str], float]:
+    """Microseconds of one request of each application and workload."""
+    apps: dict[str, Any] = {"antiphon": server.asgi(), "bare": bare.app}
+    clients = {(name, work): Client(apps[name], work) for name in apps for work in REQUESTS}
+    seen: dict[tuple[str, str], list[float]] = {key: [] for key in clients}
+    async with server.running():
+        for _ in range(batches):
+            for key, client in clients.items():
+                spent = sum([await client.call() for _ in range(calls)])
+                seen[key].append(spent / calls / REQUESTS[key[1]] / 1000)
+    return {key: sorted(times)[batches // 10] for key, times in seen.items()}
+
+
+def main() -> None:
+    logging.disable()
+    found = asyncio.run(costs(int(sys.argv[1]) if len(sys.argv) > 1 else 300))
+    print(f"{'microseconds per request':26}{'antiphon':>10}{'bare':>10}{'more':>10}")
+    for workload in REQUESTS:
+        ours, theirs = found["antiphon", workload], found["bare", workload]
+        print(f"{workload:26}{ours:10.1f}{theirs:10.1f}{ours - theirs:10.1f}")
+
+
+if __name__ == "__main__":
+    main()
