@@ -48,6 +48,7 @@ def declared(server: Rigged) -> list[Any]:
     return [message["params"]["_meta"][key] for message in server.messages]
 
 
+@pytest.mark.requirement("CAP-05", "MRTR-C-10")
 @pytest.mark.parametrize(
     ("answers", "capabilities"),
     [
@@ -73,6 +74,7 @@ async def test_what_the_answers_can_do_is_declared_exactly_on_every_request(
     assert declared(server) == [capabilities, capabilities]
 
 
+@pytest.mark.requirement("WIRE-01", "WIRE-03", "MRTR-C-06", "MRTR-C-08")
 async def test_every_round_has_a_new_id_the_full_envelope_and_the_same_arguments():
     replies = iter([asks("s1", a=form()), asks("s2", a=form()), text("done")])
     with Rigged(lambda m: next(replies)) as server:
@@ -88,6 +90,7 @@ async def test_every_round_has_a_new_id_the_full_envelope_and_the_same_arguments
     assert [h["mcp-name"] for h in server.headers if "mcp-name" in h] == ["t", "t", "t"]
 
 
+@pytest.mark.requirement("MRTR-C-04")
 @pytest.mark.parametrize(
     "token", ["", "a b", "ünï", "line\nbreak", '{"json": "like"}', "=?base64?"]
 )
@@ -99,6 +102,7 @@ async def test_the_token_comes_back_byte_for_byte(token: str):
     assert server.calls[1]["requestState"] == token
 
 
+@pytest.mark.requirement("MRTR-C-07")
 async def test_parallel_calls_never_share_answers_or_tokens():
     def reply(message: dict[str, Any]) -> Any:
         params = message["params"]
@@ -116,6 +120,7 @@ async def test_parallel_calls_never_share_answers_or_tokens():
     assert [r.content[0].text for r in results] == [f"token-{n}:{n}" for n in names]  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.requirement("MRTR-C-02", "MRTR-C-16")
 async def test_the_answers_of_one_round_are_made_at_the_same_time():
     together = asyncio.Barrier(3)
 
@@ -142,6 +147,7 @@ async def test_the_answers_of_one_round_are_made_at_the_same_time():
     }
 
 
+@pytest.mark.requirement("MRTR-C-11")
 async def test_a_decline_is_an_answer_and_is_sent():
     replies = iter([asks("s", f=form(), u=URL), text("fine")])
     with Rigged(lambda m: next(replies)) as server:
@@ -153,6 +159,7 @@ async def test_a_decline_is_an_answer_and_is_sent():
     }
 
 
+@pytest.mark.requirement("ELICIT-23")
 async def test_defaults_are_filled_and_wrong_content_is_not_sent():
     ask = form(size={"type": "integer", "minimum": 1, "default": 2}, name={"type": "string"})
     replies = iter([asks("s", f=ask), text("done")])
@@ -168,6 +175,7 @@ async def test_defaults_are_filled_and_wrong_content_is_not_sent():
     assert server.calls[1]["inputResponses"]["f"]["content"] == {"size": 2, "name": "x"}
 
 
+@pytest.mark.requirement("MRTR-C-02")
 async def test_resume_takes_exactly_the_keys_that_were_asked():
     with Rigged(lambda m: asks("s", a=form(), b=form())) as server:
         async with Client(server.url) as client:
@@ -196,6 +204,7 @@ async def test_begin_declares_everything_when_the_caller_holds_the_loop():
     assert declared(server)[2] == {"elicitation": {"url": {}}}
 
 
+@pytest.mark.requirement("MRTR-C-17")
 async def test_a_call_whose_reply_was_lost_is_resumed_with_the_answers_already_given():
     replies = iter(
         [asks("s", a=form()), Error(-32603, "busy", status=200), asks("s", a=form()), text("done")]
@@ -231,6 +240,7 @@ async def test_a_saved_url_loses_its_credentials():
     assert json.loads(dumped)["target"] == server.url
 
 
+@pytest.mark.requirement("VER-20", "VER-22")
 async def test_the_era_of_an_origin_is_found_once_and_remembered():
     eras = Eras()
     with old_server(lambda message: {"content": []}) as server:
@@ -281,6 +291,7 @@ async def test_an_old_server_that_wants_a_visit_first_is_called_again_after_cons
     assert len(server.calls) == calls
 
 
+@pytest.mark.requirement("HDR-14")
 async def test_a_stale_header_view_is_refreshed_and_the_call_tried_once_more():
     replies = iter([Error(-32020, "header", status=400), text("done")])
 
@@ -354,6 +365,7 @@ async def test_a_decline_reaches_the_tool_of_a_server_in_this_process():
         assert (await client.call_tool("ask")).is_error
 
 
+@pytest.mark.requirement("CACHE-02", "CACHE-04", "MRTR-C-13")
 async def test_lists_and_resources_are_kept_as_long_as_the_server_says_but_not_retried_ones():
     now = [1000.0]
     kept = {"resultType": "complete", "ttlMs": 60_000, "cacheScope": "private"}

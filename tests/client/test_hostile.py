@@ -42,6 +42,7 @@ async def fails(say: Callable[[dict[str, Any]], Any], kind: type[ClientError], *
         return caught.value, server
 
 
+@pytest.mark.requirement("MRTR-C-15")
 async def test_a_server_that_asks_for_ever_is_left_after_the_last_round():
     error, server = await fails(lambda m: asks("t", k=form()), RoundsExceeded, rounds=3)
     assert len(server.calls) == 4
@@ -49,6 +50,7 @@ async def test_a_server_that_asks_for_ever_is_left_after_the_last_round():
     assert '"token":"t"' in error.step.dump()
 
 
+@pytest.mark.requirement("MRTR-C-03", "MRTR-C-15")
 async def test_a_server_that_pauses_for_ever_is_left_after_the_last_pause():
     started = time.monotonic()
     _, server = await fails(lambda m: asks("t"), RoundsExceeded, pauses=4)
@@ -56,6 +58,7 @@ async def test_a_server_that_pauses_for_ever_is_left_after_the_last_pause():
     assert 0.5 < time.monotonic() - started < 5
 
 
+@pytest.mark.requirement("CANCEL-06")
 async def test_a_server_that_stalls_is_left_when_its_reply_is_due():
     started = time.monotonic()
     error, _ = await fails(lambda m: asyncio.sleep(30), ReplyTimeExceeded, reply=0.3)
@@ -63,6 +66,7 @@ async def test_a_server_that_stalls_is_left_when_its_reply_is_due():
     assert error.step is not None
 
 
+@pytest.mark.requirement("MRTR-C-15", "CANCEL-06")
 async def test_the_whole_call_has_a_bound_of_its_own():
     error, _ = await fails(lambda m: asks("t"), TimeExceeded, total=0.4, pauses=1000)
     assert error.step is not None
@@ -81,6 +85,7 @@ async def test_an_answerer_that_never_ends_is_left_when_its_time_is_over():
     assert list(error.step.asks) == ["k"]
 
 
+@pytest.mark.requirement("BASE-08", "MRTR-C-01", "MRTR-C-14")
 @pytest.mark.parametrize(
     "result",
     [
@@ -108,6 +113,7 @@ async def test_a_state_that_changes_its_type_in_mid_call_is_refused():
     assert error.step.call.token == "t"
 
 
+@pytest.mark.requirement("MRTR-C-14")
 @pytest.mark.parametrize(
     "ask",
     [
@@ -168,6 +174,7 @@ async def test_one_failed_request_does_not_end_the_connection():
         await client.__aexit__()
 
 
+@pytest.mark.requirement("ERR-04", "VER-23")
 async def test_a_dead_port_is_one_plain_error():
     with Rigged(lambda m: None) as server:
         url = server.url
@@ -228,6 +235,7 @@ async def test_cancelling_while_connecting_leaves_nothing_behind():
         assert asyncio.all_tasks() == before
 
 
+@pytest.mark.requirement("VER-03")
 async def test_a_server_of_an_unknown_future_is_refused_by_name():
     refusal = Error(-32022, "no", {"supported": ["2031-01-01"], "requested": "x"}, status=400)
     with (

@@ -47,6 +47,7 @@ def form(
     return FormAsk(key="k", message=message, schema=schema, server="cloud", origin="http://host")
 
 
+@pytest.mark.requirement("ELICIT-05")
 def test_a_form_is_filled_reviewed_and_sent():
     person = Person("1", "", "yes")
     assert person.terminal.elicit(form()) == Accept({"region": "eu", "size": 2})
@@ -60,11 +61,13 @@ def test_a_wrong_entry_is_explained_and_asked_again():
     assert person.seen.count("Region") >= 2
 
 
+@pytest.mark.requirement("ELICIT-05")
 def test_what_was_typed_can_be_edited_before_it_is_sent():
     person = Person("eu", "3", "edit", "us", "", "yes")
     assert person.terminal.elicit(form()) == Accept({"region": "us", "size": 3})
 
 
+@pytest.mark.requirement("ELICIT-05")
 @pytest.mark.parametrize(
     ("lines", "answer"),
     [
@@ -110,6 +113,7 @@ def visit(url: str = "https://id.example/login?x=1") -> UrlAsk:
     return UrlAsk(key="u", message="Sign in", url=url, server="cloud")
 
 
+@pytest.mark.requirement("ELICIT-05", "ELICIT-35")
 def test_a_page_is_opened_only_after_an_explicit_yes():
     person = Person("", "yes", "open")
     assert person.terminal.elicit_url(visit()) == Accept()
@@ -136,6 +140,7 @@ def test_what_is_no_web_page_can_only_be_refused(url: str):
     assert person.opened == []
 
 
+@pytest.mark.requirement("ELICIT-35")
 @pytest.mark.parametrize(
     ("url", "word"),
     [

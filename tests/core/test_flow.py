@@ -76,6 +76,7 @@ def test_a_call_that_asks_nothing_is_one_round():
     assert flow.tell(Reply({"content": []})) == Done({"content": []})
 
 
+@pytest.mark.requirement("MRTR-C-05", "MRTR-C-09")
 def test_the_token_and_the_latest_answers_travel_and_nothing_older():
     flow = Driven()
     flow.asks("a", token="t1")
@@ -86,6 +87,7 @@ def test_the_token_and_the_latest_answers_travel_and_nothing_older():
     assert flow.sent == {**CALL.params, "inputResponses": {"b": YES, "c": YES}}
 
 
+@pytest.mark.requirement("MRTR-C-04")
 @pytest.mark.parametrize("token", ["", "0", " spaced ", "ünï\x00code", "x" * 100_000])
 def test_any_string_is_a_token_and_comes_back_as_it_came(token: str):
     flow = Driven()
@@ -94,6 +96,7 @@ def test_any_string_is_a_token_and_comes_back_as_it_came(token: str):
     assert flow.sent["requestState"] == token
 
 
+@pytest.mark.requirement("MRTR-C-05")
 def test_a_round_without_a_token_sends_none_even_if_an_earlier_one_had_it():
     flow = Driven()
     flow.asks(token="t1")
@@ -103,6 +106,7 @@ def test_a_round_without_a_token_sends_none_even_if_an_earlier_one_had_it():
     assert "requestState" not in flow.sent
 
 
+@pytest.mark.requirement("MRTR-C-03")
 def test_state_only_rounds_wait_longer_and_longer_up_to_a_cap():
     flow = Driven(pauses=6)
     waits: list[float] = []
@@ -190,6 +194,7 @@ def test_invalid_params_is_a_refused_state_only_when_a_state_was_sent():
     assert later.reason == "refused-state"
 
 
+@pytest.mark.requirement("BASE-07")
 def test_a_missing_result_type_is_complete_and_a_task_needs_the_extension():
     assert isinstance(Driven().tell(Reply({})), Done)
     handle = {"resultType": "task", "taskId": "t"}
@@ -203,6 +208,7 @@ def ask(**entry: Any) -> dict[str, Any]:
     return {"resultType": "input_required", "inputRequests": {"k": entry}}
 
 
+@pytest.mark.requirement("BASE-08", "MRTR-C-14")
 @pytest.mark.parametrize(
     "result",
     [
@@ -264,6 +270,7 @@ def test_an_ask_for_what_was_not_declared_ends_the_call(
     assert "did not declare" in ended.detail
 
 
+@pytest.mark.requirement("MRTR-C-14")
 def test_only_three_methods_may_be_answered_with_a_question():
     flow = Driven(Call(method="tools/list", params={}))
     ended = flow.asks("a")

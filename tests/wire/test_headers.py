@@ -93,6 +93,7 @@ def test_a_malformed_value_is_a_mismatch(value: bytes) -> None:
     assert caught.value.code == HEADER_MISMATCH
 
 
+@pytest.mark.requirement("HDR-04")
 @pytest.mark.parametrize("text", ["a", "", " a", "a\n", "é", "=?base64?x?=", "a b", "\t", "=?="])
 def test_every_text_survives_its_header(text: str) -> None:
     encoded = encode_value(text)
