@@ -77,7 +77,10 @@ def resume(
     ],
     answer: ANSWER = None,
     target: Annotated[
-        str | None, typer.Option("--target", help="Another URL or command than the saved one.")
+        str | None,
+        typer.Option(
+            "--target", metavar="TARGET", help="Another URL or command than the saved one."
+        ),
     ] = None,
     run: Annotated[
         bool, typer.Option("--run", help="Run the command named in a file from somebody else.")

@@ -19,7 +19,9 @@ ANSWER = Annotated[
 ]
 SAVE = Annotated[
     Path | None,
-    typer.Option("--save", help="Save the call here when nobody answers, and exit with 4."),
+    typer.Option(
+        "--save", metavar="FILE", help="Save the call here when nobody answers, and exit with 4."
+    ),
 ]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
 HEADER = Annotated[
@@ -27,7 +29,9 @@ HEADER = Annotated[
     typer.Option("--header", "-H", metavar="NAME:VALUE", help="An HTTP header. Repeatable."),
 ]
 ERA = Annotated[str, typer.Option("--era", help="auto, modern or legacy.")]
-TIMEOUT = Annotated[float, typer.Option("--timeout", help="Seconds for one reply.", min=0.1)]
+TIMEOUT = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait for a reply.", min=0.1)
+]
 NO_INPUT = Annotated[
     bool, typer.Option("--no-input", help="Ask nobody, even when there is a terminal.")
 ]

@@ -27,7 +27,9 @@ def serve(
     stdio: Annotated[
         bool, typer.Option("--stdio", help="Speak on standard input and output.")
     ] = False,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes on one port.")] = 1,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", min=1, help="Processes on one port.")
+    ] = 1,
     path: Annotated[str, typer.Option("--path", help="Path of the endpoint.")] = "/mcp",
 ) -> None:
     """Run a server.

@@ -1,0 +1,73 @@
+"""What docs/clients.md says, done."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from antiphon.cli.demo_server import server
+from antiphon.client import Decline, Deny, FormAsk, Patience, SampleAsk, Scripted, UrlAsk
+from antiphon.client.saved import load
+from docs_src import clients
+
+RUNNING = "orders.eu-west is running"
+
+
+async def test_a_call_is_run_to_its_end():
+    assert await clients.to_the_end(server, clients.script()) == RUNNING
+
+
+async def test_the_script_is_tried_before_the_person():
+    assert await clients.to_the_end(server, clients.combined(Deny())) == RUNNING
+
+
+async def test_a_call_is_saved_and_resumed():
+    shelf: dict[str, str] = {}
+    await clients.one_round(server, shelf)
+    step = await clients.next_week(server, shelf, {"placement": {"region": "eu-west"}})
+    assert list(step.asks) == ["approve"]
+    step = await clients.next_week(server, shelf, {"approve": {"approve": True}})
+    assert step.result.content[0].text == RUNNING
+
+
+async def test_functions_answer_each_kind():
+    answers: Any = clients.functions()
+    form = FormAsk(key="placement", message="", schema={})
+    assert answers.elicit(form) == {"region": "eu-west"}
+    sample = SampleAsk(key="s", params={"messages": [], "maxTokens": 7})
+    assert await answers.sample(sample) == "an answer of at most 7 tokens"
+    assert answers.elicit_url(UrlAsk(key="u", message="", url="https://evil.example")) == Decline()
+    said = await clients.to_the_end(server, answers)
+    assert said == "orders.eu-west was created and left stopped."
+
+
+async def test_a_call_that_reaches_a_bound_is_kept():
+    shelf: dict[str, str] = {}
+    await clients.bounded(server, Scripted(placement={"region": "eu-west"}), shelf)
+    assert list(load(shelf["orders"]).call.params["arguments"]) == ["name"]
+    assert [ask.key for ask in load(shelf["orders"]).call.asks] == ["approve"]
+
+
+def test_the_bounds_of_the_page_are_the_defaults():
+    assert Patience() == Patience(rounds=10, total=3600, think=900, reply=300)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(server.asgi(), log_level="error", ws="none", lifespan="on")
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+    running.should_exit = True
+    thread.join(10)
+    listener.close()
+
+
+async def test_the_blocking_client_needs_no_loop(url: str):
+    assert await asyncio.to_thread(clients.blocking, url, clients.script()) == RUNNING
