@@ -24,7 +24,7 @@ from antiphon.core.gate import TASKS
 from antiphon.core.limits import Limits
 from antiphon.core.round import Era, Principal
 from antiphon.errors import ConfigError
-from antiphon.ports import Clock, Entropy, Store
+from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
 from antiphon.server.catalog import Catalog
@@ -69,6 +69,7 @@ class Server:
         eras: tuple[Era, ...] = ("modern", "legacy"),
         principal: PrincipalOf | None = None,
         cache: Cache | None = None,
+        telemetry: Telemetry | None = None,
         expose_errors: bool = False,
         legs: Literal["here", "elsewhere"] = "here",
         clock: Clock = time.time,  # noqa: TID251 - here the world is joined on
@@ -90,6 +91,7 @@ class Server:
             eras: `("modern",)` closes the old door.
             principal: Says who calls, from the ASGI scope; raising refuses the request.
             cache: Caching hints of the lists.
+            telemetry: Traces and counts rounds: `antiphon.telemetry.otel.OpenTelemetry()`.
             expose_errors: Show clients the text of unexpected exceptions. For development.
             legs: `elsewhere` leaves the legs of tasks to `antiphon worker` processes.
             clock: Seconds since the epoch.
@@ -130,6 +132,7 @@ class Server:
             meta=meta,
             redeem=redeem,
             spill=store is not None,
+            telemetry=telemetry,
             expose_errors=expose_errors,
         )
         self._hub = Hub(self.limits, serves=self._serves_change)

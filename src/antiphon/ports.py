@@ -6,15 +6,34 @@ raises `StoreError`, and the round is refused: nothing runs unguarded (S1-3).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
 import msgspec
+
+from antiphon.core.round import Round
 
 Clock: TypeAlias = Callable[[], float]
 """Seconds since the epoch."""
 
 Entropy: TypeAlias = Callable[[int], bytes]
 """That many random bytes, safe for keys."""
+
+
+class Telemetry(Protocol):
+    """Where rounds are traced and counted. Must never raise and never sees answers or tokens."""
+
+    def round(self, round: Round) -> AbstractContextManager[None]:
+        """Enclose one round; its end is noted on the round itself."""
+        ...
+
+    def here(self) -> str:
+        """Give the trace context of the running round, for its token."""
+        ...
+
+    def refused(self, reason: str) -> None:
+        """Count a refused token."""
+        ...
 
 
 # --- redeeming ---------------------------------------------------------------------------------

@@ -87,3 +87,13 @@ class Round(msgspec.Struct, kw_only=True):
     channel: Channel | None = None
     params: dict[str, Any] = {}
     """All params, for the methods that are not calls."""
+
+    call: str = ""
+    """The call's id, once it is known; for telemetry, like the next three."""
+
+    number: int = 1
+    first_trace: str = ""
+    """The trace context of round one, in a later round."""
+
+    outcome: str = ""
+    """How the round ended: `complete`, `input_required`, `task` or `error`."""

@@ -90,6 +90,13 @@ class Engine:
         Raises:
             CallerError: What the client is told as a JSON-RPC error.
         """
+        telemetry = self.services.telemetry
+        if telemetry is None:
+            return await self._call(round)
+        with telemetry.round(round):
+            return await self._call(round)
+
+    async def _call(self, round: Round) -> bytes:
         handler, arguments = self.handler(round)
         try:
             if round.era == "legacy":
@@ -104,8 +111,12 @@ class Engine:
                 "token refused",
                 extra={"reason": refusal.reason, "method": round.method},
             )
+            if self.services.telemetry is not None:
+                self.services.telemetry.refused(refusal.reason)
             raise
-        return deliver(reply, round.capabilities)
+        result = deliver(reply, round.capabilities)
+        round.outcome = reply.kind
+        return result
 
     # --- the two ways into a round ---------------------------------------------------------------
 
@@ -134,6 +145,7 @@ class Engine:
     ) -> Reply:
         claims = await self.services.sealer.open(round.token, self._binding(round, handler))
         call = await self._reopened(claims)
+        round.call, round.number, round.first_trace = call.id, call.number, call.trace
         answers = call.accept(round.answers, self.services.clock())
         bound = self._bind(round, handler, arguments)
         if isinstance(bound, Reply):
@@ -424,10 +436,14 @@ class Engine:
             journal=journal if handle is None else None,
             handle=handle,
             pending=pending,
-            trace=call.trace or run.round.trace,
+            trace=call.trace or self._here(run),
             ttl=_ttl(run),
         )
         return await sealer.seal(claims)
+
+    def _here(self, run: Run) -> str:
+        telemetry = self.services.telemetry
+        return run.round.trace if telemetry is None else telemetry.here() or run.round.trace
 
     async def _keep(self, run: Run, journal: Journal, size: int = 0) -> Handle:
         """Put a journal that no token should carry into the store (S6)."""

@@ -25,7 +25,17 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     task: NewTask | None = None
     """The task that the round made, to be kept in the same step; not part of the record."""
 
+    @property
+    def kind(self) -> str:
+        """How the round ended, in a word."""
+        if self.code:
+            return "error"
+        if self.task is not None or "tasks" in self.needs:
+            return "task"
+        return "input_required" if self.result.startswith(_ASKING) else "complete"
 
+
+_ASKING = b'{"resultType":"input_required"'
 _decode = msgspec.msgpack.Decoder(Reply).decode
 
 

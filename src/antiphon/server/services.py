@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from antiphon.core.limits import Limits
-from antiphon.ports import Clock, Entropy, Store
+from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal.sealer import Sealer
 
 Redeem = Literal["once", "strict", "off"]
@@ -26,6 +26,7 @@ class Services:
     spill: bool = False
     """Whether journals may go to the store: only when the author configured one (S6-1)."""
 
+    telemetry: Telemetry | None = None
     expose_errors: bool = False
     """Whether the text of unexpected exceptions reaches the client."""
 
