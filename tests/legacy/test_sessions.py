@@ -147,7 +147,7 @@ async def test_two_sessions_with_equal_request_ids_get_their_own_results(
     await other_stream.__aexit__(None, None, None)
 
 
-# --- lost streams ----------------------------------------------------------------------------------
+# --- lost streams -------------------------------------------------------------------------------
 
 
 async def test_a_lost_stream_cancels_nothing_and_is_resumed_with_the_result(

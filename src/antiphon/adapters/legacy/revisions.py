@@ -67,7 +67,7 @@ def ask_params(method: str, params: Mapping[str, Any], revision: str, id: str) -
 
 
 def degrade(method: str, result: Json, revision: str) -> Json:
-    """Take out of a result what the revision does not know; the SDK drops unknown members."""
+    """Take out of a result what the revision does not know; the SDK drops modern members."""
     meta = result.get("_meta")
     if isinstance(meta, dict):
         kept = {k: v for k, v in cast("Json", meta).items() if k != _SERVER_INFO}
@@ -83,7 +83,7 @@ def degrade(method: str, result: Json, revision: str) -> Json:
         ]
         return {**result, "messages": messages}
     if method == "tools/list":
-        return {**result, "tools": [_tool(tool) for tool in result["tools"]]}
+        return {**result, "tools": [_tool(tool, revision) for tool in result["tools"]]}
     return result
 
 
@@ -97,9 +97,9 @@ def _tool_result(result: Json, revision: str) -> Json:
     return told
 
 
-def _tool(tool: Json) -> Json:
+def _tool(tool: Json, revision: str) -> Json:
     schema = tool.get("outputSchema")
-    if schema is None or schema.get("type") == "object":
+    if schema is None or (schema.get("type") == "object" and revision >= STRUCTURE):
         return tool
     return {name: value for name, value in tool.items() if name != "outputSchema"}
 
