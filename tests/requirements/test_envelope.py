@@ -304,3 +304,35 @@ async def test_any_request_may_be_the_first() -> None:
 async def test_a_broken_trace_fails_nothing(peer: Peer, trace: Any) -> None:
     answer = await peer.ask("server/discover", meta={"traceparent": trace, CAPABILITIES: {}})
     assert answer.status == 200
+
+
+@pytest.mark.requirement("TRACE-04", "TRACE-03")
+async def test_the_trace_of_the_first_round_travels_in_the_protected_state(
+    server: Server, peer: Peer
+) -> None:
+    trace = "00-9b1f0c7c2c0e4f5ea1d3b7c95e60aa11-3d5f7a9b1c2d4e60-01"
+    meta = {"traceparent": trace}
+    other = trace.replace("9b1f", "0000")
+    first = await peer.call("book", {"day": "x"}, meta=meta, headers={"traceparent": other})
+    state = first.result["requestState"]
+    assert (await server._services.sealer.inspect(state)).trace == trace
+    assert "9b1f0c7c" not in state
+
+
+@pytest.mark.requirement("VER-30", "VER-31", "VER-33", "WIRE-06")
+async def test_one_endpoint_serves_both_eras_and_a_handshake_never_gives_a_modern_one() -> None:
+    server = make_server(eras=("modern", "legacy"))
+    params = {
+        "protocolVersion": "2026-07-28",
+        "capabilities": {},
+        "clientInfo": {"name": "old", "version": "1"},
+    }
+    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    async with server.running():
+        app = server.asgi()
+        headers = mirrored(hello, mcp_protocol_version=None, mcp_method=None)
+        old = await post(app, hello, headers)
+        assert old.status == 200
+        assert b'"protocolVersion":"2025-11-25"' in old.body
+        modern = await Peer(app).ask("server/discover")
+        assert "2026-07-28" in modern.result["supportedVersions"]
