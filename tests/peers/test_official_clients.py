@@ -48,7 +48,9 @@ class Person:
 
     async def elicit(self, context: Any, params: Any) -> types.ElicitResult:
         self.asked.append(params.message)
-        content = {"sure": self.sure} if "sure" in params.requested_schema["properties"] else OAK
+        content: dict[str, Any] = (
+            {"sure": self.sure} if "sure" in params.requested_schema["properties"] else OAK
+        )
         return types.ElicitResult(action="accept", content=content)
 
     async def decline(self, context: Any, params: Any) -> types.ElicitResult:

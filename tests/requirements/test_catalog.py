@@ -34,7 +34,7 @@ async def test_pages_follow_each_other_to_the_end_in_the_order_of_registration()
     names = [f"tool_{n}" for n in (3, 1, 2, 5, 4)]
     for name in names:
         server.tool(name=name)(lambda: "x")
-    peer, listed, params = Peer(server.asgi()), list[str](), dict[str, str]()
+    peer, listed, params = Peer(server.asgi()), list[str](), dict[str, Any]()
     while True:
         page = (await peer.ask("tools/list", **params)).result
         listed += [tool["name"] for tool in page["tools"]]

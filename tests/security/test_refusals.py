@@ -266,7 +266,7 @@ async def test_the_same_requests_with_the_right_token_go_through(world: World) -
     """What is refused above is refused for the token and for nothing else."""
     peer = world.serve()
     assert "result" in (await retry(peer, await world.token(peer))).json
-    nobody = {"headers": {"x_user": None}}
+    nobody: dict[str, Any] = {"headers": {"x_user": None}}
     assert "result" in (await retry(peer, await world.token(peer, **nobody), **nobody)).json
     elsewhere = world.serve(audience="elsewhere")
     assert "result" in (await retry(elsewhere, await world.token(elsewhere))).json

@@ -31,7 +31,7 @@ def judge(method: str, message: bytes) -> dict[str, Any]:
 
 def judge_result(method: str, result: dict[str, Any]) -> None:
     """Judge the result of a method."""
-    types = SERVER_RESULTS[(method, REVISION)]
+    types: Any = SERVER_RESULTS[(method, REVISION)]
     arms = {arm.__name__ == "InputRequiredResult": arm for arm in get_args(types) or (types,)}
     asks = result["resultType"] == "input_required"
     assert asks or result["resultType"] == "complete"
