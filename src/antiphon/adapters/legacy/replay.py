@@ -12,17 +12,14 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
+from mcp.server.streamable_http import GET_STREAM_KEY, EventMessage, EventStore
 from mcp.server.streamable_http import EventCallback as Send
-from mcp.server.streamable_http import EventMessage, EventStore
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
-EVENTS = 512
-BYTES = 2 * 1024 * 1024
+EVENTS = 256
+BYTES = 256 * 1024
 UNRELATED = 64
 """Events kept of the stream that belongs to no request: notices that say "look again"."""
-
-STANDALONE = "_GET_stream"
-"""The transport's name for that stream."""
 
 
 class _Event(NamedTuple):
@@ -48,7 +45,7 @@ class Replay(EventStore):
         self._number += 1
         size = 0 if message is None else len(message.model_dump_json(by_alias=True))
         event = _Event(self._number, stream_id, message, size)
-        if stream_id == STANDALONE:
+        if stream_id == GET_STREAM_KEY:
             self._unrelated.append(event)
         else:
             self._events.append(event)
@@ -64,7 +61,7 @@ class Replay(EventStore):
         last = self._find(last_event_id)
         if last is None:
             return None
-        if last.stream == STANDALONE:
+        if last.stream == GET_STREAM_KEY:
             await self._send_after(last, self._unrelated, send_callback)
             return last.stream
         while not self._closed:
