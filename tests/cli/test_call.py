@@ -170,8 +170,11 @@ def test_tools_are_listed_for_people_and_for_scripts(rooms: str):
 
 def test_an_old_server_is_answered_from_the_same_options():
     command = shlex.join(over_stdio("official resolvers"))
-    ran = antiphon("call", command, "count", "to=2", "--era", "legacy")
-    assert (ran.code, ran.out) == (0, "counted\n"), ran.err
+    answers = ["-a", "form.room=Oak", "-a", "form.sure=yes"]
+    ran = antiphon("call", command, "book", "day=friday", "--era", "legacy", *answers)
+    assert (ran.code, ran.out) == (0, "Oak for 4 on friday\n"), ran.err
+    no = antiphon("call", command, "book", "day=friday", "--era", "legacy", "-a", "form=decline")
+    assert no.code == 3, no.err
 
 
 def test_keygen_prints_a_key_of_32_bytes():

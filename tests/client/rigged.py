@@ -43,8 +43,16 @@ class Error:
 class Rigged:
     """Runs a replier behind a loopback port; keeps every message and its headers."""
 
-    def __init__(self, reply: Replier, *, discover: Any = DISCOVERED, port: int = 0) -> None:
+    def __init__(
+        self,
+        reply: Replier,
+        *,
+        discover: Any = DISCOVERED,
+        port: int = 0,
+        session: Callable[[], str] | None = None,
+    ) -> None:
         self._reply = reply
+        self._session = session
         self._discover = discover
         self.arrived = threading.Event()
         self.messages: list[dict[str, Any]] = []
@@ -107,11 +115,14 @@ class Rigged:
             status, envelope["error"] = answer.status, answer.body
         else:
             envelope["result"] = answer
-        await _send(send, status, json.dumps(envelope).encode(), "application/json")
+        session = self._session() if self._session and message["method"] == "initialize" else ""
+        await _send(send, status, json.dumps(envelope).encode(), "application/json", session)
 
 
-async def _send(send: Any, status: int, body: bytes, content_type: str) -> None:
+async def _send(send: Any, status: int, body: bytes, content_type: str, session: str = "") -> None:
     headers = [(b"content-type", content_type.encode())]
+    if session:
+        headers.append((b"mcp-session-id", session.encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -1,6 +1,7 @@
 """Servers that do not play fair: each gets a named error within its bound, and nothing hangs."""
 
 import asyncio
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from antiphon.client import (
     ThinkTimeExceeded,
     TimeExceeded,
 )
-from tests.client.rigged import Error, Raw, Rigged, asks, form, text
+from tests.client.rigged import DISCOVERED, Error, Raw, Rigged, asks, form, text
 
 YES = Answers(elicit=lambda ask: {"name": "x"})
 
@@ -244,3 +245,71 @@ async def test_a_server_of_an_unknown_future_is_refused_by_name():
     ):
         async with Client(server.url):
             pass
+
+
+async def test_a_command_that_babbles_and_never_answers_is_left_in_time():
+    babble = [
+        sys.executable,
+        "-c",
+        "import time\nwhile True: print('{}{', flush=True); time.sleep(1)",
+    ]
+    started = time.monotonic()
+    with pytest.raises(CannotConnect, match="not ready within 2 s"):
+        async with Client(babble, probe=0.5, connect=2):
+            pass
+    assert time.monotonic() - started < 12
+
+
+async def test_a_stdio_server_that_dies_is_started_again_by_the_next_call():
+    program = (
+        "import json, os, sys\n"
+        "for line in sys.stdin:\n"
+        "    m = json.loads(line)\n"
+        "    if m['method'] == 'server/discover':\n"
+        f"        r = {json.loads(json.dumps(DISCOVERED))!r}\n"
+        "    elif m['params']['name'] == 'die':\n"
+        "        os._exit(3)\n"
+        "    else:\n"
+        "        r = {'resultType': 'complete', 'content': []}\n"
+        "    print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], 'result': r}), flush=True)\n"
+    )
+    async with Client([sys.executable, "-c", program]) as client:
+        with pytest.raises(ConnectionLost) as caught:
+            await client.call_tool("die")
+        assert caught.value.sent
+        assert (await client.call_tool("live")).content == []
+
+
+async def test_an_ended_session_is_made_anew_by_the_next_call():
+    sessions: list[str] = []
+
+    def reply(message: dict[str, Any]) -> Any:
+        if message["method"] == "initialize":
+            sessions.append(f"s{len(sessions)}")
+            return {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "serverInfo": {"name": "old", "version": "1"},
+            }
+        if message["method"] == "tools/call" and len(sessions) == 1:
+            return Raw(b"", status=404, content_type="text/plain")
+        return {"content": []} if message["method"] == "tools/call" else Raw(b"", status=202)
+
+    with Rigged(reply, session=lambda: sessions[-1]) as server:
+        async with Client(server.url, era="legacy") as client:
+            with pytest.raises(ConnectionLost, match="ended the session") as caught:
+                await client.call_tool("t")
+            assert not caught.value.sent
+            assert (await client.call_tool("t")).content == []
+    assert sessions == ["s0", "s1"]
+
+
+async def test_a_client_that_is_not_open_says_so():
+    with Rigged(lambda m: text("ok")) as server:
+        client = Client(server.url)
+        with pytest.raises(CannotConnect, match="not open"):
+            await client.call_tool("t")
+        async with client:
+            assert (await client.call_tool("t")).content
+        with pytest.raises(CannotConnect, match="not open"):
+            await client.call_tool("t")

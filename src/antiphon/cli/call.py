@@ -17,7 +17,7 @@ from antiphon.cli.arguments import headers, tool_arguments
 from antiphon.cli.connect import Settings, connected, interactive
 from antiphon.cli.exits import DONE, FAILED, REFUSED, USAGE, WAITING, errors, fail
 from antiphon.cli.options import ANSWER, ERA, HEADER, JSON, NO_INPUT, SAVE, TARGET, TIMEOUT, VERBOSE
-from antiphon.client.answers import Scripted, method_for
+from antiphon.client.answers import Answers, Scripted, method_for
 from antiphon.client.errors import (
     AnswerUnfit,
     ClientError,
@@ -186,7 +186,21 @@ class Session:
     @property
     def answers(self) -> Any:
         """Who answers in a legacy session, where the server asks in mid-call."""
-        return self.script | self.terminal if self.terminal else self.script
+
+        def noted(ask: AnyAsk) -> Any:
+            answer = self._one(ask)
+            if answer is None:
+                raise Pass
+            self._note(answer)
+            return answer
+
+        able = self.can if self.terminal else self.script.abilities
+        return Answers(
+            elicit=noted if "form" in able else None,
+            elicit_url=noted if "url" in able else None,
+            sample=noted if "sampling" in able else None,
+            roots=noted if "roots" in able else None,
+        )
 
     @property
     def can(self) -> frozenset[Need]:
@@ -240,8 +254,11 @@ class Session:
                 missing.append(key)
                 continue
             answers[key] = answer
-            self.refused = self.refused or isinstance(answer, Decline | Cancel)
+            self._note(answer)
         return answers, missing
+
+    def _note(self, answer: Any) -> None:
+        self.refused = self.refused or isinstance(answer, Decline | Cancel)
 
     def _one(self, ask: AnyAsk) -> Any:
 

@@ -39,7 +39,8 @@ $ antiphon resume call.json --answer placement.region=eu-west --answer approve.a
 
 Arguments take their types from the tool: `size=3` is a number where the tool wants one, and
 `tags:='["a","b"]'` is JSON as it stands. Answers take theirs from the form that asks; `key=decline`
-and `key=cancel` refuse, `key=accept` consents to a visit.
+and `key=cancel` refuse, `key=accept` consents to a visit. Old servers give their questions no key:
+theirs are `form`, `url`, `sample` and `roots`.
 
 A saved call names its server. Where that is a command, `resume` runs it; a file that somebody else
 could have written needs `--run`.

@@ -60,6 +60,9 @@ MAX_PAGES = 1000
 """Pages of one list; a bound against a server whose cursors never end."""
 
 
+_CLOSED = "the client is not open: use `async with Client(...)`"
+
+
 class Client:
     """A client of one MCP server, of either era.
 
@@ -130,16 +133,23 @@ class Client:
         self._connection: Connection | None = None
         self._link: Link | None = None
         self._opening = anyio.Lock()
+        self._entered = False
 
     # --- the connection ------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         """Connect and agree on an era."""
-        await self._linked()
+        self._entered = True
+        try:
+            await self._linked()
+        except BaseException:
+            self._entered = False
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         """Close the connection."""
+        self._entered = False
         connection, self._connection, self._link = self._connection, None, None
         if connection is not None:
             await connection.close()
@@ -147,7 +157,9 @@ class Client:
     async def _linked(self) -> Link:
         """Give the live link; a connection that died is opened again."""
         async with self._opening:
-            if self._link is not None and self._connection and self._connection.alive:
+            if not self._entered:
+                raise CannotConnect(_CLOSED)
+            if self._link and self._link.usable and self._connection and self._connection.alive:
                 return self._link
             if self._connection is not None:
                 await self._connection.close()
@@ -199,7 +211,7 @@ class Client:
 
     @property
     def session(self) -> ClientSession:
-        """The SDK's session, for what has no method here."""
+        """The SDK's session, for what has no method here; calls that may ask go through ours."""
         return self._ready.session
 
     @property
@@ -225,7 +237,7 @@ class Client:
     @property
     def _ready(self) -> Link:
         if self._link is None:
-            raise CannotConnect("the client is not open: use `async with Client(...)`")
+            raise CannotConnect(_CLOSED)
         return self._link
 
     def _who(self) -> tuple[str, str]:

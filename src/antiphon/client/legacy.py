@@ -14,6 +14,7 @@ from mcp.client.session import ClientRequestContext
 from antiphon.client.answers import Answerer, abilities
 from antiphon.client.asking import answer_all
 from antiphon.client.errors import ClientError
+from antiphon.client.parse import UNNAMED
 from antiphon.client.values import AnyAsk, view
 from antiphon.core.flow import MAX_ASKS, Failure, PendingAsk, read_ask
 from antiphon.core.gate import Need
@@ -122,5 +123,5 @@ def _key(method: str, params: dict[str, Any]) -> str:
     if isinstance(key, str) and key:
         return key
     if method == "elicitation/create":
-        return "url" if params.get("mode") == "url" else "form"
+        return "url" if params.get("mode") == "url" else UNNAMED
     return "sample" if method == "sampling/createMessage" else "roots"

@@ -29,6 +29,11 @@ Progress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None
 
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 _CLOSED = types.CONNECTION_CLOSED
+_GONE = "Connection closed"
+"""What the SDK's dispatcher says when the other side is gone: a child that died, for instance."""
+
+_ENDED = "Session terminated"
+"""What the SDK's transport makes of a 404 within a session (LEGACY-12)."""
 
 
 class RawRequest(types.Request[dict[str, Any], str]):
@@ -45,6 +50,9 @@ class Link:
         """Take a negotiated session."""
         self.session = session
         self.cache = cache
+        self.usable = True
+        """False once the server is gone or has ended the session; a new one is made then."""
+
         self.era: Era = era
         self.failures = failures
 
@@ -93,7 +101,12 @@ class Link:
         if lost is not None:
             return lost
         if error.code == _CLOSED:
+            # The whole connection, or only the stream of this one request.
+            self.usable = self.usable and error.error.message != _GONE
             return Lost(sent=True, why=error.error.message)
+        if self.era == "legacy" and error.error.message == _ENDED:
+            self.usable = False
+            return Lost(sent=False, why="the server ended the session")
         return Failure(error.code, error.error.message, error.error.data)
 
 

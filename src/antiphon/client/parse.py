@@ -11,6 +11,9 @@ from antiphon.client.values import Accept, AnyAsk, Cancel, Decline, FormAsk, Roo
 from antiphon.core.gate import Need
 from antiphon.errors import AnswerInvalid
 
+UNNAMED = "form"
+"""The key of a form that came without one, as old servers send them."""
+
 _WORDS = {"accept": Accept(), "decline": Decline(), "cancel": Cancel()}
 _TRUE = frozenset({"true", "yes", "y", "on", "1"})
 _FALSE = frozenset({"false", "no", "n", "off", "0"})
@@ -91,7 +94,10 @@ class TypedAnswer:
                 raise AnswerInvalid((f"{ask.key}: name the field ({names}), as {ask.key}.field=",))
             fields = {next(iter(properties)): self.words}
         unknown = [name for name in fields if name not in properties]
-        if unknown:
+        if unknown and ask.key == UNNAMED and len(unknown) < len(fields):
+            # Forms of an old server share this key; each takes the fields it has.
+            fields = {name: texts for name, texts in fields.items() if name in properties}
+        elif unknown:
             names = ", ".join(properties)
             raise AnswerInvalid(tuple(f"{n}: no such field; there are {names}" for n in unknown))
         return {name: from_text(properties[name], texts) for name, texts in fields.items()}
