@@ -5,6 +5,7 @@ import json
 import socket
 from typing import Any
 
+import httpx2
 import pytest
 import uvicorn
 
@@ -14,6 +15,7 @@ from antiphon.client import (
     Answers,
     AnswerUnfit,
     BlockingClient,
+    CannotConnect,
     Client,
     Decline,
     Deny,
@@ -241,6 +243,34 @@ async def test_a_saved_url_loses_its_credentials():
 
 
 @pytest.mark.requirement("VER-20", "VER-22")
+async def test_headers_auth_and_an_http_client_of_ones_own_reach_the_server():
+    class Bearer(httpx2.Auth):
+        def auth_flow(self, request: httpx2.Request) -> Any:
+            request.headers["authorization"] = "Bearer t"
+            yield request
+
+    with Rigged(lambda m: text("ok")) as server:
+        async with Client(server.url, headers={"x-mine": "1"}, auth=Bearer()) as client:
+            await client.call_tool("t")
+        async with (
+            httpx2.AsyncClient(headers={"x-own": "2"}) as own,
+            Client(server.url, http_client=own) as client,
+        ):
+            await client.call_tool("t")
+    first, second = server.headers[1], server.headers[3]
+    assert (first["x-mine"], first["authorization"]) == ("1", "Bearer t")
+    assert second["x-own"] == "2"
+
+
+@pytest.mark.parametrize(
+    "target", ["", 3, ["antiphon-no-such-program"], "http://127.0.0.1:1/mcp", "https://[", "a 'b"]
+)
+async def test_what_is_no_target_is_one_plain_error(target: Any):
+    with pytest.raises(CannotConnect):
+        async with Client(target):
+            pass
+
+
 async def test_the_era_of_an_origin_is_found_once_and_remembered():
     eras = Eras()
     with old_server(lambda message: {"content": []}) as server:

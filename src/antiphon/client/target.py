@@ -158,7 +158,11 @@ def read_target(target: object, access: Access) -> Target:
                 auth=access.auth,
                 client=access.http_client,
             )
-        return _command(shlex.split(text), access)
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise CannotConnect(f"the command cannot be read: {error}") from error
+        return _command(words, access)
     if isinstance(target, Sequence) and not isinstance(target, bytes | bytearray):
         return _command([str(word) for word in cast("Sequence[object]", target)], access)
     if callable(getattr(target, "exchange", None)):
