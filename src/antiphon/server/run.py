@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from antiphon.core.asks import Ask, Outcome, seconds
-from antiphon.core.gate import gate
+from antiphon.core.gate import allows, gate
 from antiphon.core.journal import Entry, Replay
 from antiphon.errors import (
     AmbiguousKey,
@@ -34,7 +34,7 @@ from antiphon.errors import (
 )
 from antiphon.server.call import Call, Rejected
 from antiphon.server.driving import drive, give_up, inside, key_inside, stand_still
-from antiphon.server.questions import Question, question, reasons
+from antiphon.server.questions import Question, question, read_answer, reasons
 from antiphon.server.signals import Abandoned, Suspended
 
 if TYPE_CHECKING:
@@ -274,6 +274,20 @@ class Run:
         ready = [(given, question(ask)) for given, ask in items]
         return await self._ask([(self.key_for(q.base, given), q) for given, q in ready])
 
+    async def ask_one(self, given: str | None, ask: Ask) -> Outcome[Any]:
+        """Give the outcome of one ask: `ask` for what nearly every handler does."""
+        if self._dead_calls:
+            await self.enter_async("ask")
+        self.enter("ask")
+        ready = question(ask)
+        key = self.key_for(ready.base, given)
+        outcome = self._recall(key, ready)
+        if outcome is not None:
+            return outcome
+        outcomes: dict[str, Outcome[Any]] = {}
+        await self._answered([(key, ready)], outcomes)
+        return outcomes[key]
+
     async def ask_named(self, items: Sequence[tuple[str, Ask]]) -> list[Outcome[Any]]:
         """Give the outcomes of asks that have their keys."""
         return await self._ask([(key, question(ask)) for key, ask in items])
@@ -287,20 +301,27 @@ class Run:
                 unanswered.append((key, ready))
             else:
                 outcomes[key] = outcome
-        while unanswered:
-            self._put(unanswered)
-            raws = await self.way.ask(self, unanswered)
-            unanswered = self._take(unanswered, raws, outcomes)
+        if unanswered:
+            await self._answered(unanswered, outcomes)
         return [outcomes[key] for key, _ in batch]
+
+    async def _answered(
+        self, batch: list[tuple[str, Question]], outcomes: dict[str, Outcome[Any]]
+    ) -> None:
+        """Put asks until each has an answer that fits; most rounds end in here."""
+        while batch:
+            self._put(batch)
+            raws = await self.way.ask(self, batch)
+            batch = self._take(batch, raws, outcomes)
 
     def _recall(self, key: str, ready: Question) -> Outcome[Any] | None:
         entry = self.replay.recall("ask", key, ready.digest, ready.note)
-        pending = self.call.pending.get(key)
         if entry is None:
             return None
         try:
-            return ready.read(entry.value, key)
+            return read_answer(ready.kind, entry.value, key, ready.form)
         except AnswerInvalid as error:
+            pending = self.call.pending.get(key)
             tries = pending.tries + 1 if pending is not None else 1
             self.reject(key, Rejected(tries, reasons(error)))
             return None
@@ -313,11 +334,13 @@ class Run:
 
     def _put(self, batch: Batch) -> None:
         """Check that these asks may be put now."""
-        limits = self.services.limits
+        limits, capabilities = self.services.limits, self.round.capabilities
         for key, ready in batch:
-            gate(self.round.capabilities, ready.needs, f"asking for {key!r}")
+            for need in ready.needs:
+                if not allows(capabilities, need):
+                    gate(capabilities, ready.needs, f"asking for {key!r}")
             check_secret(self, "ask", key, secret=ready.ask.secret)
-            if not self.in_branch:
+            if self.replay.replaying and not self.in_branch:
                 self.replay.check_new("ask", key, ready.note)
         if len(self.asked) + len(batch) > limits.asks_per_round:
             raise HandlerError(
@@ -425,19 +448,19 @@ class Run:
         except BaseException as error:  # noqa: BLE001 - a stranger's code; ours is taken, the rest passed on
             self._came_out(error, before)
             return ENDED
-        if not self.told:
-            return value
-        self._balance()
-        raise SwallowedAsk(self._first_key())
+        self._level(before)
+        if self.told:
+            raise SwallowedAsk(self._first_key())
+        return value
 
     def _came_out(self, error: BaseException, before: int) -> None:
         """Let the end of the round pass; anything else is the handler's own failure."""
         self._balance()
-        if self.task is not None and self.task.cancelling() > before:
-            # The client went away, perhaps in the same moment: cancelled wins.
-            if isinstance(error, asyncio.CancelledError):
-                raise error
-            raise asyncio.CancelledError from error
+        if isinstance(error, asyncio.CancelledError):
+            if self.task is not None and self.task.cancelling() > before:
+                raise error  # the client went away, perhaps in the same moment: cancelled wins
+        else:
+            self._level(before)
         if _holds(error, Abandoned):
             raise Abandoned from error
         if self._is_ours(error):
@@ -470,6 +493,15 @@ class Run:
             self._cuts -= 1
             self.task.uncancel()
 
+    def _level(self, before: int) -> None:
+        """Take back what is left of others too, now that the handler did not end by it.
+
+        Task groups of Python 3.11 and 3.12 forget theirs when a child has failed.
+        """
+        self._cuts = 0
+        while self.task is not None and self.task.cancelling() > before:
+            self.task.uncancel()
+
     def _swallowed(self) -> SwallowedAsk | None:
         """Tell whether the handler must be left because it cannot be unwound."""
         return SwallowedAsk(self._first_key()) if self._hopeless else None
@@ -479,8 +511,9 @@ class Run:
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for future in tuple(self._waiting):
-            future.cancel()
+        if self._waiting:
+            for future in tuple(self._waiting):
+                future.cancel()
 
     def _first_key(self) -> str:
         return next(iter(self.asked), "pause")
@@ -497,7 +530,10 @@ class SuspendWay:
     async def ask(self, run: Run, batch: Batch) -> Sequence[Any]:
         """End the round."""
         run.remember_asked(batch)
-        return await run.suspend(batch)
+        if run.in_branch:
+            return await run.suspend(batch)
+        run.told = True
+        raise Suspended(run)
 
     async def pause(self, run: Run) -> None:
         """End the round."""
@@ -517,11 +553,7 @@ def _holds(error: BaseException, kind: type[BaseException]) -> bool:
 
 def _in_thread() -> bool:
     """Tell whether this is a thread of its own, where nothing can be awaited."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return True
-    return False
+    return asyncio._get_running_loop() is None  # pyright: ignore[reportPrivateUsage] - documented
 
 
 def check_key(key: str) -> str:
