@@ -25,10 +25,11 @@ Work = Callable[[int, list[Entry]], Awaitable[Reply]]
 class Flight:
     """A round that is running in this process."""
 
-    __slots__ = ("answers", "done", "fence", "key", "waiters")
+    __slots__ = ("answers", "channel", "done", "fence", "key", "waiters")
 
-    def __init__(self, key: tuple[str, int], answers: bytes) -> None:
+    def __init__(self, key: tuple[str, int], answers: bytes, channel: Any = None) -> None:
         self.key = key
+        self.channel = channel
         self.answers = answers
         self.fence = 0
         self.waiters = 0
@@ -38,12 +39,20 @@ class Flight:
         """Tell whether a duplicate waits, so that the round goes on without its own client."""
         return self.waiters > 0
 
+    def leave(self) -> None:
+        """Count a waiter out; the last one ends a round whose own client is gone (CANCEL-01)."""
+        self.waiters -= 1
+        running = self.done is not None and not self.done.done()
+        if running and not self.waiters and hasattr(self.channel, "give_up"):
+            self.channel.give_up()
+
 
 class Redeemer:
     """The gate in front of every round that brings a token."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._lease = services.limits.lease.total_seconds()
         self._flights: dict[tuple[str, int], Flight] = {}
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -84,44 +93,53 @@ class Redeemer:
         try:
             await asyncio.shield(flight.done)
         finally:
-            flight.waiters -= 1
+            flight.leave()
 
     async def _fly(
         self, key: tuple[str, int], answers: bytes, expires: float, channel: Any, work: Work
     ) -> Reply | None:
         """Claim and run the round; None when somebody else's claim changed and all begins anew."""
-        flight = Flight(key, answers)
+        flight = Flight(key, answers, channel)
         self._flights[key] = flight
         if channel is not None:
             channel.keep_running = flight.wanted
         try:
             claim = await self._claim(key, answers, expires)
-            match claim:
-                case Mine(fence, prefix):
-                    flight.fence = fence
-                    return await self._run(flight, expires, prefix, work)
-                case Recorded(outcome):
-                    return from_bytes(await self._services.reveal(outcome, _place(key)))
-                case Running():
-                    lease = self._services.limits.lease.total_seconds()
-                    await self._store("settled")(*key, timeout=lease)
-                    return None
-                case Spent(reason):
-                    raise TokenRefused(reason)
+            if isinstance(claim, Mine):
+                flight.fence = claim.fence
+                return await self._run(flight, expires, claim.prefix, work)
+            return await self._other(key, claim)
         finally:
             del self._flights[key]
             if flight.done is not None:
                 flight.done.set_result(None)
 
     async def _claim(self, key: tuple[str, int], answers: bytes, expires: float) -> Claim:
-        limits = self._services.limits
-        return await self._store("claim")(
-            *key,
-            answers,
-            lease=limits.lease.total_seconds(),
-            expires=expires,
-            tries=limits.releases,
-        )
+        services = self._services
+        call, number = key
+        try:
+            return await services.store.claim(
+                call,
+                number,
+                answers,
+                lease=self._lease,
+                expires=expires,
+                tries=services.limits.releases,
+            )
+        except StoreError as error:
+            raise _unreachable() from error
+
+    async def _other(self, key: tuple[str, int], claim: Recorded | Running | Spent) -> Reply | None:
+        """Somebody else's round: give its outcome, wait for it, or refuse."""
+        if isinstance(claim, Recorded):
+            return from_bytes(await self._services.reveal(claim.outcome, _place(key)))
+        if isinstance(claim, Spent):
+            raise TokenRefused(claim.reason)
+        try:
+            await self._services.store.settled(*key, timeout=self._lease)
+        except StoreError as error:
+            raise _unreachable() from error
+        return None
 
     async def _run(
         self, flight: Flight, expires: float, prefix: bytes | None, work: Work
@@ -130,7 +148,7 @@ class Redeemer:
         call, number = flight.key
         self._keep_renewing()
         try:
-            learned = await self._learned(flight.key, prefix)
+            learned = await self._learned(flight.key, prefix) if prefix is not None else []
             reply = await work(flight.fence, learned)
         except Abandoned:
             return None  # the new holder's outcome is the truth
@@ -144,16 +162,19 @@ class Redeemer:
                 # Not released, its lease ends by itself; the client is told the same either way.
                 await self._release(flight)
             return reply
-        outcome = await services.protect(to_bytes(reply), _place(flight.key))
-        made = {"task": reply.task} if reply.task is not None else {}
-        recorded = await self._store("record")(
-            call, number, flight.fence, outcome, expires=expires, **made
-        )
+        outcome = to_bytes(reply)
+        if services.store.durable:
+            outcome = await services.protect(outcome, _place(flight.key))
+        made: Any = {"task": reply.task} if reply.task is not None else {}
+        try:
+            recorded = await services.store.record(
+                call, number, flight.fence, outcome, expires=expires, **made
+            )
+        except StoreError as error:
+            raise _unreachable() from error
         return reply if recorded else None
 
-    async def _learned(self, key: tuple[str, int], prefix: bytes | None) -> list[Entry]:
-        if prefix is None:
-            return []
+    async def _learned(self, key: tuple[str, int], prefix: bytes) -> list[Entry]:
         data = await self._services.reveal(prefix, f"prefix {key[0]} {key[1]}")
         return decode_journal(data).entries
 
@@ -161,26 +182,13 @@ class Redeemer:
         spend = self._services.redeem == "strict"
         await self._services.store.release(*flight.key, flight.fence, spend=spend)
 
-    def _store(self, duty: str) -> Callable[..., Awaitable[Any]]:
-        """Give a duty of the store that refuses the round when the store fails (S1-3)."""
-        method = getattr(self._services.store, duty)
-
-        async def guarded(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return await method(*args, **kwargs)
-            except StoreError as error:
-                raise Unavailable("the server's store cannot be reached; try again") from error
-
-        return guarded
-
     # --- leases --------------------------------------------------------------------------------
 
     def _keep_renewing(self) -> None:
         """Start the one timer that renews all flights at a third of the lease (S3-5)."""
         if self._renewal is None:
-            lease = self._services.limits.lease.total_seconds()
             loop = asyncio.get_running_loop()
-            self._renewal = loop.call_later(lease / 3, self._renew)
+            self._renewal = loop.call_later(self._lease / 3, self._renew)
 
     def _renew(self) -> None:
         self._renewal = None
@@ -189,12 +197,16 @@ class Redeemer:
             self._keep_renewing()
 
     async def _renew_all(self) -> None:
-        lease = self._services.limits.lease.total_seconds()
         for flight in list(self._flights.values()):
             if flight.fence:
                 with contextlib.suppress(StoreError):
                     # A fence that is lost shows when the round is recorded.
-                    await self._services.store.renew(*flight.key, flight.fence, lease=lease)
+                    await self._services.store.renew(*flight.key, flight.fence, lease=self._lease)
+
+
+def _unreachable() -> Unavailable:
+    """What a round is refused with when the store fails (S1-3)."""
+    return Unavailable("the server's store cannot be reached; try again")
 
 
 def _place(key: tuple[str, int]) -> str:
