@@ -16,6 +16,9 @@ _OBJECT: Any = dict
 LISTENED = 1_000
 """Resource URIs or task ids in one listen filter."""
 
+LISTENED_CHARACTERS = 262_144
+"""All of them together; they are kept for as long as the stream is open."""
+
 TARGET_LENGTH = 8_192
 """Characters of a name, a uri or a task id; what HTTP servers take of a header."""
 
@@ -97,6 +100,8 @@ def _listen(params: Json) -> None:
             raise InvalidRequest(f'"notifications.{many}" must be a list of strings')
         if len(cast("list[object]", names)) > LISTENED:
             raise InvalidRequest(f'"notifications.{many}" has more than {LISTENED} entries')
+        if sum(map(len, cast("list[str]", names))) > LISTENED_CHARACTERS:
+            raise InvalidRequest(f'"notifications.{many}" is too long')
 
 
 def _task_update(params: Json) -> None:
