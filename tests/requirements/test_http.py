@@ -12,7 +12,16 @@ import uvicorn
 from antiphon import ConfigError, Context, Principal, Server
 from antiphon.adapters import http_exchange
 from tests.adapters.wire import call, mirrored, post, read_events, request
-from tests.requirements.house import CAPABILITIES, LEVEL, VERSION, Peer, make_server
+from tests.requirements.house import (
+    CAPABILITIES,
+    EVERYTHING,
+    LEVEL,
+    VERSION,
+    Peer,
+    Room,
+    accept,
+    make_server,
+)
 
 
 @pytest.mark.requirement("HTTP-01", "HTTP-04", "HTTP-11")
@@ -367,6 +376,55 @@ async def test_a_listener_is_not_told_what_it_did_not_ask_for(server: Server, pe
     assert events[1]["method"] == "notifications/prompts/list_changed"
     listening.disconnect()
     await task
+
+
+@pytest.mark.parametrize(
+    "uris", [["x"] * 1_001, ["x" * 300_000], [f"{n:0300}" for n in range(900)]]
+)
+async def test_a_listener_cannot_make_the_server_keep_much(peer: Peer, uris: list[str]) -> None:
+    wanted = {"resourceSubscriptions": uris}
+    answer = await peer.ask("subscriptions/listen", notifications=wanted)
+    assert (answer.status, answer.error["code"]) == (400, -32602)
+
+
+async def _everybody_has_had_turns() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.requirement("CANCEL-01")
+async def test_a_round_goes_on_for_a_duplicate_and_ends_when_nobody_waits_any_more() -> None:
+    server, started, ended = Server("slow"), asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait(ctx: Context) -> str:
+        await ctx.elicit("Which room?", Room)
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    app = server.asgi()
+    first = await Peer(app).call("wait")
+    retry = request(
+        "tools/call", 2, {CAPABILITIES: EVERYTHING}, name="wait",
+        requestState=first.result["requestState"], inputResponses={"room": accept(room="Oak")},
+    )  # fmt: skip
+    async with asyncio.timeout(5):
+        own, duplicate = call(app, retry), call(app, retry)
+        running = own.start()
+        await started.wait()
+        waiting = duplicate.start()
+        await _everybody_has_had_turns()
+        own.disconnect()
+        await _everybody_has_had_turns()
+        assert not ended.is_set()
+        duplicate.disconnect()
+        await asyncio.gather(running, waiting)
+    assert ended.is_set()
+    assert server.stats()["rounds"] == 0
 
 
 @pytest.mark.requirement("SUB-07", "CANCEL-01")
