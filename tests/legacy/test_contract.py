@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp.shared.transport_context import TransportContext
+from mcp_types import methods
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from sse_starlette.sse import AppStatus
 
@@ -102,7 +103,7 @@ def test_the_codes_of_the_sdk_are_the_ones_we_know() -> None:
 
 
 def test_every_method_that_we_serve_is_one_the_sdk_checks_the_params_of() -> None:
-    known = {method for method, _ in mcp_types.methods.CLIENT_REQUESTS}
+    known = {method for method, _ in methods.CLIENT_REQUESTS}
     assert set(_METHODS) <= known
 
 

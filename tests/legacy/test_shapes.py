@@ -186,14 +186,37 @@ async def test_resolvers_ask_before_the_tool_runs(server: Server, connect: Conne
 async def test_a_handler_that_runs_in_a_thread_cannot_ask(server: Server, connect: Connect) -> None:
     @server.tool
     def plain(ctx: Context) -> str:
-        ctx.elicit("Name?", Name)
-        return "unreachable"
+        return str(ctx.elicit("Name?", Name))
 
     client = await connect()
     client.answer = accept(name="x")
     result = await client.tool("plain")
     assert result["isError"]
     assert client.asks == []
+
+
+async def test_work_that_would_be_detached_goes_on_in_the_call(
+    server: Server, connect: Connect
+) -> None:
+    entered: list[str] = []
+
+    @server.tool(task="allowed")
+    async def build(ctx: Context) -> str:
+        await ctx.detach("building")
+        return (await ctx.elicit("Name?", Name)).name
+
+    @server.tool(task="required")
+    async def only_as_task(ctx: Context) -> str:
+        entered.append("here")
+        return "unreachable"
+
+    client = await connect()
+    client.answer = everything
+    assert await client.text("build") == "Ada"
+    refused = await client.tool("only_as_task")
+    assert refused["isError"]
+    assert "io.modelcontextprotocol/tasks" in refused["content"][0]["text"]
+    assert entered == []
 
 
 async def test_prompts_and_resources_ask_too(server: Server, connect: Connect) -> None:

@@ -3,6 +3,9 @@
 Arguments: http URL | stdio COMMAND...  Prints one line of JSON.
 """
 
+# Runs in an environment of its own, which the type checker does not see.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
+
 import asyncio
 import json
 import sys

@@ -4,6 +4,9 @@ Arguments: sdk | fastmcp, auto | legacy, http URL | stdio COMMAND...
 Prints one line of JSON: the revision, and what each tool answered.
 """
 
+# Runs in an environment of its own, which the type checker does not see.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
+
 import asyncio
 import json
 import sys

@@ -96,6 +96,7 @@ class Methods:
         if not dispatcher.serves("resources/read" if subscribing else method):
             raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
         if subscribing:
+            shapes.check(method, "uri", params)
             act = session.watch if method == "resources/subscribe" else session.unwatch
             act(params["uri"])
             return {}
