@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, get_type_hints
 
 import msgspec
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from antiphon.errors import HandlerError
@@ -38,7 +38,8 @@ class Codec:
             return value
         try:
             if self._adapter is not None:
-                return self._adapter.dump_python(value, mode="json")
+                # A value of another shape is written as it is; reading it says whether it fits.
+                return self._adapter.dump_python(value, mode="json", warnings=False)
             return to_jsonable_python(value)
         except (PydanticSerializationError, ValueError) as error:
             raise HandlerError(
@@ -48,7 +49,17 @@ class Codec:
 
     def load(self, data: Any) -> Any:
         """Turn JSON values back into a value of the type."""
-        return data if self._adapter is None else self._adapter.validate_python(data)
+        if self._adapter is None:
+            return data
+        try:
+            return self._adapter.validate_python(data)
+        except ValidationError as error:
+            # Not its text: it shows the value.
+            reasons = "; ".join(item["msg"] for item in error.errors(include_input=False)[:3])
+            raise HandlerError(
+                f"a recorded result does not fit its declared type: {reasons}. Annotate what the "
+                "function really returns, or pass returns=."
+            ) from None
 
 
 @lru_cache(maxsize=1024)

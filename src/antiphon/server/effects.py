@@ -271,6 +271,16 @@ async def _shielded(
     return task.result()
 
 
+def _words(error: BaseException) -> str:
+    """Say what went wrong; a group of one is that one."""
+    group: object = error
+    if isinstance(group, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", group).exceptions
+        if len(inner) == 1:
+            return _words(inner[0])
+    return f"{type(error).__name__}: {error}"[:_ERROR_CHARS]
+
+
 def _out_of_reach() -> contextlib.AbstractContextManager[Any]:
     """Keep anyio's cancellations out, which it repeats until they are obeyed."""
     import anyio  # nobody needs it before the first effect that is cancelled
@@ -296,7 +306,7 @@ async def _body(run: Run, spec: Once, codec: Codec, effect: Effect, fence: int) 
                 extra={"handler": run.handler.identity, "effect": spec.key},
                 exc_info=error,
             )
-            text = f"{type(error).__name__}: {error}"[:_ERROR_CHARS]
+            text = _words(error)
             if not await services.store.settle(effect.id, fence, result=None, error=text):
                 raise EffectUncertain(run.call.id, spec.key) from error
             return {"error": text}

@@ -16,6 +16,7 @@ from antiphon.errors import (
     CapabilityMissing,
     EffectFailed,
     HandlerError,
+    NestedEffect,
     NotDone,
     Refused,
     StoreError,
@@ -81,14 +82,17 @@ def _ending(error: Exception, handler: Handler, services: Services) -> Reply:
     return _told(handler, f"{handler.kind} {handler.name!r} failed: {text}", services, keep=False)
 
 
+_CHOSEN = frozenset(c.__name__ for c in (ToolError, HandlerError, NestedEffect))
+"""Errors of an effect whose text is the author's word to the model, or ours to the author."""
+
 _HIDDEN = "an unexpected error occurred on the server"
 
 
 def _effect_text(error: EffectFailed, services: Services) -> str:
-    """Say that an effect failed; why only where its author chose the words, with `ToolError`."""
-    words = error.error.removeprefix("ToolError: ")
-    if words == error.error and not services.expose_errors:
-        words = _HIDDEN
+    """Say that an effect failed; why only where the words were chosen for others to read."""
+    name, _, words = error.error.partition(": ")
+    if name not in _CHOSEN:
+        words = error.error if services.expose_errors else _HIDDEN
     return f"effect {error.key!r} failed: {words}"
 
 

@@ -2,6 +2,7 @@
 code paths; none knows a handler.
 """
 
+import inspect
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -148,6 +149,8 @@ class MortalStore:
     def __getattr__(self, name: str) -> Any:
         """Give a duty of the store with a crash point on either side."""
         duty = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(duty):
+            return duty
 
         async def guarded(*args: Any, **kwargs: Any) -> Any:
             self._process.point()
