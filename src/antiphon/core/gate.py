@@ -4,7 +4,7 @@ A need is a short name for one client ability; the table says where it is declar
 client is told when it is missing (CAP-01 to CAP-05).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from antiphon.errors import CapabilityMissing
@@ -61,8 +61,8 @@ def missing(capabilities: Capabilities, needs: Iterable[Need]) -> list[Need]:
     return [need for need in dict.fromkeys(needs) if not allows(capabilities, need)]
 
 
-def gate(capabilities: Capabilities, needs: Iterable[Need], what: str) -> None:
+def gate(capabilities: Capabilities, needs: Sequence[Need], what: str) -> None:
     """Raise `CapabilityMissing` with exactly what is missing, or return."""
-    lacking = missing(capabilities, needs)
-    if lacking:
-        raise CapabilityMissing(required(lacking), what)
+    for need in needs:
+        if not allows(capabilities, need):
+            raise CapabilityMissing(required(missing(capabilities, needs)), what)

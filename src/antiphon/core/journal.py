@@ -119,12 +119,12 @@ class Replay:
 
     def __init__(self, entries: list[Entry], *, strict: bool = True) -> None:
         """Read entries; only a strict replay must come past all of them before anything new."""
-        self._entries: dict[tuple[EntryKind, str], Entry] = {
-            (entry.kind, entry.key): entry for entry in entries
-        }
-        self._unread = dict.fromkeys(
-            name for name, entry in self._entries.items() if strict and _expected(entry)
-        )
+        self._entries: dict[tuple[EntryKind, str], Entry] = {}
+        self._unread: dict[tuple[EntryKind, str], None] = {}
+        if entries:
+            self._entries = {(entry.kind, entry.key): entry for entry in entries}
+            if strict:
+                self._unread = {n: None for n, entry in self._entries.items() if _expected(entry)}
         self._used: set[tuple[str, str]] = set()
         self.fresh: list[Entry] = []
 

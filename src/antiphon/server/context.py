@@ -132,12 +132,10 @@ class Context:
         return self._approve(Elicit(message, _APPROVE, details=details, **options), key)
 
     async def _one(self, ask: Ask, key: str | None) -> Any:
-        (outcome,) = await self._run.ask(((key, ask),))
-        return outcome.unwrap()
+        return (await self._run.ask_one(key, ask)).unwrap()
 
     async def _outcome(self, ask: Ask, key: str | None) -> Outcome[Any]:
-        (outcome,) = await self._run.ask(((key, ask),))
-        return outcome
+        return await self._run.ask_one(key, ask)
 
     async def _gather(self, asks: Mapping[str, Ask]) -> dict[str, Any]:
         if not asks:

@@ -49,10 +49,9 @@ def drive(
     handler: Awaitable[Any], hopeless: Callable[[], BaseException | None]
 ) -> Generator[Any, Any, Any]:
     """Await a handler; leave it with the error that `hopeless` gives once it cannot be unwound."""
-    inner = cast(
-        "Coroutine[Any, Any, Any]",
-        handler if isinstance(handler, Coroutine) else _as_coroutine(handler),
-    )
+    # Nearly always it is a coroutine itself; the abstract class is slow to say so.
+    plain = type(handler) is types.CoroutineType or isinstance(handler, Coroutine)
+    inner = cast("Coroutine[Any, Any, Any]", handler if plain else _as_coroutine(handler))
     step: Any = inner.send
     value: Any = None
     while True:

@@ -29,7 +29,14 @@ from antiphon.errors import (
     TooManyRounds,
     Unavailable,
 )
-from antiphon.seal.claims import Binding, Claims, decode_journal, encode_journal, largest
+from antiphon.seal.claims import (
+    Binding,
+    Claims,
+    decode_journal,
+    encode,
+    encode_journal,
+    largest,
+)
 from antiphon.server import effects
 from antiphon.server.call import Call, check_map
 from antiphon.server.codec import codec_for
@@ -83,6 +90,7 @@ class Engine:
         self.tasks = tasks
         self.lot = Lot(services.limits.parked, services.limits.parked_per_principal)
         self._suspend = SuspendWay()
+        self._life = services.limits.call.total_seconds()
 
     async def call(self, round: Round) -> bytes:
         """Run one round; give the bytes of its result.
@@ -115,7 +123,8 @@ class Engine:
                 self.services.telemetry.refused(refusal.reason)
             raise
         result = deliver(reply, round.capabilities)
-        round.outcome = reply.kind
+        if self.services.telemetry is not None:
+            round.outcome = reply.kind
         return result
 
     # --- the two ways into a round ---------------------------------------------------------------
@@ -204,7 +213,7 @@ class Engine:
         """Begin a call; its deadline starts now (S2-1)."""
         services = self.services
         span = handler.options.deadline
-        life = services.limits.call.total_seconds() if span is None else seconds(span)
+        life = self._life if span is None else seconds(span)
         return Call(
             number=1,
             deadline=services.clock() + life,
@@ -418,15 +427,8 @@ class Engine:
     async def _seal(self, run: Run, journal: Journal, pending: tuple[Pending, ...]) -> str:
         sealer, call, budget = self.services.sealer, run.call, self.services.limits.state_bytes
         handle = None
-        if any(entry.secret for entry in journal.entries):
+        if [entry for entry in journal.entries if entry.secret]:
             handle = await self._keep(run, journal)
-        else:
-            # Encoding twice only to know the size would cost every round; this is never too high.
-            rough = sum(map(_weight, journal.entries)) + _weight_of(journal.state)
-            if rough > budget:
-                size = len(encode_journal(journal))
-                if size > budget:
-                    handle = await self._keep(run, journal, size)
         claims = sealer.claims(
             self._binding(run.round, run.handler),
             call=call.id,
@@ -439,7 +441,15 @@ class Engine:
             trace=call.trace or self._here(run),
             ttl=_ttl(run),
         )
-        return await sealer.seal(claims)
+        plain = encode(claims)
+        # The journal is part of the claims: only where they are large is its own size looked at.
+        if len(plain) > budget and handle is None:
+            size = len(encode_journal(journal))
+            if size > budget:
+                handle = await self._keep(run, journal, size)
+                claims = msgspec.structs.replace(claims, journal=None, handle=handle)
+                plain = encode(claims)
+        return await sealer.seal(claims, plain)
 
     def _here(self, run: Run) -> str:
         telemetry = self.services.telemetry
@@ -509,18 +519,6 @@ def _ttl(run: Run) -> float | None:
         return max(map(seconds, spans))
     own = run.handler.options.ttl
     return None if own is None else seconds(own)
-
-
-def _weight(entry: Entry) -> int:
-    return 64 + 4 * len(entry.key) + 4 * len(entry.note) + _weight_of(entry.value)
-
-
-def _weight_of(value: object) -> int:
-    if value is None or isinstance(value, (bool, int, float)):
-        return 10
-    if isinstance(value, str):
-        return 5 + 4 * len(value)
-    return 16 + len(msgspec.json.encode(value)) * 3  # "0.5," is four bytes here and nine there
 
 
 def _too_many(journal: Journal, rounds: int, pauses: int) -> AntiphonError:

@@ -4,6 +4,7 @@ Owns the question digest (S4-4) and the shape checks of raw answers (S4-6). Know
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -81,10 +82,11 @@ def question(ask: Ask) -> Question:
     """Make an ask ready. Forms are compiled once per model."""
     if isinstance(ask, Elicit):
         form = of(ask.form)
-        wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
-        details = canonical(dict(ask.details)) if ask.details else b""
-        digest = short_digest(b"form", wording, form.digest, details)
-        return Question("form", form.base, digest, preview(ask.message), ("form",), ask, form)
+        if ask.identity is None and not ask.details and len(ask.message) <= _SHORT:
+            digest, note = _asked(form, ask.message)
+        else:
+            digest, note = _form_digest(form, ask), preview(ask.message)
+        return Question("form", form.base, digest, note, _FORM, ask, form)
     if isinstance(ask, ElicitUrl):
         _check_url(ask.url)
         wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
@@ -101,6 +103,23 @@ def question(ask: Ask) -> Question:
     raise HandlerError(
         f"{type(ask).__name__} is not an ask: use Elicit, ElicitUrl, Sample or ListRoots"
     )
+
+
+_FORM: tuple[Need, ...] = ("form",)
+_SHORT = 512
+"""Characters of a message whose digest is kept; a longer one is digested at every look."""
+
+
+@lru_cache(maxsize=1024)
+def _asked(form: Form[Any], message: str) -> tuple[bytes, str]:
+    """Digest and note of a plain form question: a replay comes past the same ones every round."""
+    return _form_digest(form, Elicit(message, form)), preview(message)
+
+
+def _form_digest(form: Form[Any], ask: Elicit) -> bytes:
+    wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
+    details = canonical(dict(ask.details)) if ask.details else b""
+    return short_digest(b"form", wording, form.digest, details)
 
 
 # --- answers -----------------------------------------------------------------------------------
