@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Literal, TypeVar, cast, overload
 
@@ -354,9 +354,10 @@ class Server:
             current = replaced
             return undo
 
-        cast("Any", fn).legacy = legacy
-        if handler.kind == "tool":
-            cast("Any", fn).on_cancel = on_cancel
+        with suppress(AttributeError):  # a method of an object takes no attributes
+            cast("Any", fn).legacy = legacy
+            if handler.kind == "tool":
+                cast("Any", fn).on_cancel = on_cancel
         return fn
 
     def remove(self, kind: Literal["tool", "prompt", "resource", "template"], name: str) -> bool:
@@ -395,6 +396,7 @@ class Server:
         """Make a runner of the legs of this server's tasks; for workers."""
         return Runner(
             self._tasks,
+            self._engine,
             concurrency=concurrency,
             per_tool=per_tool,
             lease=self.limits.lease.total_seconds(),
