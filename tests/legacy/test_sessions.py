@@ -370,3 +370,22 @@ async def test_the_end_of_the_server_does_not_wait_for_an_ask_for_ever(server: S
             _, (stream, _messages), _ask = await asked(client, "act")
         assert trace.cancelled.is_set()
         await stream.__aexit__(None, None, None)
+
+
+async def test_ended_sessions_leave_nothing_behind(server: Server, connect: Connect) -> None:
+    trace = asks_after_an_effect(server)
+    keeps = await connect()  # the host and the connection of the first client stay
+    before = asyncio.all_tasks()
+    for _ in range(5):
+        trace.cancelled.clear()
+        async with old(keeps.url) as client:
+            _, (stream, _messages), _ask = await asked(client, "act")
+            await client.http.delete(client.url, headers=client.headers())
+            await stream.__aexit__(None, None, None)
+        await trace.cancelled.wait()
+    left = asyncio.all_tasks() - before
+    if left:  # the last ones are just ending
+        _, left = await asyncio.wait(left, timeout=5)
+    assert left == set()
+    assert server.stats()["sessions"] == 1
+    assert len(server.dispatcher.hub) == 0
