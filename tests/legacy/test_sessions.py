@@ -375,6 +375,7 @@ async def test_the_end_of_the_server_does_not_wait_for_an_ask_for_ever(server: S
 async def test_ended_sessions_leave_nothing_behind(server: Server, connect: Connect) -> None:
     trace = asks_after_an_effect(server)
     keeps = await connect()  # the host and the connection of the first client stay
+    assert (await keeps.call("ping"))["result"] == {}  # its own tasks have begun
     before = asyncio.all_tasks()
     for _ in range(5):
         trace.cancelled.clear()
