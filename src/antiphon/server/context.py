@@ -77,6 +77,8 @@ class Context:
             Expired: No answer within `timeout=`.
         """
         self._run.need_async("elicit")
+        if not options:
+            return self._run.ask_form(key, message, form)
         return self._one(Elicit(message, form, **options), key)
 
     def elicit_url(

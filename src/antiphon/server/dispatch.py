@@ -29,15 +29,9 @@ class Dispatcher:
         self.engine = engine
         self.catalog = catalog
         self._registry = registry
-
-    @property
-    def limits(self) -> Limits:
-        """The server's budgets."""
-        return self.engine.services.limits
-
-    def serves(self, method: str) -> bool:
-        """Tell whether a method is known and its capability declared."""
-        return self.catalog.serves(method)
+        # Asked for in every request: attributes, where a property would be a call.
+        self.limits: Limits = engine.services.limits
+        self.serves = catalog.serves
 
     def header_params(self, tool: str) -> Mapping[str, HeaderParam] | None:
         """Give what headers mirror of a tool's arguments."""

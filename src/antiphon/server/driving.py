@@ -50,8 +50,10 @@ def drive(
 ) -> Generator[Any, Any, Any]:
     """Await a handler; leave it with the error that `hopeless` gives once it cannot be unwound."""
     # Nearly always it is a coroutine itself; the abstract class is slow to say so.
-    plain = type(handler) is types.CoroutineType or isinstance(handler, Coroutine)
-    inner = cast("Coroutine[Any, Any, Any]", handler if plain else _as_coroutine(handler))
+    if type(handler) is types.CoroutineType or isinstance(handler, Coroutine):
+        inner = cast("Coroutine[Any, Any, Any]", handler)
+    else:
+        inner = _as_coroutine(handler)
     step: Any = inner.send
     value: Any = None
     while True:

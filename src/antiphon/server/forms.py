@@ -6,7 +6,7 @@ back, and the refusal of fields that ask for secrets (ELICIT-04). Knows no call 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import lru_cache
 from typing import Any, Generic, NoReturn, TypeVar, cast, overload
 
@@ -52,6 +52,9 @@ class Form(Generic[T]):
     """Over the schema with its titles, options and defaults (S4-4)."""
 
     _build: Callable[[dict[str, Any]], T]
+
+    asked: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """Questions that were asked with this form and are kept ready, by message."""
 
     @property
     def schema(self) -> Schema:

@@ -4,7 +4,6 @@ Owns the question digest (S4-4) and the shape checks of raw answers (S4-6). Know
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -82,11 +81,10 @@ def question(ask: Ask) -> Question:
     """Make an ask ready. Forms are compiled once per model."""
     if isinstance(ask, Elicit):
         form = of(ask.form)
-        if ask.identity is None and not ask.details and len(ask.message) <= _SHORT:
-            digest, note = _asked(form, ask.message)
-        else:
-            digest, note = _form_digest(form, ask), preview(ask.message)
-        return Question("form", form.base, digest, note, _FORM, ask, form)
+        wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
+        details = canonical(dict(ask.details)) if ask.details else b""
+        digest = short_digest(b"form", wording, form.digest, details)
+        return Question("form", form.base, digest, preview(ask.message), ("form",), ask, form)
     if isinstance(ask, ElicitUrl):
         _check_url(ask.url)
         wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
@@ -105,21 +103,24 @@ def question(ask: Ask) -> Question:
     )
 
 
-_FORM: tuple[Need, ...] = ("form",)
+def plain_form(message: str, spec: Any) -> Question:
+    """Make a form without options ready; kept, because replays ask the same in every round."""
+    form = of(spec)
+    ready = form.asked.get(message)
+    if ready is None:
+        ready = question(Elicit(message, spec))
+        if len(message) <= _SHORT:
+            if len(form.asked) >= _KEPT:
+                form.asked.clear()
+            form.asked[message] = ready
+    return ready
+
+
 _SHORT = 512
-"""Characters of a message whose digest is kept; a longer one is digested at every look."""
+"""Characters of a message that is kept ready."""
 
-
-@lru_cache(maxsize=1024)
-def _asked(form: Form[Any], message: str) -> tuple[bytes, str]:
-    """Digest and note of a plain form question: a replay comes past the same ones every round."""
-    return _form_digest(form, Elicit(message, form)), preview(message)
-
-
-def _form_digest(form: Form[Any], ask: Elicit) -> bytes:
-    wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
-    details = canonical(dict(ask.details)) if ask.details else b""
-    return short_digest(b"form", wording, form.digest, details)
+_KEPT = 128
+"""Messages kept for one form."""
 
 
 # --- answers -----------------------------------------------------------------------------------

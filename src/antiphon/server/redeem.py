@@ -111,6 +111,7 @@ class Redeemer:
             return await self._other(key, claim)
         finally:
             del self._flights[key]
+            flight.channel = None  # which holds the flight: no cycle for the collector to find
             if flight.done is not None:
                 flight.done.set_result(None)
 

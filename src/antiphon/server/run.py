@@ -34,7 +34,7 @@ from antiphon.errors import (
 )
 from antiphon.server.call import Call, Rejected
 from antiphon.server.driving import drive, give_up, inside, key_inside, stand_still
-from antiphon.server.questions import Question, question, read_answer, reasons
+from antiphon.server.questions import Question, plain_form, question, read_answer, reasons
 from antiphon.server.signals import Abandoned, Suspended
 
 if TYPE_CHECKING:
@@ -275,15 +275,28 @@ class Run:
         return await self._ask([(self.key_for(q.base, given), q) for given, q in ready])
 
     async def ask_one(self, given: str | None, ask: Ask) -> Outcome[Any]:
-        """Give the outcome of one ask: `ask` for what nearly every handler does."""
+        """Give the outcome of one ask: `ask` without its lists."""
         if self._dead_calls:
             await self.enter_async("ask")
         self.enter("ask")
         ready = question(ask)
         key = self.key_for(ready.base, given)
         outcome = self._recall(key, ready)
-        if outcome is not None:
-            return outcome
+        return await self._put_one(key, ready) if outcome is None else outcome
+
+    async def ask_form(self, given: str | None, message: str, form: Any) -> Any:
+        """Give the accepted value of a plain form: what nearly every handler asks."""
+        if self._dead_calls:
+            await self.enter_async("ask")
+        self.enter("ask")
+        ready = plain_form(message, form)
+        key = self.key_for(ready.base, given)
+        outcome = self._recall(key, ready)
+        if outcome is None:
+            outcome = await self._put_one(key, ready)
+        return outcome.unwrap()
+
+    async def _put_one(self, key: str, ready: Question) -> Outcome[Any]:
         outcomes: dict[str, Outcome[Any]] = {}
         await self._answered([(key, ready)], outcomes)
         return outcomes[key]

@@ -233,28 +233,40 @@ def admit(
             f"Method not found: {safe(method, _NO_ANSWER_TEXT)}", code=METHOD_NOT_FOUND
         )
     arguments = shapes.check(method, member, params)
-    multi_round = method in MULTI_ROUND
     round = Round(
         method=method,
         target=target if member is not None else "",
         arguments=arguments,
-        answers=params.get("inputResponses") if multi_round else None,
-        token=_token(params) if multi_round and "requestState" in params else None,
         capabilities=capabilities,
         principal=principal,
         version=version,
-        client=_client(meta.get(CLIENT_INFO)),
-        progress_token=_progress_token(meta) if "progressToken" in meta else None,
-        log_level=_log_level(meta) if LOG_LEVEL in meta else None,
-        trace=_trace(meta, trace),
         channel=channel,
         params=params,
     )
+    _optional(round, params, meta, trace)
     if mirror is not None and method == "tools/call":
         mirrored = served.header_params(round.target)
         if mirrored:
             check_params(mirror.headers, mirror.doubled, mirrored, arguments)
     return round
+
+
+def _optional(round: Round, params: Json, meta: Json, trace: str) -> None:
+    """Read what a request may bring; most bring little of it."""
+    if round.method in MULTI_ROUND:
+        round.answers = params.get("inputResponses")
+        if "requestState" in params:
+            round.token = _token(params)
+    client = meta.get(CLIENT_INFO)
+    if type(client) is _OBJECT:
+        # For display only: one that is malformed is not worth refusing a request for.
+        round.client = client
+    if "progressToken" in meta:
+        round.progress_token = _progress_token(meta)
+    if LOG_LEVEL in meta:
+        round.log_level = _log_level(meta)
+    if trace or "traceparent" in meta:
+        round.trace = _trace(meta, trace)
 
 
 def _envelope(params: Any) -> tuple[Json, str, Json]:
@@ -280,11 +292,6 @@ def _token(params: Json) -> str | None:
     if type(token) is not str or not token:
         raise TokenRefused("shape")
     return token
-
-
-def _client(info: Any) -> Mapping[str, Any] | None:
-    # For display only: one that is malformed is not worth refusing a request for.
-    return info if type(info) is _OBJECT else None
 
 
 def _progress_token(meta: Json) -> str | int | None:

@@ -9,6 +9,7 @@ twice beside it: a mirrored header that is doubled is refused, whatever it says 
 import binascii
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from antiphon.errors import HEADER_MISMATCH, ConfigError, InvalidRequest
@@ -24,6 +25,7 @@ SAFE_INTEGER = 2**53 - 1
 """Beyond it, a client that counts in floating point cannot mirror an integer (HDR-10)."""
 
 _BLANKS = b" \t"
+_SHORT = 128
 _PREFIX = b"=?base64?"
 _SUFFIX = b"?="
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -49,15 +51,15 @@ def check_mirrors(
     """
     if doubled and (VERSION in doubled or METHOD in doubled or NAME in doubled):
         raise _mismatch("a mirrored header was sent twice")
-    sent = headers.get(VERSION)
-    if sent is None or sent.strip(_BLANKS) != version.encode():
+    sent, expected = headers.get(VERSION), version.encode()
+    if sent != expected and (sent is None or sent.strip(_BLANKS) != expected):
         raise _differs("MCP-Protocol-Version", sent, "the protocol version in _meta")
-    sent = headers.get(METHOD)
-    if sent is None or sent.strip(_BLANKS) != method.encode():
+    sent, expected = headers.get(METHOD), method.encode()
+    if sent != expected and (sent is None or sent.strip(_BLANKS) != expected):
         raise _differs("Mcp-Method", sent, "the method")
     if isinstance(name, str):
         sent = headers.get(NAME)
-        if sent is None or decode_value(sent, "Mcp-Name") != name:
+        if sent is None or _decode_name(sent) != name:
             raise _differs("Mcp-Name", sent, "the name, uri or taskId in params")
 
 
@@ -97,6 +99,16 @@ def decode_value(raw: bytes, header: str) -> str:
     if not (text.isascii() and (text.isprintable() or not text)):
         raise _mismatch(f"{header} holds characters that need its Base64 form")
     return text
+
+
+def _decode_name(raw: bytes) -> str:
+    return _remembered(raw) if len(raw) <= _SHORT else decode_value(raw, "Mcp-Name")
+
+
+@lru_cache(maxsize=256)
+def _remembered(raw: bytes) -> str:
+    """Read a short name once: the same few tools are called again and again."""
+    return decode_value(raw, "Mcp-Name")
 
 
 def encode_value(text: str) -> str:
