@@ -179,6 +179,15 @@ class Under(msgspec.Struct, frozen=True):
     """Sealed; kept with the round if it has none yet."""
 
 
+class UnderLeg(msgspec.Struct, frozen=True):
+    """The leg of a task that an effect belongs to, and what it has learned before it."""
+
+    task: str
+    epoch: int
+    state: bytes
+    """Sealed; becomes the task's state with the claim."""
+
+
 class EffectRow(msgspec.Struct, frozen=True):
     """An effect as an operator sees it."""
 
@@ -212,13 +221,14 @@ class Effects(Protocol):
         *,
         lease: float,
         expires: float,
-        under: Under | None,
+        under: Under | UnderLeg | None,
         retry: bool,
         window: float | None = None,
     ) -> Begin:
         """Claim an effect before it runs.
 
-        With `under`, the round's fence is checked and its prefix kept in the same step. `retry`
+        With `under`, the fence of the round or the epoch of the leg is checked, and what it has
+        learned is kept, in the same step; only a store that keeps tasks is given a leg. `retry`
         takes over an effect whose holder's lease ended, instead of `Uncertain`. With `window`, a
         settled effect counts for that many seconds from its settling and is then begun anew.
         """
@@ -299,6 +309,9 @@ class NewTask(msgspec.Struct, frozen=True):
     """A task to be kept. It is ready at once: its first leg may be claimed."""
 
     id: str
+    server: str
+    """Whose workers run it: servers that share a store leave each other's tasks alone."""
+
     owner: str
     """Whose it is; every later request is checked against it."""
 
@@ -328,7 +341,7 @@ class TaskRow(msgspec.Struct, frozen=True):
     expires: float
     state: bytes
     revision: int
-    """Grows with every change."""
+    """Grows with every change, and with every claim."""
 
     epoch: int
     """The fence of its last leg."""
@@ -350,25 +363,40 @@ class TaskChange(msgspec.Struct, frozen=True):
     ready: float | None = None
     """Seconds from now until a leg may be claimed; None: nothing to run."""
 
+    keeps_ready: bool = False
+    """Whether the task stays as ready, or as little ready, as it was."""
+
     cancel: bool = False
 
 
 class Tasks(Protocol):
     """Tasks and their legs (S8). A leg is a leased run of one task; at most one at a time.
 
-    Redis keeps no tasks; a store without tasks has no such methods.
+    Redis keeps no tasks; a store without tasks has no such methods. `working` and `input_required`
+    are open; every other status is final and never changes again.
     """
 
     async def create_task(self, task: NewTask, *, quota: int) -> bool:
-        """Keep a new task, ready now; False when its owner has `quota` unfinished ones."""
+        """Keep a new task, ready now; False when its owner has `quota` open ones.
+
+        Exact for calls that follow each other; those of one moment may all be let in.
+        """
+        ...
+
+    async def has_room(self, owner: str, *, quota: int) -> bool:
+        """Tell whether an owner has fewer than `quota` open tasks."""
         ...
 
     async def task(self, id: str) -> TaskRow | None:
         """Give a task, or None."""
         ...
 
+    async def tasks_updated(self, ids: Sequence[str]) -> Mapping[str, float]:
+        """Give when each of these tasks was last updated; unknown ones are left out."""
+        ...
+
     async def change_task(self, id: str, revision: int, change: TaskChange) -> bool:
-        """Change a task that is still at this revision; False otherwise.
+        """Change an open task that is still at this revision; False otherwise.
 
         Used for answers, wake-ups and cancelling; a running leg keeps its lease. A change with
         `ready` wakes the workers. A leg that finishes afterwards must not undo it: see
@@ -377,26 +405,29 @@ class Tasks(Protocol):
         ...
 
     async def claim_legs(
-        self, *, limit: int, lease: float, busy: Sequence[str] = ()
+        self, *, server: str, limit: int, lease: float, busy: Sequence[str] = ()
     ) -> Sequence[TaskRow]:
         """Claim up to `limit` ready tasks that no good lease holds, the longest ready first.
 
-        Tasks of the tools in `busy` are left. Each comes with a new epoch. Claiming a task whose
-        last leg's lease ended is a takeover.
+        Tasks of the tools in `busy` and expired ones are left. Each comes with a new epoch and a
+        new revision. Claiming a task whose last leg's lease ended is a takeover.
         """
         ...
 
     async def renew_legs(
         self, legs: Sequence[tuple[str, int]], *, lease: float
     ) -> Mapping[str, bool]:
-        """Extend leases; gives the tasks still held, and whether each is to be cancelled."""
+        """Extend leases; gives the tasks still held, and whether each is to be cancelled.
+
+        The leg of an expired task is not held any more.
+        """
         ...
 
     async def finish_leg(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
         """End a leg with its outcome, in one step; False if the epoch is lost.
 
         When the task was changed since the claim (its revision is not `revision`), only a wish to
-        cancel can be the reason: the change is made, and the task stays ready if it is not final.
+        cancel can be the reason: the change is made, and the task is ready at once if still open.
         """
         ...
 
@@ -413,7 +444,7 @@ class Tasks(Protocol):
         """Give legs back unfinished, ready at once: the worker stops."""
         ...
 
-    async def legs_ready(self, *, timeout: float) -> None:
+    async def legs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
         """Return when a leg may be ready to claim, or after `timeout` seconds."""
         ...
 

@@ -100,7 +100,7 @@ async def test_tasks_are_refused_and_the_round_stays_claimed(redis_url: str) -> 
     async with opened(RedisStore(redis_url)) as store:
         mine = await claim(store, "detaching")
         assert isinstance(mine, Mine)
-        task = NewTask("id", "me", "tool", "working", "", 0.0, 9e9, b"state")
+        task = NewTask("id", "cloud", "me", "tool", "working", "", 0.0, 9e9, b"state")
         with pytest.raises(StoreError, match="no tasks") as caught:
             await store.record("detaching", 2, mine.fence, b"out", expires=9e9, task=task)
         assert not caught.value.retryable

@@ -22,6 +22,9 @@ class Limits:
     task: timedelta = timedelta(days=7)
     """From a task's creation to its removal; a question in it may wait that long."""
 
+    tasks_per_principal: int = 10_000
+    """Unfinished tasks of one principal, most of which wait for a person."""
+
     state_bytes: int = 32_768
     """Journal in a token. It travels both ways on every round."""
 

@@ -40,6 +40,7 @@ from antiphon.ports import (
     Settled,
     Uncertain,
     Under,
+    UnderLeg,
 )
 from antiphon.seal.claims import encode_journal, largest
 from antiphon.server.codec import Codec, codec_of, function_name, to_json
@@ -50,6 +51,7 @@ from antiphon.server.signals import Abandoned
 log = logging.getLogger("antiphon")
 
 Scope = Literal["call", "arguments"]
+_Under: TypeAlias = Under | UnderLeg | None
 Leaving: TypeAlias = Callable[[], bool]
 """Tells whether the run that wants an effect is on its way out."""
 
@@ -113,7 +115,7 @@ async def _anchor(run: Run) -> None:
 
 def check_budget(run: Run) -> None:
     """Refuse a journal that is too large before anything is claimed (S6-1)."""
-    if run.services.spill or run.round.era == "legacy":
+    if run.services.spill or run.round.era == "legacy" or run.leg is not None:
         return
     journal = msgspec.structs.replace(run.call.journal, entries=run.replay.entries())
     size = len(encode_journal(journal))
@@ -179,7 +181,12 @@ def _shared_identity(run: Run, spec: Once, arguments: bytes) -> str:
 
 
 async def _perform(
-    run: Run, spec: Once, codec: Codec, effect: Effect, under: Under | None, leaving: Leaving
+    run: Run,
+    spec: Once,
+    codec: Codec,
+    effect: Effect,
+    under: Under | UnderLeg | None,
+    leaving: Leaving,
 ) -> tuple[Begin, dict[str, Any]]:
     """Claim the effect and do it, or tell what came of it before."""
     begin = await _begin(run, spec, effect, under, leaving)
@@ -192,9 +199,7 @@ async def _perform(
     return begin, await _body(run, spec, codec, effect, begin.fence)
 
 
-async def _begin(
-    run: Run, spec: Once, effect: Effect, under: Under | None, leaving: Leaving
-) -> Begin:
+async def _begin(run: Run, spec: Once, effect: Effect, under: _Under, leaving: Leaving) -> Begin:
     """Claim the effect; wait while another holder runs it."""
     services = run.services
     window = seconds(spec.window) if spec.window is not None else None
@@ -215,11 +220,10 @@ async def _begin(
         await asyncio.sleep(_BUSY_POLL)
 
 
-async def _under(run: Run) -> Under | None:
-    """Name the claimed round, and what it has learned before its first effect (S5-2)."""
+async def _under(run: Run) -> _Under:
+    """Name the claimed round or leg, and what it has learned before its effect (S5-2)."""
     if run.leg is not None:
-        await run.leg.checkpoint(run)
-        return None
+        return await run.leg.checkpoint(run)
     if not run.fence:
         return None
     prefix = None

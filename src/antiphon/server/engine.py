@@ -61,7 +61,7 @@ from antiphon.server.services import Services
 from antiphon.server.shapes.parked import Asking, Frame, Lot
 from antiphon.server.signals import Suspended
 from antiphon.server.signature import ArgumentsInvalid
-from antiphon.server.tasks import Leg, TaskService
+from antiphon.server.tasks import Leg, TaskService, owner_of
 from antiphon.wire import results
 
 log = logging.getLogger("antiphon")
@@ -141,7 +141,8 @@ class Engine:
         if isinstance(bound, Reply):
             return bound
         run = Run(self.services, handler, round, call, self._suspend)
-        if handler.task_at_once and allows(round.capabilities, "tasks"):
+        takes_task = self.tasks.available and allows(round.capabilities, "tasks")
+        if handler.task_at_once and takes_task:
             reply, _ = await self.tasks.make(run, Journal(call.seed))
         else:
             reply = await self.play(run, bound)
@@ -179,7 +180,10 @@ class Engine:
             return await self.play(run, bound)
 
         if self.services.redeem == "off":
-            return await work(0, _NO_ENTRIES)
+            reply = await work(0, _NO_ENTRIES)
+            if reply.task is not None:
+                await self.tasks.keep(reply.task)
+            return reply
         return await self.redeemer.redeem(call, answers, claims.expires, round.channel, work)
 
     async def _pushed(self, round: Round, handler: Handler, call: Call, way: PushWay) -> Reply:
@@ -264,9 +268,12 @@ class Engine:
     async def leg(self, round: Round, call: Call, leg: Leg, version: str) -> Reply:
         """Run one leg of a task: the same handler, journal and effects; asks go to the row."""
         handler, arguments = self.handler(round)
-        if version != handler.options.version:
-            call.restart(_other_version(version, call, handler))
-        bound = handler.signature.bind(arguments)
+        try:
+            if version != handler.options.version:
+                call.restart(_other_version(version, call, handler))
+            bound = handler.signature.bind(arguments)
+        except (Diverged, ArgumentsInvalid) as error:
+            return ending(error, handler, self.services, round)
         run = Run(self.services, handler, round, call, self._suspend)
         run.leg = leg
         return await self.play(run, bound)
@@ -296,7 +303,8 @@ class Engine:
         """Run the handler and turn whatever came of it into the end of the round."""
         run.context = Context(run)
         options, way = run.handler.options, run.way
-        if options.park is not None and run.handler.is_async and way is self._suspend:
+        parks = options.park is not None and run.handler.is_async and run.leg is None
+        if parks and way is self._suspend:
             return await self._parked(Frame(run, arguments))
         return await self._finish(run, run.play(arguments))
 
@@ -315,6 +323,8 @@ class Engine:
         except Asking:
             raise  # the frame lives on
         except Exception as error:  # noqa: BLE001 - a stranger's code: every failure has an ending
+            if run.leg is not None:
+                run.leg.pass_on(error)
             return ending(error, run.handler, self.services, run.round)
         finally:
             if not isinstance(run.way, Frame) or run.task is None or run.task.done():
@@ -361,7 +371,7 @@ class Engine:
             await run.effects_settled()
         for key, asked in run.asked.items():
             run.replay.check_new("ask", key, asked.question.note)
-        if run.hold:
+        if run.hold and run.leg is None:
             await asyncio.sleep(min(run.hold, _MAX_HOLD))
         journal = self._journal(run, state=run.call.journal.state, native=run.native)
         if run.detached is not None:
@@ -464,12 +474,11 @@ class Engine:
             raise StateTooLarge(size, services.limits.state_bytes, largest(journal))
         number = call.number + 1
         data = await services.protect(encode_journal(journal), f"journal {call.id} {number}")
-        p = run.round.principal
         kept = await services.store.keep(
             call.id,
             number,
             data,
-            owner=f"{p.issuer}\0{p.subject}\0{p.client_id}\0{p.transport}",
+            owner=owner_of(run.round.principal),
             quota=_SEGMENTS,
             expires=call.deadline,
         )

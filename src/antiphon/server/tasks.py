@@ -1,4 +1,4 @@
-"""Tasks: a journal in a store (S8). Creating, showing, answering, cancelling, and running a leg.
+"""Tasks as their owners see them (S8): made, shown, answered, cancelled.
 
 Theory. A task is a row. While it waits for input, or for a worker, it is nothing but that row. A
 leg is one run of its handler against the journal in the row; it ends in a question (the row waits
@@ -9,8 +9,6 @@ Every change is made against the revision that was read, or under the epoch of t
 nobody undoes what he has not seen. Knows no transport; the store only by its port.
 """
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,120 +19,106 @@ from antiphon.core.gate import gate
 from antiphon.core.journal import Journal, Pending
 from antiphon.core.round import MODERN, Principal, Round
 from antiphon.core.text import safe
-from antiphon.errors import INTERNAL_ERROR, ConfigError, InvalidRequest, StoreError, Unavailable
-from antiphon.ports import NewTask, TaskChange, TaskRow, Tasks
-from antiphon.server.call import Call, check_map
+from antiphon.errors import (
+    ConfigError,
+    InvalidRequest,
+    StateTooLarge,
+    StoreError,
+    Unavailable,
+)
+from antiphon.ports import NewTask, TaskChange, TaskRow, Tasks, UnderLeg
+from antiphon.seal.claims import encode_journal, largest
+from antiphon.server.call import check_map
 from antiphon.server.handlers import Handler
 from antiphon.server.questions import check_shape
 from antiphon.server.replies import Reply
 from antiphon.server.run import Run
 from antiphon.server.services import Services
 from antiphon.server.signals import Abandoned
+from antiphon.server.task_state import TaskState, decode_state, encode_state
 from antiphon.wire import tasks as wire
 
 if TYPE_CHECKING:
     from antiphon.server.engine import Engine
-
-log = logging.getLogger("antiphon")
-
-_QUOTA = 100_000
-"""Unfinished tasks of one principal."""
 
 _CONFLICTS = 20
 """How often a change that met another is tried again."""
 
 _MESSAGE = 500
 _ID_BYTES = 24
-
-
-class TaskAsk(msgspec.Struct, array_like=True, frozen=True):
-    """An ask of a task that is out."""
-
-    wire_key: str
-    pending: Pending
-    body: bytes
-
-
-class TaskState(msgspec.Struct, array_like=True):
-    """What a task's row keeps, sealed."""
-
-    target: str
-    arguments: dict[str, Any] | None
-    principal: Principal
-    capabilities: dict[str, Any]
-    call: str
-    version: str
-    """The handler's."""
-
-    journal: Journal
-    ttl: float | None
-    trace: str = ""
-    asks: list[TaskAsk] = msgspec.field(default_factory=list[TaskAsk])
-    answers: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    """Raw answers by wire key, to the asks that are out."""
-
-    issued: dict[str, int] = msgspec.field(default_factory=dict[str, int])
-    """How often each key was used: a name is never used twice."""
-
-    result: bytes = b""
-    error: dict[str, Any] | None = None
-    legs: int = 0
-
-
-_decode = msgspec.msgpack.Decoder(TaskState).decode
+_JOURNAL_BYTES = 4 * 1024 * 1024
+"""A journal in a row travels nowhere, but it is written with every effect."""
 
 
 class Leg:
     """One run of a task's handler, as the run sees it."""
 
-    __slots__ = ("_row", "_service", "change", "state")
+    __slots__ = ("_learns", "_row", "_service", "change", "message", "state")
 
-    def __init__(self, service: "TaskService", row: TaskRow, state: TaskState) -> None:
+    def __init__(
+        self, service: "TaskService", row: TaskRow, state: TaskState, *, learns: bool = True
+    ) -> None:
+        """Run a task; a leg that only cleans up learns nothing for later ones."""
         self._service = service
         self._row = row
+        self._learns = learns
         self.state = state
+        self.message = row.message
         self.change: tuple[str, float | None] | None = None
         """How the leg ends when it does not end the task: status, and when the next may start."""
 
     def asked(self, run: Run, journal: Journal, pending: tuple[Pending, ...]) -> None:
         """Put the asks of the ended leg into the row."""
-        state = self.state
-        state.journal = journal
-        state.answers = {}
-        state.asks = []
-        for one in pending:
-            count = state.issued.get(one.key, 0)
-            state.issued[one.key] = count + 1
-            asked = run.asked[one.key]
-            state.asks.append(
-                TaskAsk(wire.next_key(one.key, count), one, asked.question.body(asked.reason))
-            )
-        self.change = ("input_required", None) if pending else ("working", run.hold)
+        self._learn(journal)
+        asks = [(run.asked[one.key], one) for one in pending]
+        self.state.put([(one, asked.question.body(asked.reason)) for asked, one in asks])
+        if not pending:
+            self.change = ("working", run.hold)
+            return
+        now = self._service.services.clock()
+        self.change = ("input_required", self.state.wait(now))
 
-    async def checkpoint(self, run: Run) -> None:
-        """Keep what the leg has learned before its next effect (S5-2); fails when taken over."""
-        self.state.journal = msgspec.structs.replace(
-            run.call.journal, entries=run.replay.entries(), seed=run.call.seed
-        )
-        await self._save(state=await self._service.sealed(self._row.id, self.state), message=None)
+    async def checkpoint(self, run: Run) -> UnderLeg:
+        """Give what the leg has learned before its next effect, to be kept with it (S5-2)."""
+        if self._learns:
+            journal = run.call.journal
+            self._learn(
+                msgspec.structs.replace(journal, entries=run.replay.entries(), seed=run.call.seed)
+            )
+        state = await self._service.sealed(self._row.id, self.state)
+        return UnderLeg(self._row.id, self._row.epoch, state)
+
+    def _learn(self, journal: Journal) -> None:
+        size = len(encode_journal(journal))
+        if size > _JOURNAL_BYTES:
+            raise StateTooLarge(size, _JOURNAL_BYTES, largest(journal))
+        # Rounds and pauses of a call are bounded; a task is bounded by its own time.
+        self.state.journal = msgspec.structs.replace(journal, asked=0, pauses=0)
 
     async def say(self, message: str) -> None:
         """Show a status message."""
-        await self._save(state=None, message=safe(message, _MESSAGE))
-
-    async def _save(self, *, state: bytes | None, message: str | None) -> None:
+        self.message = safe(message, _MESSAGE)
         service = self._service
         kept = await service.store.save_leg(
             self._row.id,
             self._row.epoch,
-            state=state,
-            message=message,
+            state=None,
+            message=self.message,
             updated=service.services.clock(),
         )
         if not kept:
             raise Abandoned
-        if message is not None:
-            service.changed(self._row.id)
+        service.changed(self._row.id)
+
+    @staticmethod
+    def pass_on(error: Exception) -> None:
+        """Let trouble with the store out of the run: the leg is tried again, the task goes on."""
+        if isinstance(error, ExceptionGroup):
+            found = cast("ExceptionGroup[Exception]", error).subgroup(StoreError)
+            if found is not None:
+                raise StoreError("the store failed in a branch of the handler") from error
+        if isinstance(error, StoreError):
+            raise error
 
 
 class TaskService:
@@ -152,7 +136,7 @@ class TaskService:
     @property
     def available(self) -> bool:
         """Whether the store keeps tasks."""
-        return hasattr(self.services.store, "create_task")
+        return self.services.keeps_tasks
 
     @property
     def store(self) -> Tasks:
@@ -163,11 +147,19 @@ class TaskService:
             )
         return cast("Tasks", self.services.store)
 
+    @property
+    def server(self) -> str:
+        """The name under which this server's tasks are kept."""
+        return self.services.sealer.audience
+
     # --- creating --------------------------------------------------------------------------------
 
     async def make(self, run: Run, journal: Journal, message: str = "") -> tuple[Reply, NewTask]:
         """Make the task that goes on where this round ended, and the reply that names it."""
         services, round, handler = self.services, run.round, run.handler
+        owner = owner_of(round.principal)
+        if not await self.store.has_room(owner, quota=services.limits.tasks_per_principal):
+            raise Unavailable(_TOO_MANY)
         now = services.clock()
         span = handler.options.task_ttl
         ttl = services.limits.task.total_seconds() if span is None else seconds(span)
@@ -178,14 +170,15 @@ class TaskService:
             capabilities=round.capabilities,
             call=run.call.id,
             version=handler.options.version,
-            journal=journal,
+            journal=msgspec.structs.replace(journal, asked=0, pauses=0),
             ttl=ttl,
             trace=run.call.trace or round.trace,
         )
         id = services.entropy(_ID_BYTES).hex()
         task = NewTask(
             id=id,
-            owner=owner_of(round.principal),
+            server=self.server,
+            owner=owner,
             tool=handler.name,
             status="working",
             message=safe(message, _MESSAGE),
@@ -199,16 +192,21 @@ class TaskService:
 
     async def keep(self, task: NewTask) -> None:
         """Keep a task that no redeemed round commits."""
-        if not await self.store.create_task(task, quota=_QUOTA):
-            raise Unavailable("this caller has too many unfinished tasks")
+        quota = self.services.limits.tasks_per_principal
+        try:
+            kept = await self.store.create_task(task, quota=quota)
+        except StoreError as error:
+            raise Unavailable(_NO_STORE) from error
+        if not kept:
+            raise Unavailable(_TOO_MANY)
 
     async def sealed(self, id: str, state: TaskState) -> bytes:
         """Seal a task's state for its row."""
-        return await self.services.protect(msgspec.msgpack.encode(state), f"task {id}")
+        return await self.services.protect(encode_state(state), f"task {id}")
 
     async def opened(self, row: TaskRow) -> TaskState:
         """Read a task's state from its row."""
-        return _decode(await self.services.reveal(row.state, f"task {row.id}"))
+        return decode_state(await self.services.reveal(row.state, f"task {row.id}"))
 
     # --- the three methods -----------------------------------------------------------------------
 
@@ -223,20 +221,38 @@ class TaskService:
             else:
                 await self._changing(round, self._cancel_wanted)
         except StoreError as error:
-            raise Unavailable("the server's store cannot be reached; try again") from error
+            raise Unavailable(_NO_STORE) from error
         return wire.acknowledged(self.services.meta)
 
     async def _get(self, round: Round) -> bytes:
         row = await self._mine(round.target, round.principal)
         state = await self.opened(row)
-        if state.capabilities != round.capabilities and row.status not in wire.TERMINAL:
-            state = await self._changing(round, self._refreshed) or state
+        if state.capabilities != round.capabilities:
+            await self._refresh(round, row, state)
         return wire.shown(self._view(row, state), self.services.meta)
+
+    async def _refresh(self, round: Round, row: TaskRow, state: TaskState) -> None:
+        """Note what the owner's client can do by now (S8-3); nobody is told.
+
+        Lost to another change, or while a leg runs, the next request brings it again.
+        """
+        if row.status in wire.TERMINAL or row.leased:
+            return
+        state.capabilities = round.capabilities
+        change = TaskChange(
+            status=row.status,
+            message=row.message,
+            state=await self.sealed(row.id, state),
+            updated=row.updated,
+            keeps_ready=True,
+        )
+        await self.store.change_task(row.id, row.revision, change)
 
     async def view(self, id: str, principal: Principal) -> Mapping[str, Any] | None:
         """Show a task to a listener; None when it is not his or not there."""
-        row = await self.store.task(id)
-        if row is None or row.owner != owner_of(principal):
+        try:
+            row = await self._mine(id, principal)
+        except InvalidRequest:
             return None
         return msgspec.json.decode(wire.details(self._view(row, await self.opened(row))))
 
@@ -249,16 +265,19 @@ class TaskService:
         return row
 
     def _view(self, row: TaskRow, state: TaskState) -> wire.TaskView:
-        open_asks = [a for a in state.asks if a.wire_key not in state.answers]
+        now = self.services.clock()
+        asks = state.outstanding(now)
+        waits = row.status == "input_required"
         return wire.TaskView(
             id=row.id,
-            status=row.status,
+            # When the last ask has expired the next leg is due, and nothing can be answered.
+            status="working" if waits and not asks else row.status,
             message=row.message,
             created=row.created,
             updated=row.updated,
             ttl=state.ttl,
-            poll=poll_interval(self.services.clock() - row.created),
-            asks=tuple((a.wire_key, a.body) for a in open_asks),
+            poll=poll_interval(now - row.created),
+            asks=tuple((ask.wire_key, ask.body) for ask in asks),
             result=state.result,
             error=state.error,
         )
@@ -267,53 +286,37 @@ class TaskService:
         self,
         round: Round,
         decide: Callable[[Round, TaskRow, TaskState], Awaitable[TaskChange | None]],
-    ) -> TaskState | None:
+    ) -> None:
         """Read, decide and change; anew when somebody else was faster."""
         for _ in range(_CONFLICTS):
             row = await self._mine(round.target, round.principal)
-            state = await self.opened(row)
-            change = await decide(round, row, state)
+            change = await decide(round, row, await self.opened(row))
             if change is None:
-                return state
+                return
             if await self.store.change_task(row.id, row.revision, change):
                 self.changed(row.id)
                 if change.cancel:
                     self.cancelling(row.id)
-                return state
+                return
         raise Unavailable("the task is changing too fast; try again")
 
     async def _answered(self, round: Round, row: TaskRow, state: TaskState) -> TaskChange | None:
         """Take in answers to what is outstanding; the rest is ignored (TASK-43)."""
         given = check_map(round.params.get("inputResponses"))
-        asks = {a.wire_key: a for a in state.asks if a.wire_key not in state.answers}
+        now = self.services.clock()
+        asks = {ask.wire_key: ask for ask in state.outstanding(now)}
         fresh = wire.known(given, asks)
         if row.status != "input_required" or not fresh:
             return None
         for key in fresh:
             state.answers[key] = check_shape(asks[key].pending.kind, key, given[key])
         state.capabilities = round.capabilities
-        complete = len(state.answers) == len(state.asks)
         return TaskChange(
-            status="working" if complete else "input_required",
+            status="input_required" if state.outstanding(now) else "working",
             message=row.message,
             state=await self.sealed(row.id, state),
-            updated=self.services.clock(),
-            ready=0.0 if complete else None,
-            cancel=row.cancel,
-        )
-
-    async def _refreshed(self, round: Round, row: TaskRow, state: TaskState) -> TaskChange | None:
-        """Note what the owner's client can do by now (S8-3)."""
-        if row.status in wire.TERMINAL or row.leased:
-            return None
-        state.capabilities = round.capabilities
-        return TaskChange(
-            status=row.status,
-            message=row.message,
-            state=await self.sealed(row.id, state),
-            updated=row.updated,
-            ready=None if row.status == "input_required" else 0.0,
-            cancel=row.cancel,
+            updated=now,
+            ready=state.wait(now),
         )
 
     async def _cancel_wanted(
@@ -322,132 +325,55 @@ class TaskService:
         """Cancel at once what is only a row; ask a running leg to stop (S8-4)."""
         if row.status in wire.TERMINAL:
             return None
-        handler = self._handler(state)
+        handler = self.handler(state)
         at_once = not row.leased and (handler is None or handler.on_cancel is None)
+        if at_once:
+            state.end()
         return TaskChange(
             status="cancelled" if at_once else row.status,
             message=row.message,
             state=await self.sealed(row.id, state),
             updated=self.services.clock(),
-            ready=None if at_once else 0.0,
+            ready=0.0,
             cancel=True,
         )
 
-    def _handler(self, state: TaskState) -> Handler | None:
-        round = self._round(state)
+    def handler(self, state: TaskState) -> Handler | None:
+        """Find the tool of a task; None when it is gone."""
+        if self.engine is None:
+            raise RuntimeError("the engine is set when the server is made")
         try:
-            return self._engine.handler(round)[0]
+            return self.engine.handler(round_of(state))[0]
         except InvalidRequest:
             return None
 
-    @property
-    def _engine(self) -> "Engine":
-        if self.engine is None:
-            raise RuntimeError("the engine is set when the server is made")
-        return self.engine
 
-    # --- legs ------------------------------------------------------------------------------------
+_TOO_MANY = "this caller has too many unfinished tasks"
+_NO_STORE = "the server's store cannot be reached; try again"
 
-    async def run_leg(self, row: TaskRow) -> TaskChange:
-        """Run one leg; give what becomes of the task."""
-        state = await self.opened(row)
-        state.legs += 1
-        if row.cancel:
-            return await self.cancelled(row)
-        reply, leg = await self._play(row, state)
-        if leg.change is not None:
-            status, ready = leg.change
-            return await self._changed(row, state, status, ready=ready)
-        state.asks, state.answers = [], {}
-        if reply.code:
-            state.error = {"code": reply.code, "message": reply.message}
-            if reply.data is not None:
-                state.error["data"] = reply.data
-            return await self._changed(row, state, "failed", message=reply.message)
-        state.result = reply.result
-        return await self._changed(row, state, "completed")
 
-    async def _play(self, row: TaskRow, state: TaskState) -> tuple[Reply, Leg]:
-        round = self._round(state)
-        leg = Leg(self, row, state)
-        call = Call(
-            id=state.call,
-            number=state.legs + 1,
-            deadline=row.expires,
-            journal=state.journal,
-            entropy=self.services.entropy,
-            pending=tuple(a.pending for a in state.asks),
-            trace=state.trace,
-        )
-        answers = {
-            a.pending.key: state.answers[a.wire_key]
-            for a in state.asks
-            if a.wire_key in state.answers
-        }
-        call.accept(answers, self.services.clock())
-        reply = await self._engine.leg(round, call, leg, state.version)
-        return reply, leg
-
-    def _round(self, state: TaskState) -> Round:
-        return Round(
-            method="tools/call",
-            target=state.target,
-            arguments=state.arguments,
-            capabilities=state.capabilities,
-            principal=state.principal,
-            version=MODERN,
-            trace=state.trace,
-        )
-
-    async def cancelled(self, row: TaskRow) -> TaskChange:
-        """End a task whose handler runs no more; the author's `on_cancel` is an effect."""
-        state = await self.opened(row)
-        handler = self._handler(state)
-        if handler is not None and handler.on_cancel is not None:
-            leg = Leg(self, row, state)
-            await self._engine.cancel_effect(self._round(state), state.call, handler, leg)
-        state.asks, state.answers = [], {}
-        return await self._changed(row, state, "cancelled")
-
-    async def crashed(self, row: TaskRow, error: BaseException) -> TaskChange:
-        """End a task whose leg broke where no handler code is to blame."""
-        log.error("task leg failed", extra={"task": row.id}, exc_info=error)
-        state = await self.opened(row)
-        state.error = {"code": INTERNAL_ERROR, "message": "Internal error"}
-        return await self._changed(row, state, "failed", message="Internal error")
-
-    async def _changed(
-        self,
-        row: TaskRow,
-        state: TaskState,
-        status: str,
-        *,
-        ready: float | None = None,
-        message: str | None = None,
-    ) -> TaskChange:
-        current = await self.store.task(row.id)
-        said = current.message if current is not None else row.message
-        return TaskChange(
-            status=status,
-            message=safe(said if message is None else message, _MESSAGE),
-            state=await self.sealed(row.id, state),
-            updated=self.services.clock(),
-            ready=ready,
-        )
+def round_of(state: TaskState) -> Round:
+    """Give the request that a leg serves: the one that made the task, as of its last leg."""
+    return Round(
+        method="tools/call",
+        target=state.target,
+        arguments=state.arguments,
+        capabilities=state.capabilities,
+        principal=state.principal,
+        version=MODERN,
+        trace=state.trace,
+    )
 
 
 def owner_of(principal: Principal) -> str:
     """Name a principal as stores keep it."""
     if principal.anonymous:
-        return f"anonymous\0{principal.transport}"
-    return f"{principal.issuer}\0{principal.subject}\0{principal.client_id}"
+        return f"anonymous {principal.transport}"
+    # A separator that PostgreSQL takes in a text and no name holds unescaped.
+    parts = (principal.issuer, principal.subject, principal.client_id)
+    return " ".join(part.replace("%", "%25").replace(" ", "%20") for part in parts)
 
 
 def poll_interval(age: float) -> float:
     """Tell how often to look: young tasks often, old ones seldom."""
     return max(0.2, min(5.0, age / 20))
-
-
-async def settle(task: asyncio.Task[Any]) -> None:
-    """Wait for a cancelled leg to unwind."""
-    await asyncio.wait({task})

@@ -26,8 +26,9 @@ from antiphon.ports import (
     Spent,
     Uncertain,
     Under,
+    UnderLeg,
 )
-from antiphon.stores import statements
+from antiphon.stores import statements, task_statements
 from antiphon.stores.statements import Dialect
 from antiphon.stores.watch import RoundState
 
@@ -63,6 +64,9 @@ class Duties:
         self._keep_prefix = write(statements.KEEP_PREFIX)
         self._begin = write(statements.BEGIN)
         self._begin_in_one = write(statements.BEGIN_UNDER) if dialect.changes_many else None
+        in_one = task_statements.BEGIN_UNDER_LEG
+        self._begin_leg_in_one = write(in_one) if dialect.changes_many else None
+        self._keep_state = write(task_statements.KEEP_STATE)
         self._effect = write(statements.EFFECT)
         self._hold = write(statements.HOLD)
         self._settle = write(statements.SETTLE)
@@ -141,11 +145,11 @@ class Duties:
         effect: Effect,
         lease: float,
         expires: float,
-        under: Under | None,
+        under: Under | UnderLeg | None,
         retry: bool,
         window: float | None,
     ) -> Duty[Begin]:
-        """Claim an effect, under a round that is still held."""
+        """Claim an effect, under a round or a leg that is still held."""
         asked: dict[str, Any] = {
             "id": effect.id,
             "call": effect.call,
@@ -162,7 +166,10 @@ class Duties:
                 rows = yield self._begin, asked
                 fence = rows[0][0] if rows else None
             else:
-                held, fence = yield from self._begin_under(asked, under)
+                if isinstance(under, UnderLeg):
+                    held, fence = yield from self._begin_leg(asked, under)
+                else:
+                    held, fence = yield from self._begin_under(asked, under)
                 if not held:
                     return Fenced()
             if fence is not None:
@@ -188,6 +195,21 @@ class Duties:
         rows = yield self._begin, asked
         if rows:
             yield self._keep_prefix, held
+        return True, rows[0][0] if rows else None
+
+    def _begin_leg(self, asked: dict[str, Any], under: UnderLeg) -> Duty[tuple[bool, int | None]]:
+        """Check the leg, keep what it has learned, begin: the same for a task."""
+        held: dict[str, Any] = {
+            "held_task": under.task,
+            "held_epoch": under.epoch,
+            "held_state": under.state,
+        }
+        if self._begin_leg_in_one is not None:
+            rows = yield self._begin_leg_in_one, asked | held
+            return rows[0][0] > 0, rows[0][1]
+        if not (yield self._keep_state, held):
+            return False, None
+        rows = yield self._begin, asked
         return True, rows[0][0] if rows else None
 
     def hold(self, effect: str, fence: int, lease: float) -> Duty[bool]:

@@ -33,6 +33,7 @@ from antiphon.ports import (
     Spent,
     Uncertain,
     Under,
+    UnderLeg,
 )
 from antiphon.stores.calendar import Calendar
 from antiphon.stores.memory_tasks import MemoryTasks
@@ -290,7 +291,7 @@ class MemoryStore(MemoryTasks):
         *,
         lease: float,
         expires: float,
-        under: Under | None,
+        under: Under | UnderLeg | None,
         retry: bool,
         window: float | None = None,
     ) -> Begin:
@@ -299,7 +300,10 @@ class MemoryStore(MemoryTasks):
         if self._due_effects.next <= now:
             self._sweep_effects(now)
         holder: _Round | None = None
-        if under is not None:
+        if isinstance(under, UnderLeg):
+            if not self.holds_leg(under):
+                return Fenced()
+        elif under is not None:
             holder = self._held(under.call, under.round, under.fence)
             if holder is None:
                 return Fenced()
@@ -318,7 +322,7 @@ class MemoryStore(MemoryTasks):
         row = _Effect(effect, self._fence, now + lease, expires, now)
         self._effects[effect.id] = row
         self._due_effects.add(row)
-        if holder is not None and under is not None:
+        if holder is not None and isinstance(under, Under):
             self._keep_prefix(holder, under.prefix)
         return Begun(row.fence)
 

@@ -6,15 +6,16 @@ atomic. Knows nothing of rounds and effects.
 
 import asyncio
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from antiphon.errors import StoreError
-from antiphon.ports import Clock, NewTask, TaskChange, TaskRow
+from antiphon.ports import Clock, NewTask, TaskChange, TaskRow, UnderLeg
 
-_FINAL = frozenset({"completed", "failed", "cancelled"})
+_OPEN = frozenset({"working", "input_required"})
+_NEVER = float("inf")
 
 
 class _Task(msgspec.Struct):
@@ -27,6 +28,11 @@ class _Task(msgspec.Struct):
     epoch: int = 0
     cancel: bool = False
     ready: float | None = None
+    """When a leg may be claimed: its turn, or the end of the lease that holds it."""
+
+    queued: float = _NEVER
+    """Its one entry in the agenda."""
+
     lease: float = 0.0
 
     def row(self, now: float) -> TaskRow:
@@ -56,103 +62,143 @@ class MemoryTasks:
         self._now = clock
         self._limit = limit
         self._tasks: dict[str, _Task] = {}
-        self._unfinished: Counter[str] = Counter()
-        self._agenda: list[tuple[float, str]] = []
-        """When tasks may be claimed; entries that no longer hold are skipped."""
+        self._open: Counter[str] = Counter()
+        self._agenda: defaultdict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+        """When tasks of one server and tool may be claimed; entries out of date are skipped."""
 
         self._callers: set[asyncio.Future[None]] = set()
 
     async def create_task(self, task: NewTask, *, quota: int) -> bool:
         """Keep a new task, ready now."""
-        return self.add_task(task, quota=quota)
-
-    def add_task(self, task: NewTask, *, quota: int | None = None) -> bool:
-        """Keep a new task; without a quota for a round that has been let in already."""
-        if quota is not None and self._unfinished[task.owner] >= quota:
+        if self._open[task.owner] >= quota:
             return False
+        self.add_task(task)
+        return True
+
+    def add_task(self, task: NewTask) -> None:
+        """Keep a new task of a round that has been let in already."""
         if len(self._tasks) >= self._limit:
             raise StoreError("the memory store is full of tasks", retryable=True)
         row = _Task(task, task.status, task.message, task.state, task.created)
         self._tasks[task.id] = row
-        self._unfinished[task.owner] += 1
-        self._schedule(row, 0.0)
-        return True
+        self._open[task.owner] += 1
+        self._schedule(row, self._now())
+
+    async def has_room(self, owner: str, *, quota: int) -> bool:
+        """Tell whether an owner has fewer open tasks."""
+        return self._open[owner] < quota and len(self._tasks) < self._limit
 
     async def task(self, id: str) -> TaskRow | None:
         """Give a task."""
         row = self._tasks.get(id)
         return None if row is None else row.row(self._now())
 
+    async def tasks_updated(self, ids: Sequence[str]) -> Mapping[str, float]:
+        """Give when tasks were last updated."""
+        return {id: self._tasks[id].updated for id in ids if id in self._tasks}
+
     async def change_task(self, id: str, revision: int, change: TaskChange) -> bool:
         """Change a task that is still at this revision."""
         row = self._tasks.get(id)
-        if row is None or row.revision != revision or row.status in _FINAL:
+        if row is None or row.revision != revision or row.status not in _OPEN:
             return False
-        self._apply(row, change)
+        stays = change.keeps_ready or self._now() < row.lease
+        self._apply(row, change, row.ready if stays else self._after(change.ready))
         return True
 
-    def _apply(self, row: _Task, change: TaskChange) -> None:
+    def _after(self, delay: float | None) -> float | None:
+        return None if delay is None else self._now() + delay
+
+    def _apply(self, row: _Task, change: TaskChange, ready: float | None) -> None:
         row.status, row.message = change.status, change.message
         row.state, row.updated = change.state, change.updated
         row.cancel = row.cancel or change.cancel
         row.revision += 1
-        row.ready = None
-        if change.status in _FINAL:
-            self._unfinished[row.new.owner] -= 1
-        elif change.ready is not None:
-            self._schedule(row, change.ready)
+        if change.status in _OPEN:
+            self._schedule(row, ready)
+        else:
+            row.ready, row.lease = None, 0.0
+            self._close(row.new.owner)
 
-    def _schedule(self, row: _Task, delay: float) -> None:
-        row.ready = self._now() + delay
-        heapq.heappush(self._agenda, (row.ready, row.new.id))
-        self._call()
+    def _close(self, owner: str) -> None:
+        self._open[owner] -= 1
+        if not self._open[owner]:
+            del self._open[owner]
 
-    def _call(self) -> None:
+    def _schedule(self, row: _Task, ready: float | None) -> None:
+        row.ready = ready
+        if ready is None:
+            return
+        if ready < row.queued:
+            self._queue(row, ready)
         for future in self._callers:
             if not future.done():
                 future.set_result(None)
 
+    def _queue(self, row: _Task, at: float) -> None:
+        row.queued = at
+        heapq.heappush(self._agenda[row.new.server, row.new.tool], (at, row.new.id))
+
     # --- legs ----------------------------------------------------------------------------------
 
     async def claim_legs(
-        self, *, limit: int, lease: float, busy: Sequence[str] = ()
+        self, *, server: str, limit: int, lease: float, busy: Sequence[str] = ()
     ) -> Sequence[TaskRow]:
         """Claim ready tasks, the longest ready first."""
         now = self._now()
         claimed: list[TaskRow] = []
-        later: list[tuple[float, str]] = []
-        while self._agenda and self._agenda[0][0] <= now and len(claimed) < limit:
-            due, id = heapq.heappop(self._agenda)
-            row = self._tasks.get(id)
-            if row is None or row.ready is None or row.ready > due:
-                continue
-            if row.new.tool in busy:
-                later.append((due, id))
-            elif now < row.lease:
-                later.append((row.lease, id))
-            else:
-                row.epoch += 1
-                row.lease = now + lease
-                later.append((row.lease, id))  # taken over then, unless it is finished
-                claimed.append(row.row(now))
-        for entry in later:
-            heapq.heappush(self._agenda, entry)
+        while len(claimed) < limit:
+            row = self._next(server, busy, now)
+            if row is None:
+                break
+            row.epoch += 1
+            row.revision += 1
+            row.lease = row.ready = now + lease
+            self._queue(row, row.lease)  # taken over then, unless it is finished
+            claimed.append(row.row(now))
         return claimed
+
+    def _next(self, server: str, busy: Sequence[str], now: float) -> _Task | None:
+        """Take the task that has been ready for longest off the agenda."""
+        while True:
+            heads = [(heap[0], heap) for heap in self._heaps(server, busy)]
+            if not heads:
+                return None
+            (due, id), heap = min(heads, key=lambda head: head[0])
+            if due > now:
+                return None
+            heapq.heappop(heap)
+            row = self._tasks.get(id)
+            if row is None or row.queued != due:
+                continue
+            row.queued = _NEVER
+            if row.ready is None or row.new.expires <= now:
+                continue
+            if row.ready <= now:
+                return row
+            self._queue(row, row.ready)
+
+    def _heaps(self, server: str, busy: Sequence[str]) -> list[list[tuple[float, str]]]:
+        return [
+            heap
+            for (of, tool), heap in self._agenda.items()
+            if heap and of == server and tool not in busy
+        ]
 
     def _running(self, id: str, epoch: int) -> _Task | None:
         row = self._tasks.get(id)
-        held = row is not None and row.epoch == epoch and row.lease > 0
-        return row if held and row is not None and row.status not in _FINAL else None
+        return row if row is not None and row.epoch == epoch and row.lease > 0 else None
 
     async def renew_legs(
         self, legs: Sequence[tuple[str, int]], *, lease: float
     ) -> Mapping[str, bool]:
         """Extend leases."""
+        now = self._now()
         held: dict[str, bool] = {}
         for id, epoch in legs:
             row = self._running(id, epoch)
-            if row is not None:
-                row.lease = self._now() + lease
+            if row is not None and now < row.new.expires:
+                row.lease = row.ready = now + lease
                 held[id] = row.cancel
         return held
 
@@ -163,9 +209,7 @@ class MemoryTasks:
             return False
         changed = row.revision != revision
         row.lease = 0.0
-        self._apply(row, change)
-        if changed and row.ready is None and row.status not in _FINAL:
-            self._schedule(row, 0.0)
+        self._apply(row, change, self._after(0.0 if changed else change.ready))
         return True
 
     async def save_leg(
@@ -180,18 +224,26 @@ class MemoryTasks:
         row.updated = updated
         return True
 
+    def holds_leg(self, under: UnderLeg) -> bool:
+        """Check a leg's epoch and keep its state, for an effect that it begins."""
+        row = self._running(under.task, under.epoch)
+        if row is not None:
+            row.state = under.state
+        return row is not None
+
     async def release_legs(self, legs: Sequence[tuple[str, int]]) -> None:
         """Give legs back unfinished, ready at once."""
         for id, epoch in legs:
             row = self._running(id, epoch)
             if row is not None:
                 row.lease = 0.0
-                self._schedule(row, 0.0)
+                self._schedule(row, self._now())
 
-    async def legs_ready(self, *, timeout: float) -> None:
+    async def legs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
         """Return when a leg may be ready to claim, or after `timeout` seconds."""
-        if self._agenda:
-            timeout = min(timeout, self._agenda[0][0] - self._now())
+        heads = [heap[0][0] for heap in self._heaps(server, busy)]
+        if heads:
+            timeout = min(timeout, min(heads) - self._now())
         if timeout <= 0:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -207,6 +259,6 @@ class MemoryTasks:
         gone = [id for id, row in self._tasks.items() if row.new.expires <= now][:limit]
         for id in gone:
             row = self._tasks.pop(id)
-            if row.status not in _FINAL:
-                self._unfinished[row.new.owner] -= 1
+            if row.status in _OPEN:
+                self._close(row.new.owner)
         return len(gone)

@@ -10,7 +10,7 @@ reconnect, and after a restart of the server rounds must find it at once.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, LiteralString, TypeVar, cast
 
@@ -18,9 +18,10 @@ import psycopg
 from psycopg import AsyncConnection
 
 from antiphon.errors import ConfigError, StoreError
-from antiphon.stores import statements
-from antiphon.stores.duties import Duties, Duty
+from antiphon.stores import schema, statements
+from antiphon.stores.duties import Duty
 from antiphon.stores.sql import SqlStore
+from antiphon.stores.task_statements import CHANNEL
 
 _T = TypeVar("_T")
 
@@ -33,12 +34,20 @@ _IDLE = 10.0
 _SWEEP_EVERY = 30.0
 """Seconds between two looks for expired rows of one process."""
 
+_LOOK_EVERY = 5.0
+"""Seconds between two looks for legs that nobody was told of: a call may be lost."""
+
+_HEARD = 60.0
+"""Seconds without a call after which the listening connection is asked whether it still lives."""
+
 _MIGRATING = 0x616E7469
 """The advisory lock that one migrating process holds at a time."""
 
 _KEEPING = 0x616E7470
 """The first half of the advisory lock under which the segments of one owner are counted."""
 
+_RECONNECT = 0.1
+_LISTEN = f"LISTEN {CHANNEL}"
 _LOCK_OWNER = "SELECT pg_advisory_xact_lock(%(space)s::int, hashtext(%(owner)s))"
 
 
@@ -67,7 +76,9 @@ class PostgresStore(SqlStore):
             timeout: Seconds after which a duty is given up.
             outcome_bytes: A larger outcome is recorded without its body: its duplicate is refused.
         """
-        super().__init__(Duties(statements.POSTGRES, outcome_bytes=outcome_bytes, grace=_GRACE))
+        super().__init__(
+            statements.POSTGRES, outcome_bytes=outcome_bytes, grace=_GRACE, look_every=_LOOK_EVERY
+        )
         self._dsn = dsn
         self._timeout = timeout
         self._idle: list[_Connection] | None = None
@@ -75,6 +86,8 @@ class PostgresStore(SqlStore):
         self._doubt = 0.0
         self._sweep_at = 0.0
         self._sweeping: asyncio.Task[None] | None = None
+        self._ear: asyncio.Task[None] | None = None
+        self._hears = asyncio.Event()
 
     async def open(self) -> None:
         """Connect and migrate."""
@@ -94,9 +107,12 @@ class PostgresStore(SqlStore):
     async def close(self) -> None:
         """Let go of the connections."""
         idle, self._idle = self._idle, None
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.wait((self._sweeping,))
+        background = [task for task in (self._sweeping, self._ear) if task is not None]
+        self._ear = None
+        for task in background:
+            task.cancel()
+        if background:
+            await asyncio.wait(background)
         for connection in idle or ():
             await connection.close()
 
@@ -113,6 +129,42 @@ class PostgresStore(SqlStore):
                 return await _drive(connection, duty)
 
         return await self._with_connection(counted)
+
+    # --- waking --------------------------------------------------------------------------------
+
+    async def legs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
+        """Return when a leg may be ready to claim, or after `timeout` seconds."""
+        if self._ear is None:
+            self._ear = asyncio.create_task(self._listen(), name="antiphon listen")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._hears.wait()
+        await super().legs_ready(server=server, timeout=timeout, busy=busy)
+
+    async def _listen(self) -> None:
+        """Hear of legs on a connection of its own; lost, it is made again."""
+        pause = _RECONNECT
+        while True:
+            try:
+                async with await self._connect() as connection:
+                    await connection.execute(_LISTEN)
+                    # Something may have been said while nobody listened.
+                    self._bell.ring()
+                    self._hears.set()
+                    pause = _RECONNECT
+                    await self._hear(connection)
+            except (psycopg.Error, OSError):
+                self._hears.set()  # those who wait for legs look by themselves meanwhile
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LOOK_EVERY)
+
+    async def _hear(self, connection: _Connection) -> None:
+        while True:
+            async for _ in connection.notifies(timeout=_HEARD):
+                self._bell.ring()
+            await connection.execute("")
+
+    # --- connections ---------------------------------------------------------------------------
 
     async def _run(self, duty: Duty[_T], *, write: bool = True) -> _T:
         if write and time.monotonic() >= self._sweep_at:
@@ -191,11 +243,11 @@ async def _drive(connection: _Connection, duty: Duty[_T]) -> _T:
 
 async def _migrate(connection: _Connection) -> None:
     write = statements.POSTGRES.write
-    newest = len(statements.MIGRATIONS)
+    newest = len(schema.MIGRATIONS)
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
-        await connection.execute(statements.MAKE_VERSION)
-        row = await (await connection.execute(statements.VERSION)).fetchone()
+        await connection.execute(schema.MAKE_VERSION)
+        row = await (await connection.execute(schema.VERSION)).fetchone()
         version = (row and row[0]) or 0
         if version > newest:
             raise ConfigError(
@@ -203,10 +255,10 @@ async def _migrate(connection: _Connection) -> None:
                 "Upgrade Antiphon, or use another database."
             )
         for number in range(version, newest):
-            for statement in statements.MIGRATIONS[number]:
+            for statement in schema.MIGRATIONS[number]:
                 await connection.execute(cast(LiteralString, write(statement)))
             await connection.execute(
-                cast(LiteralString, write(statements.SET_VERSION)), {"version": number + 1}
+                cast(LiteralString, write(schema.SET_VERSION)), {"version": number + 1}
             )
 
 

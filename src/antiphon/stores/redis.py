@@ -40,6 +40,7 @@ from antiphon.ports import (
     Spent,
     Uncertain,
     Under,
+    UnderLeg,
 )
 from antiphon.stores import scripts
 from antiphon.stores.watch import RoundState, Watch
@@ -204,12 +205,14 @@ class RedisStore:
         *,
         lease: float,
         expires: float,
-        under: Under | None,
+        under: Under | UnderLeg | None,
         retry: bool,
         window: float | None = None,
     ) -> Begin:
         """Claim an effect before it runs."""
         prefix = self._prefix
+        if isinstance(under, UnderLeg):
+            raise StoreError("Redis keeps no tasks", retryable=False)
         held = "" if under is None else self._round(under.call, under.round)
         keys = (held, f"{prefix}e:{effect.id}", f"{prefix}ec:{effect.call}")
         kept = under.prefix if under is not None else None

@@ -1,30 +1,29 @@
 """What the SQL stores have in common: each method of the port is one duty run by the driver."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeVar
 
-from antiphon.errors import StoreError
-from antiphon.ports import Begin, CallRow, Claim, Effect, EffectRow, NewTask, Under
-from antiphon.stores.duties import Duties, Duty
+from antiphon.ports import Begin, CallRow, Claim, Effect, EffectRow, NewTask, Under, UnderLeg
+from antiphon.stores.duties import Duties
+from antiphon.stores.sql_tasks import SqlTasks
+from antiphon.stores.statements import Dialect
+from antiphon.stores.task_duties import TaskDuties
 from antiphon.stores.watch import Watch
 
-_T = TypeVar("_T")
 
-
-class SqlStore(ABC):
+class SqlStore(SqlTasks):
     """A store over SQL. A driver says how a duty is run."""
 
     durable = True
     shared = True
 
-    def __init__(self, duties: Duties) -> None:
-        self._duties = duties
+    def __init__(
+        self, dialect: Dialect, *, outcome_bytes: int, grace: float, look_every: float
+    ) -> None:
+        """Make the duties in a dialect; `grace` and `outcome_bytes` are those of `Duties`."""
+        super().__init__(TaskDuties(dialect), look_every=look_every)
+        self._duties = Duties(dialect, outcome_bytes=outcome_bytes, grace=grace)
+        self._outcome_bytes = outcome_bytes
         self._watch = Watch()
-
-    @abstractmethod
-    async def _run(self, duty: Duty[_T], *, write: bool = True) -> _T:
-        """Run all statements of a duty in one transaction, committed when this returns."""
 
     async def claim(
         self, call: str, round: int, answers: bytes, *, lease: float, expires: float, tries: int
@@ -47,9 +46,13 @@ class SqlStore(ABC):
         task: NewTask | None = None,
     ) -> bool:
         """Record the outcome and end the claim."""
-        if task is not None:
-            raise StoreError("this store keeps no tasks", retryable=False)
-        done = await self._run(self._duties.record(call, round, fence, outcome, expires))
+        if task is None:
+            done = await self._run(self._duties.record(call, round, fence, outcome, expires))
+        else:
+            body = outcome if len(outcome) <= self._outcome_bytes else None
+            duty = self._task_duties.record(call, round, fence, body, expires, task)
+            done = await self._run(duty)
+            self._bell.ring()
         self._watch.wake(call, round)
         return done
 
@@ -73,7 +76,7 @@ class SqlStore(ABC):
         *,
         lease: float,
         expires: float,
-        under: Under | None,
+        under: Under | UnderLeg | None,
         retry: bool,
         window: float | None = None,
     ) -> Begin:

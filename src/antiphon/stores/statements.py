@@ -1,4 +1,4 @@
-"""The SQL of the duties, once for both dialects. Owns tables and statements; decides nothing.
+"""The SQL of the duties, once for both dialects. Owns dialects and statements; decides nothing.
 
 Statements are written with `:name` parameters. The dialects differ in the name of the type for
 bytes, in the clock (SQLite is told the time of its machine, PostgreSQL looks at its own), in row
@@ -16,86 +16,67 @@ class Dialect(NamedTuple):
 
     blob: str
     now: str
+    """The time at this instant, also after a wait for somebody else's lock."""
+
+    moment: str
+    """The time when the statement came: one value, by which an index can be searched."""
+
     lock: str
     skip_locked: str
     parameter: str
     """How a parameter is written; `{}` stands for its name."""
 
+    listed: str
+    """Reads the texts of the JSON array `:listed`."""
+
+    pairs: str
+    """Reads the names and numbers of the JSON array `:pairs`."""
+
     changes_many: bool
     """Whether one statement may change two tables, saving round trips."""
+
+    calls: bool
+    """Whether the database can wake those who wait in other processes."""
 
     def write(self, statement: str) -> str:
         """Give the statement in this dialect."""
         text = statement.format(
-            blob=self.blob, now=self.now, lock=self.lock, skip_locked=self.skip_locked
+            blob=self.blob,
+            now=self.now,
+            moment=self.moment,
+            lock=self.lock,
+            skip_locked=self.skip_locked,
+            listed=self.listed,
+            pairs=self.pairs,
         )
         return _PARAMETER.sub(lambda found: self.parameter.format(found[1]), text)
 
 
-SQLITE = Dialect("BLOB", ":now", "", "", ":{}", changes_many=False)
+SQLITE = Dialect(
+    "BLOB",
+    ":now",
+    ":now",
+    "",
+    "",
+    ":{}",
+    listed="SELECT value FROM json_each(:listed)",
+    pairs="SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:pairs)",
+    changes_many=False,
+    calls=False,
+)
 POSTGRES = Dialect(
     "BYTEA",
     "CAST(extract(epoch FROM clock_timestamp()) AS double precision)",
+    "CAST(extract(epoch FROM statement_timestamp()) AS double precision)",
     "FOR UPDATE",
     "FOR UPDATE SKIP LOCKED",
     "%({})s",
+    listed="SELECT jsonb_array_elements_text(CAST(:listed AS jsonb))",
+    pairs="SELECT pair ->> 0, CAST(pair ->> 1 AS bigint) "
+    "FROM jsonb_array_elements(CAST(:pairs AS jsonb)) AS pair",
     changes_many=True,
+    calls=True,
 )
-
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        """
-        CREATE TABLE antiphon_rounds (
-            call text NOT NULL,
-            round bigint NOT NULL,
-            answers {blob} NOT NULL,
-            fence bigint NOT NULL,
-            state text NOT NULL,
-            lease double precision NOT NULL,
-            expires double precision NOT NULL,
-            body {blob},
-            PRIMARY KEY (call, round)
-        )
-        """,
-        "CREATE INDEX antiphon_rounds_expires ON antiphon_rounds (expires)",
-        """
-        CREATE TABLE antiphon_effects (
-            id text NOT NULL PRIMARY KEY,
-            call text NOT NULL,
-            key text NOT NULL,
-            function text NOT NULL,
-            arguments {blob} NOT NULL,
-            fence bigint NOT NULL,
-            state text NOT NULL,
-            lease double precision NOT NULL,
-            expires double precision NOT NULL,
-            started double precision NOT NULL,
-            settled double precision,
-            result {blob},
-            error text
-        )
-        """,
-        "CREATE INDEX antiphon_effects_call ON antiphon_effects (call, key)",
-        "CREATE INDEX antiphon_effects_expires ON antiphon_effects (expires)",
-        """
-        CREATE TABLE antiphon_segments (
-            call text NOT NULL,
-            round bigint NOT NULL,
-            owner text NOT NULL,
-            expires double precision NOT NULL,
-            data {blob} NOT NULL,
-            PRIMARY KEY (call, round)
-        )
-        """,
-        "CREATE INDEX antiphon_segments_owner ON antiphon_segments (owner)",
-        "CREATE INDEX antiphon_segments_expires ON antiphon_segments (expires)",
-    ),
-)
-"""One entry per schema version. An entry that was released is never changed; add another."""
-
-MAKE_VERSION = "CREATE TABLE IF NOT EXISTS antiphon_schema (version bigint NOT NULL)"
-VERSION = "SELECT max(version) FROM antiphon_schema"
-SET_VERSION = "INSERT INTO antiphon_schema (version) VALUES (:version)"
 
 # --- redeeming ---------------------------------------------------------------------------------
 
@@ -153,7 +134,7 @@ UPDATE antiphon_rounds SET body = CAST(:prefix AS {blob})
 
 # --- effects -----------------------------------------------------------------------------------
 
-_BEGIN_HEAD = """
+BEGIN_HEAD = """
 INSERT INTO antiphon_effects
        (id, call, key, function, arguments, fence, state, lease, expires, started)
 SELECT CAST(:id AS text), CAST(:call AS text), CAST(:key AS text), CAST(:function AS text),
@@ -161,7 +142,7 @@ SELECT CAST(:id AS text), CAST(:call AS text), CAST(:key AS text), CAST(:functio
        CAST(:expires AS double precision), {now}
 """
 
-_BEGIN_TAIL = """
+BEGIN_TAIL = """
     ON CONFLICT (id) DO UPDATE
    SET call = excluded.call, key = excluded.key, function = excluded.function,
        arguments = excluded.arguments, fence = antiphon_effects.fence + 1, state = 'started',
@@ -179,14 +160,14 @@ _BEGIN_TAIL = """
 RETURNING fence
 """
 
-BEGIN = f"{_BEGIN_HEAD} WHERE true {_BEGIN_TAIL}"
+BEGIN = f"{BEGIN_HEAD} WHERE true {BEGIN_TAIL}"
 
 BEGIN_UNDER = f"""
   WITH held AS (
        SELECT fence FROM antiphon_rounds
         WHERE call = :held_call AND round = :held_round AND fence = :held_fence
           AND state = 'running' {{lock}}),
-       begun AS ({_BEGIN_HEAD} FROM held WHERE true {_BEGIN_TAIL}),
+       begun AS ({BEGIN_HEAD} FROM held WHERE true {BEGIN_TAIL}),
        kept AS (
        UPDATE antiphon_rounds SET body = CAST(:prefix AS {{blob}})
         WHERE call = :held_call AND round = :held_round AND fence = :held_fence
@@ -261,23 +242,31 @@ SELECT data FROM antiphon_segments WHERE call = :call AND round = :round AND exp
 
 # --- expiry ------------------------------------------------------------------------------------
 
+REMOVE_TASKS = """
+DELETE FROM antiphon_tasks WHERE id IN (
+    SELECT id FROM antiphon_tasks WHERE expires < {moment} - :grace
+     ORDER BY expires LIMIT :limit {skip_locked})
+RETURNING 1
+"""
+
 SWEEPS = (
     """
     DELETE FROM antiphon_rounds WHERE (call, round) IN (
-        SELECT call, round FROM antiphon_rounds WHERE expires < {now} - :grace
+        SELECT call, round FROM antiphon_rounds WHERE expires < {moment} - :grace
          ORDER BY expires LIMIT :limit {skip_locked})
     RETURNING 1
     """,
     """
     DELETE FROM antiphon_effects WHERE id IN (
-        SELECT id FROM antiphon_effects WHERE expires < {now} - :grace
+        SELECT id FROM antiphon_effects WHERE expires < {moment} - :grace
          ORDER BY expires LIMIT :limit {skip_locked})
     RETURNING 1
     """,
     """
     DELETE FROM antiphon_segments WHERE (call, round) IN (
-        SELECT call, round FROM antiphon_segments WHERE expires < {now} - :grace
+        SELECT call, round FROM antiphon_segments WHERE expires < {moment} - :grace
          ORDER BY expires LIMIT :limit {skip_locked})
     RETURNING 1
     """,
+    REMOVE_TASKS,
 )

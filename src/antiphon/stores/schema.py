@@ -1,0 +1,85 @@
+"""The tables of the SQL stores, version by version. Owns the schema and nothing of its use."""
+
+OPEN = "status IN ('working', 'input_required')"
+"""Tasks that are not final; the same words as in the index."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE antiphon_rounds (
+            call text NOT NULL,
+            round bigint NOT NULL,
+            answers {blob} NOT NULL,
+            fence bigint NOT NULL,
+            state text NOT NULL,
+            lease double precision NOT NULL,
+            expires double precision NOT NULL,
+            body {blob},
+            PRIMARY KEY (call, round)
+        )
+        """,
+        "CREATE INDEX antiphon_rounds_expires ON antiphon_rounds (expires)",
+        """
+        CREATE TABLE antiphon_effects (
+            id text NOT NULL PRIMARY KEY,
+            call text NOT NULL,
+            key text NOT NULL,
+            function text NOT NULL,
+            arguments {blob} NOT NULL,
+            fence bigint NOT NULL,
+            state text NOT NULL,
+            lease double precision NOT NULL,
+            expires double precision NOT NULL,
+            started double precision NOT NULL,
+            settled double precision,
+            result {blob},
+            error text
+        )
+        """,
+        "CREATE INDEX antiphon_effects_call ON antiphon_effects (call, key)",
+        "CREATE INDEX antiphon_effects_expires ON antiphon_effects (expires)",
+        """
+        CREATE TABLE antiphon_segments (
+            call text NOT NULL,
+            round bigint NOT NULL,
+            owner text NOT NULL,
+            expires double precision NOT NULL,
+            data {blob} NOT NULL,
+            PRIMARY KEY (call, round)
+        )
+        """,
+        "CREATE INDEX antiphon_segments_owner ON antiphon_segments (owner)",
+        "CREATE INDEX antiphon_segments_expires ON antiphon_segments (expires)",
+    ),
+    (
+        """
+        CREATE TABLE antiphon_tasks (
+            id text NOT NULL PRIMARY KEY,
+            server text NOT NULL,
+            owner text NOT NULL,
+            tool text NOT NULL,
+            status text NOT NULL,
+            message text NOT NULL,
+            created double precision NOT NULL,
+            updated double precision NOT NULL,
+            expires double precision NOT NULL,
+            ready double precision,
+            lease double precision NOT NULL,
+            epoch bigint NOT NULL,
+            revision bigint NOT NULL,
+            cancel bigint NOT NULL,
+            state {blob} NOT NULL
+        )
+        """,
+        """
+        CREATE INDEX antiphon_tasks_ready ON antiphon_tasks (server, ready) WHERE ready IS NOT NULL
+        """,
+        f"CREATE INDEX antiphon_tasks_owner ON antiphon_tasks (owner) WHERE {OPEN}",
+        "CREATE INDEX antiphon_tasks_expires ON antiphon_tasks (expires)",
+    ),
+)
+"""One entry per schema version. An entry that was released is never changed; add another."""
+
+MAKE_VERSION = "CREATE TABLE IF NOT EXISTS antiphon_schema (version bigint NOT NULL)"
+VERSION = "SELECT max(version) FROM antiphon_schema"
+SET_VERSION = "INSERT INTO antiphon_schema (version) VALUES (:version)"
