@@ -59,9 +59,9 @@ def serving(house: Path, *words: str, workers: int = 1) -> Iterator[str]:
         try:
             for line in process.stderr:
                 seen += line
-                found = re.search(r"running on (http://[0-9.]+:[0-9]+)", seen)
-                if found and seen.count("startup complete") == workers:
-                    yield f"{found[1]}/mcp"
+                found = re.search(r"Serving on (http://\S+)", seen)
+                if found:
+                    yield found[1]
                     break
             else:
                 pytest.fail(f"the server did not start:\n{seen}")

@@ -20,6 +20,7 @@ from antiphon.adapters.http_door import Door, Refusal, doubled_names, relative_p
 from antiphon.adapters.http_exchange import Exchange, Receive, Send
 from antiphon.adapters.http_identity import NOBODY, NotIdentified, PrincipalOf, identify
 from antiphon.adapters.legacy.door import LegacyDoor
+from antiphon.adapters.relay import Relay
 from antiphon.core.round import LEGACY, Era, Principal, Round
 from antiphon.errors import CallerError, ConfigError
 from antiphon.wire import messages
@@ -140,6 +141,16 @@ class App:
         """Let running legacy calls end, for at most the grace; then end their sessions."""
         if isinstance(self._legacy, LegacyDoor):
             await self._legacy.drain(grace)
+
+    def join(self, relay: Relay) -> Legacy | None:
+        """Become one of several workers: foreign sessions are passed on through the relay.
+
+        Gives what answers for the sessions of this worker; None without legacy clients.
+        """
+        if not isinstance(self._legacy, LegacyDoor):
+            return None
+        self._legacy.join(relay)
+        return self._legacy.serve_own
 
     def shutdown(self) -> None:
         """End listen streams with their result and take no new ones; rounds run to their end."""

@@ -1,20 +1,47 @@
-"""`antiphon serve`: run a server over HTTP or stdio, with one worker or several."""
+"""`antiphon serve`: run a server over HTTP or stdio, with one worker or several.
+
+`python -m antiphon.cli.serve MODULE:SERVER OPTIONS` is one worker; the command starts it.
+"""
 
 import asyncio
 import importlib
+import logging
 import os
 import secrets
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from antiphon.cli.exits import USAGE, errors, fail
+from antiphon.adapters.asgi import App
+from antiphon.adapters.run import run_http
+from antiphon.adapters.workers import can_share, find_place, run_worker, run_workers
+from antiphon.cli.exits import FAILED, USAGE, errors, fail
+from antiphon.errors import ConfigError
 
 DEFAULT_HTTP = "127.0.0.1:8400"
 LEDGER = "sqlite:///.antiphon/ledger.db"
 """What several workers share when nothing else is configured (S1-2)."""
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """How a server is put on HTTP, the same in every worker."""
+
+    path: str = "/mcp"
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    stateless: bool = False
+
+    def application(self, name: str) -> App:
+        """Load the server and make its application."""
+        return load_server(name).asgi(
+            path=self.path,
+            allowed_hosts=self.hosts,
+            allowed_origins=self.origins,
+            stateless=self.stateless,
+        )
 
 
 def serve(
@@ -28,9 +55,30 @@ def serve(
         bool, typer.Option("--stdio", help="Speak on standard input and output.")
     ] = False,
     workers: Annotated[
-        int, typer.Option("--workers", metavar="N", min=1, help="Processes on one port.")
+        int,
+        typer.Option(
+            "--workers", metavar="N", min=1, help="Processes on one port; not on Windows."
+        ),
     ] = 1,
     path: Annotated[str, typer.Option("--path", help="Path of the endpoint.")] = "/mcp",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="A name that clients reach the server under, besides loopback. Repeatable.",
+        ),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin", metavar="ORIGIN", help="A browser page that may call. Repeatable."
+        ),
+    ] = None,
+    stateless: Annotated[
+        bool,
+        typer.Option("--stateless", help="Keep no sessions of old clients: they cannot be asked."),
+    ] = False,
 ) -> None:
     """Run a server.
 
@@ -43,11 +91,16 @@ def serve(
         asyncio.run(load_server(server).serve_stdio())
         return
     host, port = _address(http or DEFAULT_HTTP)
-    if workers > 1:
-        share_among_workers()
-    os.environ["ANTIPHON_SERVE"] = f"{server} {path}"
-    load_server(server)
-    run_http(host, port, workers)
+    endpoint = Endpoint(path, tuple(allow_host or ()), tuple(allow_origin or ()), stateless)
+    try:
+        if workers == 1:
+            app = endpoint.application(server)
+            _log_to_stderr()
+            run_http(app, host, port)
+        else:
+            raise typer.Exit(_run_several(server, endpoint, host, port, workers))
+    except ConfigError as error:
+        fail(str(error), USAGE)
 
 
 def load_server(name: str) -> Any:
@@ -68,36 +121,35 @@ def load_server(name: str) -> Any:
     return found
 
 
+def _run_several(server: str, endpoint: Endpoint, host: str, port: int, workers: int) -> int:
+    if not can_share():
+        fail("several workers need Unix: Windows has one worker (leave --workers out)", USAGE)
+    share_among_workers()
+    _log_to_stderr()
+    options = msgspec.json.encode(endpoint).decode()
+    command = [sys.executable, "-m", "antiphon.cli.serve", server, options]
+    return run_workers(command, host, port, workers=workers, path=endpoint.path)
+
+
 def share_among_workers() -> None:
     """Give workers common keys and a common store through the environment they inherit."""
     if not os.environ.get("ANTIPHON_KEYS"):
         os.environ["ANTIPHON_KEYS"] = secrets.token_hex(32)
-        errors().print("made common keys for the workers; tokens end with this process")
+        errors().print(
+            "No ANTIPHON_KEYS: made common keys for the workers; tokens end with this process.",
+            soft_wrap=True,
+        )
     if not os.environ.get("ANTIPHON_STORE"):
-        Path(".antiphon").mkdir(exist_ok=True)
         os.environ["ANTIPHON_STORE"] = LEDGER
-        errors().print(f"the workers share {LEDGER} where the server names no store of its own")
+        errors().print(
+            f"No ANTIPHON_STORE: the workers share {LEDGER}, unless the server names a store.",
+            soft_wrap=True,
+        )
 
 
-def application() -> Any:
-    """Make the ASGI application in a worker; what to serve is in the environment."""
-    name, _, path = os.environ["ANTIPHON_SERVE"].partition(" ")
-    return load_server(name).asgi(path=path)
-
-
-def run_http(host: str, port: int, workers: int) -> None:
-    """Run uvicorn; it brings its own signals, workers and reload of dead workers."""
-    import uvicorn
-
-    uvicorn.run(
-        "antiphon.cli.serve:application",
-        factory=True,
-        host=host,
-        port=port,
-        workers=workers if workers > 1 else None,
-        log_level="info",
-        access_log=False,
-    )
+def _log_to_stderr() -> None:
+    """Show the log, unless the server's own module has arranged for it."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -105,3 +157,22 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
         fail(f"--http takes HOST:PORT, not {text!r}", USAGE)
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def work(server: str, options: str) -> int:
+    """Be one worker; gives the exit code."""
+    try:
+        place = find_place()
+        app = msgspec.json.decode(options, type=Endpoint).application(server)
+        _log_to_stderr()
+        run_worker(app, place)
+    except typer.Exit as refused:
+        return refused.exit_code
+    except ConfigError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(work(*sys.argv[1:]))

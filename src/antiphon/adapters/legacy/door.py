@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon.adapters.http_exchange import Receive, Send
 from antiphon.adapters.legacy.offer import Offer
 from antiphon.adapters.legacy.plain import header, is_handshake, refuse
+from antiphon.adapters.relay import Relay
 from antiphon.core.round import Principal
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class LegacyDoor:
         self._offer = offer
         self._stateless = stateless
         self._drains = False
+        self._drained: asyncio.Event | None = None
+        self._relay: Relay | None = None
         self._host: Host | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock: asyncio.Lock | None = None
@@ -41,7 +44,17 @@ class LegacyDoor:
     async def __call__(
         self, scope: dict[str, Any], receive: Receive, send: Send, body: bytes, owner: Principal
     ) -> None:
-        """Serve one HTTP request whose body has been read."""
+        """Serve one HTTP request whose body has been read, here or where its session lives."""
+        if self._relay is not None and not self._stateless:
+            worker = self._relay.holder(header(scope, b"mcp-session-id") or "")
+            if worker is not None:
+                return await self._relay.pass_on(worker, scope, receive, send, body, owner)
+        return await self.serve_own(scope, receive, send, body, owner)
+
+    async def serve_own(
+        self, scope: dict[str, Any], receive: Receive, send: Send, body: bytes, owner: Principal
+    ) -> None:
+        """Serve one HTTP request in this process."""
         if not self._stateless:
             session = header(scope, b"mcp-session-id")
             if session is None and not is_handshake(body):
@@ -65,12 +78,17 @@ class LegacyDoor:
         async with self._lock:
             if self._host is None:
                 module = await asyncio.to_thread(import_module, _HOST)
-                host: Host = module.Host(self._offer, stateless=self._stateless)
+                prefix = self._relay.prefix if self._relay is not None else ""
+                host: Host = module.Host(self._offer, stateless=self._stateless, prefix=prefix)
                 if self._drains:
                     host.will_drain()
                 await host.start()
                 self._host = host
         return self._host
+
+    def join(self, relay: Relay) -> None:
+        """Become one of several workers, before the first request."""
+        self._relay = relay
 
     def will_drain(self) -> None:
         """Learn that `drain` will be awaited at the end; otherwise streams are cut with it."""
@@ -81,10 +99,18 @@ class LegacyDoor:
     async def drain(self, grace: float) -> None:
         """Let running legacy requests end, for at most the grace; then end the sessions."""
         if self._host is not None and self._loop is asyncio.get_running_loop():
-            await self._host.drain(grace)
+            self._drained = asyncio.Event()
+            try:
+                await self._host.drain(grace)
+            finally:
+                self._drained.set()
 
     async def stop(self) -> None:
         """End every session; a later client would begin anew."""
+        if self._drained is not None:
+            # The HTTP server knows nothing of requests that other workers have passed on.
+            await self._drained.wait()
+            self._drained = None
         host, self._host = self._host, None
         if host is not None and self._loop is asyncio.get_running_loop():
             await host.stop()

@@ -64,22 +64,25 @@ class HttpSession(Session):
 class Host:
     """Everything that lives on behalf of legacy clients."""
 
-    def __init__(self, offer: Offer, *, stateless: bool) -> None:
+    def __init__(self, offer: Offer, *, stateless: bool, prefix: str = "") -> None:
         """Serve what a server offers.
 
         Args:
             offer: The server.
             stateless: Without sessions: any process can serve any request, and nothing is asked.
+            prefix: How session ids begin: they name the worker that holds them.
         """
         self._offer = offer
         self._limits = offer.dispatcher.limits
         self._stateless = stateless
+        self._prefix = prefix
         self._methods = Methods(offer)
         self._methods.on_ready(self._ready)
         self._sessions: dict[str, HttpSession] = {}
         self._owners: Counter[Principal] = Counter()
         self._group: anyio.abc.TaskGroup
         self._stop = asyncio.Event()
+        self._drains = False
         self._draining = False
         self._idle = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -102,6 +105,8 @@ class Host:
         self._stop.set()
         if self._task is not None:
             await self._task
+        if self._drains:  # the switch is one for the whole process
+            AppStatus.enable_automatic_graceful_drain_mode()
 
     async def _run(self, ready: asyncio.Event) -> None:
         async with anyio.create_task_group() as self._group:
@@ -119,11 +124,11 @@ class Host:
             session.close()
             await session.transport.terminate()
 
-    @staticmethod
-    def will_drain() -> None:
+    def will_drain(self) -> None:
         """Leave streams open when the HTTP server is told to end: `drain` will be awaited."""
         # Otherwise they are cut within half a second, running calls included.
         AppStatus.disable_automatic_graceful_drain()
+        self._drains = True
 
     async def drain(self, grace: float) -> None:
         """Let running requests end, for at most the grace; then end every session."""
@@ -170,7 +175,7 @@ class Host:
     async def _open(self, scope: Scope, receive: Receive, send: Send, owner: Principal) -> None:
         if not self._room(owner):
             return await refuse(send, 503, "Too many sessions", code=INTERNAL_ERROR)
-        session = HttpSession(self._offer.entropy(16).hex(), owner, self._offer)
+        session = HttpSession(self._prefix + self._offer.entropy(16).hex(), owner, self._offer)
         self._sessions[session.id] = session
         self._owners[owner] += 1
         status = 0
