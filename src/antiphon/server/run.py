@@ -15,7 +15,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -51,7 +51,8 @@ _DEAD_CALLS = 16
 _UNREAD_PATIENCE = 20
 """Quiet times for which branches may still come past what the journal holds."""
 
-_FAILURES = (Exception, BaseExceptionGroup, asyncio.CancelledError)
+_CHAIN = 32
+"""How far back the chain of an exception is followed."""
 
 Batch: TypeAlias = Sequence[tuple[str, Question]]
 
@@ -79,39 +80,27 @@ class Way(Protocol):
 class Run:
     """A handler being run against a journal."""
 
-    __slots__ = (
-        "_branch_bases",
-        "_cuts",
-        "_dead_calls",
-        "_hopeless",
-        "_mark",
-        "_ordinals",
-        "_quiet_rounds",
-        "_timer",
-        "_waiting",
-        "asked",
-        "call",
-        "closed",
-        "commits",
-        "context",
-        "detached",
-        "effects",
-        "fence",
-        "handler",
-        "hold",
-        "leg",
-        "native",
-        "paused",
-        "progress",
-        "replay",
-        "reused",
-        "round",
-        "services",
-        "steady",
-        "task",
-        "told",
-        "way",
-    )
+    # Most rounds set few of these: a default of the class costs nothing until it is overwritten.
+    context: Any = None
+    """What the handler sees; set by the engine."""
+
+    task: "asyncio.Task[Any] | None" = None
+    told: bool = False
+    closed: bool = False
+    paused: bool = False
+    hold: float = 0.0
+    fence: int = 0
+    leg: "Leg | None" = None
+    """Set while the run is a leg of a task."""
+
+    detached: str | None = None
+    """What to say of the task that the rest of this call becomes."""
+
+    progress: float = float("-inf")
+    _cuts: int = 0
+    _hopeless: bool = False
+    _timer: "asyncio.TimerHandle | None" = None
+    _quiet_rounds: int = 0
 
     def __init__(
         self, services: "Services", handler: "Handler", round: "Round", call: Call, way: Way
@@ -125,38 +114,18 @@ class Run:
         self.way = way
         self.native = call.journal.native
         self.replay = Replay(call.entries, strict=not self.native)
-        self.context: Any = None
-        """What the handler sees; set by the engine."""
-
-        self.task: asyncio.Task[Any] | None = None
         self.asked: dict[str, Asked] = {}
-        self.told = False
-        self.closed = False
-        self.paused = False
-        self.hold = 0.0
-        self.fence = 0
-        self.leg: Leg | None = None
-        """Set while the run is a leg of a task."""
-
-        self.detached: str | None = None
-        """What to say of the task that the rest of this call becomes."""
-
         self.commits: list[tuple[str, Any, tuple[Any, ...]]] = []
         self.effects: set[asyncio.Task[Any]] = set()
-        self.progress = float("-inf")
         self.steady: dict[str, Any] = {}
         self.reused: set[str] = set()
-        self._cuts = 0
         self._dead_calls: dict[asyncio.Task[Any] | None, int] = {}
-        self._hopeless = False
         self._ordinals: dict[str, int] = {}
         self._branch_bases: set[str] = set()
         self._mark = object()
         """Stands for this run where the run itself would be kept alive for too long."""
 
         self._waiting: set[asyncio.Future[Any]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._quiet_rounds = 0
 
     # --- guards ----------------------------------------------------------------------------------
 
@@ -476,20 +445,26 @@ class Run:
             self._level(before)
         if _holds(error, Abandoned):
             raise Abandoned from error
-        if self._is_ours(error):
+        foreign = self._foreign(error)
+        if foreign is None:
             return
-        if isinstance(error, Suspended):
+        if isinstance(foreign, Suspended):
             raise HandlerError("the end of another call's round came out of this handler")
-        if self.told and isinstance(error, _FAILURES) and not isinstance(error, SwallowedAsk):
+        if self.told and _made_of_an_end(foreign) and not isinstance(foreign, SwallowedAsk):
             raise SwallowedAsk(self._first_key()) from error
-        if isinstance(error, asyncio.CancelledError):
+        if isinstance(foreign, asyncio.CancelledError):
             raise RuntimeError("the handler was cancelled from inside") from error
-        raise error
+        raise foreign
+
+    def _foreign(self, error: BaseException) -> BaseException | None:
+        """Give what is not the end of this round; a group is ours if everything in it is."""
+        if isinstance(error, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", error)
+            # Python 3.11 takes a function here, and no method.
+            return group.split(lambda one: self._is_ours(one))[1]
+        return None if self._is_ours(error) else error
 
     def _is_ours(self, error: BaseException) -> bool:
-        """A group counts only if everything in it is the end of this round."""
-        if isinstance(error, BaseExceptionGroup):
-            return self.told and all(map(self._is_ours, error.exceptions))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         if isinstance(error, Suspended):
             return error.run is self
         return self.told and isinstance(error, asyncio.CancelledError)
@@ -562,6 +537,22 @@ def _holds(error: BaseException, kind: type[BaseException]) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(kind) is not None  # pyright: ignore[reportUnknownMemberType]
     return isinstance(error, kind)
+
+
+def _made_of_an_end(error: BaseException) -> bool:
+    """Tell whether an error was raised while a round's end was handled: converted, or in cleanup.
+
+    One that was not is a branch's own failure in the same moment, and wins.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return any(map(_made_of_an_end, group.exceptions))
+    seen: BaseException | None = error
+    for _ in range(_CHAIN):
+        if seen is None or isinstance(seen, (Suspended, asyncio.CancelledError)):
+            break
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
 
 
 def _in_thread() -> bool:
