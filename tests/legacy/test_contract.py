@@ -67,6 +67,7 @@ def test_the_sdk_shakes_hands_in_the_revisions_that_we_serve() -> None:
         (SessionMessage, {"message"}),
         (MCPError, {"code", "message", "data"}),
         (AppStatus.disable_automatic_graceful_drain, set()),
+        (AppStatus.enable_automatic_graceful_drain_mode, set()),
     ],
 )
 def test_a_function_of_the_sdk_takes_what_we_give_it(function: Any, parameters: set[str]) -> None:

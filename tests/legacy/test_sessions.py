@@ -94,6 +94,23 @@ async def test_requests_without_a_session_are_told_to_initialize(
     assert (await client.http.get(client.url, headers=bare)).status_code == 405
 
 
+async def test_the_checks_of_the_door_stand_before_the_session() -> None:
+    server = Server("desk", limits=Limits(body_bytes=2_000))
+    async with serving(server) as url, old(url) as client:
+        ping = client.request("ping")
+        foreign = {**client.headers(), "origin": "https://evil.example"}
+        assert (await client.http.post(url, json=ping, headers=foreign)).status_code == 403
+        assert (await client.http.get(url, headers=foreign)).status_code == 403
+        rebound = {**client.headers(), "host": "evil.example"}
+        assert (await client.http.post(url, json=ping, headers=rebound)).status_code == 403
+        large = client.request("ping", {"_meta": {"x": "x" * 2_000}})
+        refused = await client.http.post(url, json=large, headers=client.headers())
+        assert refused.status_code == 413
+        unserved = {**client.headers(), "mcp-protocol-version": "1999-01-01"}
+        assert (await client.http.post(url, json=ping, headers=unserved)).status_code == 400
+        assert (await client.call("ping"))["result"] == {}
+
+
 async def test_a_session_ends_by_delete(server: Server, connect: Connect) -> None:
     client = await connect()
     assert server.stats()["sessions"] == 1
