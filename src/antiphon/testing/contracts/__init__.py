@@ -16,19 +16,22 @@ from antiphon.testing.contracts.ledger import (
 )
 from antiphon.testing.contracts.parts import Contract
 from antiphon.testing.contracts.segments import SEGMENT_CONTRACTS
+from antiphon.testing.contracts.tasks import TASK_CONTRACTS, TaskContract
 
 STORE_CONTRACTS: tuple[Contract, ...] = (
     *LEDGER_CONTRACTS,
     *EFFECT_CONTRACTS,
     *SEGMENT_CONTRACTS,
 )
-"""Everything that a store must do."""
+"""Everything that a store must do. One that keeps tasks is held to `TASK_CONTRACTS` too."""
 
 __all__ = [
     "EFFECT_CONTRACTS",
     "LEDGER_CONTRACTS",
     "SEGMENT_CONTRACTS",
     "STORE_CONTRACTS",
+    "TASK_CONTRACTS",
     "Contract",
+    "TaskContract",
     "an_evicted_outcome_is_spent_and_its_mark_stays",
 ]

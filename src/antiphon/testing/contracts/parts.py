@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from antiphon.ports import Begun, Claim, Effect, Mine, Spent, Store, Under
+from antiphon.ports import Begun, Claim, Effect, Mine, Spent, Store, Under, UnderLeg
 
 Contract: TypeAlias = Callable[[Store, Store], Awaitable[None]]
 """Two handles of one store; the second stands for another process."""
@@ -62,7 +62,7 @@ async def start(
     effect: Effect,
     *,
     lease: float = LONG,
-    under: Under | None = None,
+    under: Under | UnderLeg | None = None,
     retry: bool = False,
     window: float | None = None,
 ) -> object:

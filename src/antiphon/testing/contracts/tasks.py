@@ -1,0 +1,475 @@
+"""Tasks and their legs, for stores that keep them (S8). Every contract has a server of its own."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
+
+from antiphon.ports import (
+    Begun,
+    Fenced,
+    NewTask,
+    Recorded,
+    Settled,
+    Store,
+    TaskChange,
+    TaskRow,
+    Tasks,
+    UnderLeg,
+)
+from antiphon.testing.contracts.parts import (
+    LONG,
+    PATIENCE,
+    begun_of,
+    effect_of,
+    later,
+    mine_of,
+    name,
+    redeem,
+    start,
+)
+
+
+class TaskStore(Store, Tasks, Protocol):
+    """A store that keeps tasks."""
+
+
+TaskContract: TypeAlias = Callable[[TaskStore, TaskStore], Awaitable[None]]
+"""Two handles of one store; the second stands for another process."""
+
+QUOTA = 1000
+
+
+def new(server: str, *, owner: str = "", tool: str = "tool", expires: float = 0.0) -> NewTask:
+    return NewTask(
+        id=name("task"),
+        server=server,
+        owner=owner or server,
+        tool=tool,
+        status="working",
+        message="made",
+        created=1.5,
+        expires=expires or later(),
+        state=b"first",
+    )
+
+
+def change(
+    status: str = "working", *, ready: float | None = None, keeps_ready: bool = False
+) -> TaskChange:
+    return TaskChange(
+        status=status,
+        message="changed",
+        state=b"second",
+        updated=2.5,
+        ready=ready,
+        keeps_ready=keeps_ready,
+    )
+
+
+CANCEL = TaskChange("working", "changed", b"second", 2.5, ready=0.0, cancel=True)
+
+
+async def made(store: TaskStore, server: str, *, owner: str = "", tool: str = "tool") -> NewTask:
+    task = new(server, owner=owner, tool=tool)
+    assert await store.create_task(task, quota=QUOTA)
+    return task
+
+
+async def shown(store: TaskStore, id: str) -> TaskRow:
+    row = await store.task(id)
+    assert row is not None
+    return row
+
+
+async def claims(
+    store: TaskStore,
+    server: str,
+    *,
+    limit: int = 10,
+    lease: float = LONG,
+    busy: tuple[str, ...] = (),
+) -> list[TaskRow]:
+    return list(await store.claim_legs(server=server, limit=limit, lease=lease, busy=busy))
+
+
+async def leg_of(store: TaskStore, server: str, *, lease: float = LONG) -> TaskRow:
+    rows = await claims(store, server, lease=lease)
+    assert len(rows) == 1, rows
+    return rows[0]
+
+
+async def finish(store: TaskStore, leg: TaskRow, outcome: TaskChange) -> bool:
+    return await store.finish_leg(leg.id, leg.epoch, leg.revision, outcome)
+
+
+# --- tasks -------------------------------------------------------------------------------------
+
+
+async def a_new_task_is_seen_by_all_and_ready_at_once(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    task = await made(a, server, owner="ada")
+    row = await shown(b, task.id)
+    assert row == TaskRow(
+        id=task.id,
+        owner="ada",
+        tool="tool",
+        status="working",
+        message="made",
+        created=1.5,
+        updated=1.5,
+        expires=task.expires,
+        state=b"first",
+        revision=1,
+        epoch=0,
+        cancel=False,
+        leased=False,
+    )
+    assert await b.task(name("task")) is None
+    assert [leg.id for leg in await claims(b, server)] == [task.id]
+
+
+async def an_owner_has_only_so_many_open_tasks(a: TaskStore, b: TaskStore) -> None:
+    server, owner = name("server"), name("owner")
+    first = new(server, owner=owner)
+    assert await a.create_task(first, quota=2)
+    assert await b.has_room(owner, quota=2)
+    assert await b.create_task(new(server, owner=owner), quota=2)
+    assert not await a.has_room(owner, quota=2)
+    assert not await a.create_task(new(server, owner=owner), quota=2)
+    assert await a.create_task(new(server, owner=name("owner")), quota=2)
+    assert await a.change_task(first.id, 1, change("cancelled"))
+    assert await b.create_task(new(server, owner=owner), quota=2)
+
+
+async def a_change_needs_the_revision_that_was_read(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    task = await made(a, server)
+    row = await shown(b, task.id)
+    assert await a.change_task(task.id, row.revision, change("input_required"))
+    assert not await b.change_task(task.id, row.revision, change("cancelled"))
+    row = await shown(b, task.id)
+    assert (row.status, row.message, row.state, row.updated) == (
+        "input_required",
+        "changed",
+        b"second",
+        2.5,
+    )
+    assert await b.change_task(task.id, row.revision, change())
+
+
+async def many_changes_of_one_revision_have_one_winner(a: TaskStore, b: TaskStore) -> None:
+    task = await made(a, name("server"))
+    tries = [store.change_task(task.id, 1, change("input_required")) for store in (a, b) * 8]
+    assert sum(await asyncio.gather(*tries)) == 1
+
+
+async def a_final_task_never_changes(a: TaskStore, b: TaskStore) -> None:
+    for status in ("completed", "failed", "cancelled"):
+        task = await made(a, name("server"))
+        assert await a.change_task(task.id, 1, change(status))
+        row = await shown(b, task.id)
+        assert not await b.change_task(task.id, row.revision, change("working", ready=0.0))
+        assert (await shown(a, task.id)).status == status
+
+
+async def updates_are_told_for_known_tasks(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    one, two = await made(a, server), await made(a, server)
+    assert await b.change_task(two.id, 1, change())
+    seen = await b.tasks_updated([one.id, two.id, "unknown"])
+    assert dict(seen) == {one.id: 1.5, two.id: 2.5}
+    assert dict(await a.tasks_updated([])) == {}
+
+
+async def expired_tasks_are_removed_and_never_claimed(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    old = [new(server, expires=time.time() - 1) for _ in range(3)]
+    for task in old:
+        assert await a.create_task(task, quota=QUOTA)
+    good = await made(a, server)
+    assert [leg.id for leg in await claims(b, server)] == [good.id]
+    removed = 0
+    while count := await b.remove_tasks(limit=2):
+        assert count <= 2
+        removed += count
+    assert removed >= 3
+    assert [await a.task(task.id) for task in old] == [None] * 3
+    assert await a.task(good.id) is not None
+
+
+# --- legs --------------------------------------------------------------------------------------
+
+
+async def a_task_is_claimed_by_one_worker(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    tasks = {(await made(a, server)).id for _ in range(24)}
+    rounds = [claims(store, server, limit=3) for store in (a, b) * 8]
+    claimed = [leg for legs in await asyncio.gather(*rounds) for leg in legs]
+    # A claim that met another may have left some.
+    claimed += await claims(a, server, limit=24)
+    assert sorted(leg.id for leg in claimed) == sorted(tasks)
+    assert {(leg.epoch, leg.revision, leg.leased) for leg in claimed} == {(1, 2, True)}
+    assert await claims(b, server) == []
+
+
+async def the_longest_ready_are_claimed_first(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    tasks = [await made(a, server) for _ in range(4)]
+    first = {leg.id for leg in await claims(b, server, limit=2)}
+    assert first == {tasks[0].id, tasks[1].id}
+
+
+async def servers_leave_the_tasks_of_others_alone(a: TaskStore, b: TaskStore) -> None:
+    server, other = name("server"), name("server")
+    task = await made(a, server)
+    assert await claims(b, other) == []
+    assert [leg.id for leg in await claims(b, server)] == [task.id]
+
+
+async def tools_that_are_busy_are_left(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    await made(a, server, tool="slow")
+    quick = await made(a, server, tool="quick")
+    assert [leg.id for leg in await claims(b, server, busy=("slow", "other"))] == [quick.id]
+    async with asyncio.timeout(PATIENCE):
+        await b.legs_ready(server=server, timeout=0.05, busy=("slow",))
+    assert len(await claims(b, server)) == 1
+
+
+async def a_leg_that_is_held_is_not_taken_over(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    await made(a, server)
+    leg = await leg_of(a, server)
+    assert await claims(b, server) == []
+    assert await a.renew_legs([(leg.id, leg.epoch)], lease=LONG) == {leg.id: False}
+    assert await claims(b, server) == []
+
+
+async def a_leg_whose_lease_ended_is_taken_over_and_fenced(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    await made(a, server)
+    old = await leg_of(a, server, lease=0.001)
+    async with asyncio.timeout(PATIENCE):
+        while not (taken := await claims(b, server)):
+            await b.legs_ready(server=server, timeout=PATIENCE)
+    (now,) = taken
+    assert now.epoch > old.epoch
+    assert await a.renew_legs([(old.id, old.epoch)], lease=LONG) == {}
+    assert not await a.save_leg(old.id, old.epoch, state=b"zombie", message=None, updated=9.0)
+    assert not await finish(a, old, change("completed"))
+    await a.release_legs([(old.id, old.epoch)])
+    assert await claims(a, server) == []
+    assert await finish(b, now, change("completed"))
+    assert (await shown(a, old.id)).state == b"second"
+
+
+async def a_leg_keeps_what_it_says_and_learns(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    await made(a, server)
+    leg = await leg_of(a, server)
+    assert await a.save_leg(leg.id, leg.epoch, state=None, message="half", updated=3.0)
+    row = await shown(b, leg.id)
+    assert (row.message, row.state, row.updated) == ("half", b"first", 3.0)
+    assert await a.save_leg(leg.id, leg.epoch, state=b"learned", message=None, updated=4.0)
+    row = await shown(b, leg.id)
+    assert (row.message, row.state, row.revision) == ("half", b"learned", leg.revision)
+
+
+async def a_finished_leg_makes_the_task_what_it_says(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    for status in ("input_required", "completed"):
+        await made(a, server)
+        leg = await leg_of(a, server)
+        assert await finish(a, leg, change(status))
+        assert not await finish(a, leg, change("failed"))
+        row = await shown(b, leg.id)
+        assert (row.status, row.leased, row.state) == (status, False, b"second")
+        assert row.revision > leg.revision
+        assert await claims(b, server) == []
+
+
+async def a_leg_may_be_ready_again_at_once_or_later(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    await made(a, server)
+    assert await finish(a, await leg_of(a, server), change(ready=0.0))
+    assert await finish(a, await leg_of(a, server), change(ready=0.2))
+    began = time.monotonic()
+    assert await claims(b, server) == []
+    async with asyncio.timeout(PATIENCE):
+        while not await claims(b, server):
+            await b.legs_ready(server=server, timeout=PATIENCE)
+    assert 0.15 < time.monotonic() - began < 2.0
+
+
+async def a_wish_to_cancel_is_told_at_the_next_renewal(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    await made(a, server)
+    leg = await leg_of(a, server)
+    assert await b.change_task(leg.id, leg.revision, CANCEL)
+    row = await shown(a, leg.id)
+    assert (row.cancel, row.leased) == (True, True)
+    assert await claims(b, server) == []
+    assert await a.renew_legs([(leg.id, leg.epoch)], lease=LONG) == {leg.id: True}
+    assert await finish(a, leg, change("cancelled"))
+    assert (await shown(b, leg.id)).status == "cancelled"
+
+
+async def a_leg_that_ended_meanwhile_does_not_undo_a_wish(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    await made(a, server)
+    leg = await leg_of(a, server)
+    assert await b.change_task(leg.id, leg.revision, CANCEL)
+    assert await finish(a, leg, change("input_required"))
+    again = await leg_of(b, server)
+    assert (again.id, again.cancel) == (leg.id, True)
+
+
+async def a_claim_wins_over_a_change_of_what_was_read_before(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    task = await made(a, server)
+    row = await shown(a, task.id)
+    await leg_of(b, server)
+    assert not await a.change_task(task.id, row.revision, change("cancelled"))
+
+
+async def a_change_may_leave_the_task_as_ready_as_it_was(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    waiting = await made(a, server)
+    assert await finish(a, await leg_of(a, server), change("input_required"))
+    row = await shown(a, waiting.id)
+    assert await a.change_task(row.id, row.revision, change("input_required", keeps_ready=True))
+    assert await claims(b, server) == []
+    ready = await made(a, server)
+    assert await a.change_task(ready.id, 1, change(keeps_ready=True))
+    assert [leg.id for leg in await claims(b, server)] == [ready.id]
+
+
+async def released_legs_are_ready_at_once(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    tasks = {(await made(a, server)).id for _ in range(3)}
+    legs = await claims(a, server)
+    await a.release_legs([(leg.id, leg.epoch) for leg in legs])
+    again = await claims(b, server)
+    assert {leg.id for leg in again} == tasks
+    assert {leg.epoch for leg in again} == {2}
+
+
+async def the_leg_of_an_expired_task_is_held_no_more(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    task = new(server, expires=time.time() + 0.3)
+    assert await a.create_task(task, quota=QUOTA)
+    leg = await leg_of(a, server)
+    async with asyncio.timeout(PATIENCE):
+        while await a.renew_legs([(leg.id, leg.epoch)], lease=LONG):
+            await b.legs_ready(server=server, timeout=0.05)
+    assert await claims(b, server) == []
+
+
+async def who_waits_for_legs_is_woken(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    for waker in (a, b):
+        waiting = asyncio.ensure_future(a.legs_ready(server=server, timeout=60))
+        with_wait = asyncio.ensure_future(b.legs_ready(server=server, timeout=60))
+        await a.remove_tasks(limit=1)  # a duty that comes after those that wait have looked
+        began = time.monotonic()
+        await made(waker, server)
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(waiting, with_wait)
+        assert time.monotonic() - began < 1.0
+        await leg_of(a, server)
+
+
+async def waiting_for_legs_ends_with_its_time(a: TaskStore, b: TaskStore) -> None:
+    began = time.monotonic()
+    await b.legs_ready(server=name("server"), timeout=0.1)
+    assert 0.05 < time.monotonic() - began < PATIENCE
+
+
+# --- with the ledger and the effects -----------------------------------------------------------
+
+
+async def a_round_keeps_its_task_with_its_outcome(a: TaskStore, b: TaskStore) -> None:
+    call, server = name(), name("server")
+    mine = await mine_of(a, call)
+    task = new(server)
+    assert await a.record(call, 2, mine.fence, b"handle", expires=later(), task=task)
+    assert await redeem(b, call) == Recorded(b"handle")
+    assert (await leg_of(b, server)).id == task.id
+
+
+async def a_round_that_lost_its_fence_makes_no_task(a: TaskStore, b: TaskStore) -> None:
+    call, server = name(), name("server")
+    old = await mine_of(a, call, lease=0.0)
+    new_holder = await mine_of(b, call)
+    task, other = new(server), new(server)
+    assert not await a.record(call, 2, old.fence, b"old", expires=later(), task=task)
+    assert await a.task(task.id) is None
+    assert await b.record(call, 2, new_holder.fence, b"new", expires=later(), task=other)
+    assert await a.task(other.id) is not None
+
+
+async def an_effect_begins_with_what_its_leg_has_learned(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    await made(a, server)
+    leg = await leg_of(a, server)
+    effect = effect_of(name())
+    under = UnderLeg(leg.id, leg.epoch, b"learned")
+    begun = await a.begin(effect, lease=LONG, expires=later(), under=under, retry=False)
+    assert isinstance(begun, Begun)
+    assert (await shown(b, leg.id)).state == b"learned"
+    assert await a.settle(effect.id, begun.fence, result=b"done", error=None)
+    again = UnderLeg(leg.id, leg.epoch, b"more")
+    assert await start(b, effect, under=again) == Settled(b"done", effect.call)
+    assert (await shown(b, leg.id)).state == b"more"
+
+
+async def a_leg_that_lost_its_task_begins_no_effect(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    await made(a, server)
+    old = await leg_of(a, server)
+    await a.release_legs([(old.id, old.epoch)])
+    now = await leg_of(b, server)
+    effect = effect_of(name())
+    for lost in (UnderLeg(old.id, old.epoch, b"old"), UnderLeg(name("task"), 1, b"none")):
+        assert await start(a, effect, under=lost) == Fenced()
+    assert (await shown(a, old.id)).state == b"first"
+    assert await a.effects(effect.call) == []
+    under = UnderLeg(now.id, now.epoch, b"now")
+    await begun_of(b, effect, under=under)
+    assert await finish(b, now, change("cancelled"))
+    late = effect_of(effect.call, "late")
+    assert await start(b, late, under=under) == Fenced()
+
+
+TASK_CONTRACTS: tuple[TaskContract, ...] = (
+    a_new_task_is_seen_by_all_and_ready_at_once,
+    an_owner_has_only_so_many_open_tasks,
+    a_change_needs_the_revision_that_was_read,
+    many_changes_of_one_revision_have_one_winner,
+    a_final_task_never_changes,
+    updates_are_told_for_known_tasks,
+    expired_tasks_are_removed_and_never_claimed,
+    a_task_is_claimed_by_one_worker,
+    the_longest_ready_are_claimed_first,
+    servers_leave_the_tasks_of_others_alone,
+    tools_that_are_busy_are_left,
+    a_leg_that_is_held_is_not_taken_over,
+    a_leg_whose_lease_ended_is_taken_over_and_fenced,
+    a_leg_keeps_what_it_says_and_learns,
+    a_finished_leg_makes_the_task_what_it_says,
+    a_leg_may_be_ready_again_at_once_or_later,
+    a_wish_to_cancel_is_told_at_the_next_renewal,
+    a_leg_that_ended_meanwhile_does_not_undo_a_wish,
+    a_claim_wins_over_a_change_of_what_was_read_before,
+    a_change_may_leave_the_task_as_ready_as_it_was,
+    released_legs_are_ready_at_once,
+    the_leg_of_an_expired_task_is_held_no_more,
+    who_waits_for_legs_is_woken,
+    waiting_for_legs_ends_with_its_time,
+    a_round_keeps_its_task_with_its_outcome,
+    a_round_that_lost_its_fence_makes_no_task,
+    an_effect_begins_with_what_its_leg_has_learned,
+    a_leg_that_lost_its_task_begins_no_effect,
+)
+"""Everything that a store which keeps tasks must do."""

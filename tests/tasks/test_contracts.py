@@ -1,0 +1,37 @@
+"""Every store that keeps tasks is held to the same contracts; SQL stores between two handles."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon.stores.memory import MemoryStore
+from antiphon.stores.postgres import PostgresStore
+from antiphon.stores.sqlite import SqliteStore
+from antiphon.testing.contracts import TASK_CONTRACTS, TaskContract
+from tests.servers import opened
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Any, Any]]:
+    match request.param:
+        case "memory":
+            store = MemoryStore()
+            yield store, store
+            return
+        case "sqlite":
+            pair: list[Any] = [SqliteStore(tmp_path / "ledger.db") for _ in range(2)]
+        case _:
+            dsn = request.getfixturevalue("postgres_dsn")
+            pair = [PostgresStore(dsn) for _ in range(2)]
+    async with AsyncExitStack() as stack:
+        yield tuple([await stack.enter_async_context(opened(store)) for store in pair])
+
+
+@pytest.mark.parametrize("contract", TASK_CONTRACTS, ids=lambda contract: contract.__name__)
+async def test_a_store_keeps_the_contract_of_tasks(
+    contract: TaskContract, stores: tuple[Any, Any]
+) -> None:
+    await contract(*stores)
