@@ -6,7 +6,6 @@ dispatcher. Nothing is opened before a transport starts.
 
 import logging
 import os
-import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -39,6 +38,7 @@ from antiphon.server.registry import Registry
 from antiphon.server.runner import Runner
 from antiphon.server.services import Redeem, Services
 from antiphon.server.shapes.steps import Flow
+from antiphon.server.task_watch import TaskWatch
 from antiphon.server.tasks import TaskService
 from antiphon.server.uris import Template, is_template
 from antiphon.stores import open_store
@@ -73,7 +73,7 @@ class Server:
         expose_errors: bool = False,
         legs: Literal["here", "elsewhere"] = "here",
         clock: Clock = time.time,  # noqa: TID251 - here the world is joined on
-        entropy: Entropy = secrets.token_bytes,
+        entropy: Entropy = os.urandom,  # noqa: TID251 - and here
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """Make a server.
@@ -142,6 +142,7 @@ class Server:
         self._tasks.engine = self._engine
         self._legs = legs
         self._runner: Runner | None = None
+        self._watch: TaskWatch | None = None
         self._cache = cache or Cache()
         self._catalog = Catalog(
             self._registry,
@@ -154,6 +155,8 @@ class Server:
         if self._tasks.available:
             self._catalog.extensions[TASKS] = {}
             self._hub.task_view = self._tasks.view
+            if self._services.store.shared:
+                self._watch = TaskWatch(self._tasks, self._hub)
         self.instructions = instructions
         self.dispatcher = Dispatcher(name, self._engine, self._catalog, self._registry, self._hub)
         """What adapters are given."""
@@ -372,25 +375,71 @@ class Server:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Open the store for as long as any transport runs."""
+        """Open the store for as long as any transport runs, and run legs unless told not to."""
+        here = self._legs == "here" and self._tasks.available
+        async with self._open(self.runner if here else None):
+            yield
+
+    @asynccontextmanager
+    async def working(
+        self, *, concurrency: int = 16, per_tool: Mapping[str, int] | None = None
+    ) -> AsyncGenerator[None]:
+        """Run legs of tasks in this process, whatever `legs=` says; what `antiphon worker` does.
+
+        Args:
+            concurrency: Legs at a time.
+            per_tool: Legs at a time of one tool.
+
+        Raises:
+            ConfigError: No other process sees the store, or it keeps no tasks.
+        """
+        if not (self._tasks.available and self._services.store.shared):
+            raise ConfigError(
+                "a worker runs the tasks that other processes made, so it needs a store that they "
+                'share and that keeps tasks: Server(store="sqlite:///..." or "postgresql://...")'
+            )
+        async with self._open(partial(self.runner, concurrency=concurrency, per_tool=per_tool)):
+            yield
+
+    @asynccontextmanager
+    async def _open(self, make_runner: Callable[[], Runner] | None) -> AsyncGenerator[None]:
         self._check_flows()
+        self._check_tasks()
         if self._opened == 0:
             self._announce()
             await self._services.store.open()
-            if self._legs == "here" and self._tasks.available:
-                self._runner = self.runner()
+            if make_runner is not None:
+                self._runner = make_runner()
                 self._runner.start()
+            if self._watch is not None:
+                self._watch.start()
         self._opened += 1
         try:
             yield
         finally:
             self._opened -= 1
             if self._opened == 0:
-                if self._runner is not None:
-                    await self._runner.stop()
-                    self._runner = None
-                await self._engine.lot.close()
-                await self._services.store.close()
+                await self._close()
+
+    async def _close(self) -> None:
+        if self._watch is not None:
+            await self._watch.stop()
+        if self._runner is not None:
+            await self._runner.stop()
+            self._runner = None
+        await self._engine.lot.close()
+        await self._services.store.close()
+
+    def _check_tasks(self) -> None:
+        """Refuse a tool that can only be a task where nothing can keep one."""
+        if self._tasks.available:
+            return
+        for listed in self._registry.tools.values():
+            if listed.handler.needs_tasks:
+                raise ConfigError(
+                    f"tool {listed.handler.name!r} must run as a task, and this store keeps none: "
+                    "use sqlite:///, postgresql:// or the memory store"
+                )
 
     def runner(self, *, concurrency: int = 16, per_tool: Mapping[str, int] | None = None) -> Runner:
         """Make a runner of the legs of this server's tasks; for workers."""

@@ -13,3 +13,9 @@ pytest.register_assert_rewrite("antiphon.testing.contracts")
 def postgres_dsn() -> Iterator[str]:
     with servers.postgres() as dsn:
         yield dsn
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    with servers.redis() as url:
+        yield url

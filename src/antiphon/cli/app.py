@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from antiphon.cli import call, demo, keygen, serve, tools
+from antiphon.cli import call, demo, keygen, serve, tools, worker
 
 app = typer.Typer(
     name="antiphon",
@@ -16,6 +16,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command()(serve.serve)
+app.command()(worker.worker)
 app.command()(call.call)
 app.command()(call.resume)
 app.command()(tools.tools)

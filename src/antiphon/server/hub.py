@@ -120,6 +120,8 @@ class Hub:
         self._attached: set[Listener] = set()
         self._by_principal: Counter[Principal] = Counter()
         self._closed = False
+        self.listened = asyncio.Event()
+        """Set while somebody may listen to a task."""
 
     def __len__(self) -> int:
         """Count the open subscriptions."""
@@ -179,7 +181,14 @@ class Hub:
         listener = Listener(self, round.principal, accepted)
         self._listeners.add(listener)
         self._by_principal[round.principal] += 1
+        if accepted.get(_TASK):
+            self.listened.set()
         return listener
+
+    def listened_tasks(self) -> list[str]:
+        """Name the tasks that somebody listens to."""
+        filters = (listener.accepted.get(_TASK, ()) for listener in self._listeners)
+        return list(dict.fromkeys(id for ids in filters for id in ids))
 
     def attach(self, principal: Principal) -> Listener:
         """Listen to every list for a legacy session, which is bounded by the number of sessions."""

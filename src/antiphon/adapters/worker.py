@@ -1,0 +1,59 @@
+"""A process that runs legs of tasks and serves nobody. Owns its signals and its orderly end.
+
+The first SIGTERM or SIGINT lets running legs finish within the grace and gives the others back, so
+that another worker goes on at once; the process ends when that is written down.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Working(Protocol):
+    """A server whose legs can be run: `antiphon.Server`."""
+
+    def working(
+        self, *, concurrency: int, per_tool: Mapping[str, int] | None
+    ) -> AbstractAsyncContextManager[None]:
+        """Run legs for as long as the context is open."""
+        ...
+
+
+def run(
+    server: Working, *, concurrency: int = 16, per_tool: Mapping[str, int] | None = None
+) -> None:
+    """Run legs until a signal ends it; makes the event loop.
+
+    Args:
+        server: The server whose tasks are run; its store must be one that others share.
+        concurrency: Legs at a time.
+        per_tool: Legs at a time of one tool.
+    """
+    asyncio.run(work(server, concurrency=concurrency, per_tool=per_tool))
+
+
+async def work(
+    server: Working,
+    *,
+    concurrency: int = 16,
+    per_tool: Mapping[str, int] | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run legs on the running event loop until a signal ends it, or `stop` is set."""
+    stop = stop or asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with server.working(concurrency=concurrency, per_tool=per_tool):
+            sys.stderr.write(f"Running tasks, {concurrency} at a time\n")
+            sys.stderr.flush()
+            await stop.wait()
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)

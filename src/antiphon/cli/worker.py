@@ -1,0 +1,42 @@
+"""`antiphon worker`: run the tasks of a server whose web processes leave them to others."""
+
+from typing import Annotated
+
+import typer
+
+from antiphon.adapters.worker import run
+from antiphon.cli.exits import USAGE, fail
+from antiphon.cli.serve import load_server
+from antiphon.errors import ConfigError
+
+
+def worker(
+    server: Annotated[
+        str, typer.Argument(metavar="MODULE:SERVER", help="Importable from the working directory.")
+    ],
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, help="Tasks that run at a time.")
+    ] = 16,
+    per_tool: Annotated[
+        list[str] | None,
+        typer.Option("--per-tool", metavar="TOOL=N", help="At most N of one tool; repeatable."),
+    ] = None,
+) -> None:
+    """Run the tasks of a server.
+
+    For a server with store="postgresql://..." (or one SQLite file on this machine). Start as many
+    as you like, on any machine; a task goes on elsewhere when its worker dies. Ended by SIGTERM:
+    what runs may finish, the rest is given back.
+    """
+    limits = dict(_limit(text) for text in per_tool or ())
+    try:
+        run(load_server(server), concurrency=concurrency, per_tool=limits)
+    except ConfigError as error:
+        fail(str(error), USAGE)
+
+
+def _limit(text: str) -> tuple[str, int]:
+    tool, equals, number = text.rpartition("=")
+    if not equals or not tool or not number.isdigit() or int(number) < 1:
+        fail(f"--per-tool takes TOOL=N, not {text!r}", USAGE)
+    return tool, int(number)
