@@ -77,15 +77,21 @@ class Call:
     def id(self) -> str:
         """128 random bits, the same in every round (S2-1)."""
         if not self._id:
-            self._id = self._entropy(_ID).hex()
+            self._draw()
         return self._id
 
     @property
     def seed(self) -> bytes:
         """What `ctx.uuid` and `ctx.random` are derived from."""
         if not self._seed:
-            self._seed = self._entropy(_SEED)
+            self._draw()
         return self._seed
+
+    def _draw(self) -> None:
+        """Draw both at once: a call that needs one of them nearly always needs the other."""
+        drawn = self._entropy(_ID + _SEED)
+        self._id = self._id or drawn[:_ID].hex()
+        self._seed = self._seed or drawn[_ID:]
 
     def next(self, journal: Journal, pending: tuple[Pending, ...]) -> "Call":
         """Give the same call in its next round, where no token carries it."""

@@ -426,11 +426,9 @@ class Engine:
             return Reply(), ""
         token = await self._seal(run, journal, pending)
         bodies = [(key, a.question.body(a.reason)) for key, a in run.asked.items()]
-        needs: dict[Need, None] = {}
-        for asked in run.asked.values():
-            needs.update(dict.fromkeys(asked.question.needs))
+        needs: list[Need] = [n for a in run.asked.values() for n in a.question.needs]
         result = results.input_required(bodies, token, self.services.meta)
-        return Reply(result, needs=tuple(needs)), token
+        return Reply(result, needs=tuple(dict.fromkeys(needs))), token
 
     # --- tokens ----------------------------------------------------------------------------------
 
@@ -502,7 +500,7 @@ _MAX_HOLD = 30.0
 
 
 def _pending(run: Run, now: float, *, native: bool) -> tuple[Pending, ...]:
-    return tuple(_one_pending(key, a, run, now, native) for key, a in run.asked.items())
+    return tuple([_one_pending(key, a, run, now, native) for key, a in run.asked.items()])
 
 
 def _one_pending(key: str, asked: Asked, run: Run, now: float, native: bool) -> Pending:

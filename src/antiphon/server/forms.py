@@ -20,6 +20,7 @@ from antiphon.server.form_models import Choices as Choices
 from antiphon.server.form_models import describe
 from antiphon.server.form_secrets import looks_secret
 from antiphon.wire.form_fields import Schema, is_object
+from antiphon.wire.form_quick import shape_of
 from antiphon.wire.forms import MAX_REASONS, MAX_SCHEMA_BYTES, FlatSchema
 
 T = TypeVar("T")
@@ -52,6 +53,9 @@ class Form(Generic[T]):
     """Over the schema with its titles, options and defaults (S4-4)."""
 
     _build: Callable[[dict[str, Any]], T]
+
+    _quick: Callable[[object], T] | None = None
+    """The same way in one step, for answers that fit; raises without a reason for the others."""
 
     asked: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """Questions that were asked with this form and are kept ready, by message."""
@@ -90,6 +94,11 @@ class Form(Generic[T]):
         Raises:
             AnswerInvalid: with reasons for a person, which do not repeat what was typed.
         """
+        if self._quick is not None:
+            try:
+                return self._quick(content)
+            except (msgspec.ValidationError, ValidationError):
+                pass  # the long way says why, or takes it after all
         return self._build(self.flat.read({} if content is None else content))
 
 
@@ -129,8 +138,18 @@ def _of_type(spec: type[T]) -> Form[T]:
         except ValidationError as error:
             raise AnswerInvalid(_reasons(error, values)) from None
 
-    base = snake_case(name) or _DICT_BASE
-    form = Form(base=base, flat=flat, digest=short_digest(flat.json), _build=build)
+    shape = shape_of(flat.schema["properties"], flat.schema.get("required", ()), nulls)
+
+    def quick(content: object) -> T:
+        return validate(encode(msgspec.convert(content, shape)), by_alias=True)
+
+    form = Form(
+        base=snake_case(name) or _DICT_BASE,
+        flat=flat,
+        digest=short_digest(flat.json),
+        _build=build,
+        _quick=quick if shape is not None else None,
+    )
     setattr(spec, _ATTRIBUTE, form)
     return form
 
