@@ -28,6 +28,7 @@ from antiphon.errors import (
     KeyReused,
     NotDone,
     StateTooLarge,
+    StoreError,
 )
 from antiphon.ports import (
     Begin,
@@ -43,6 +44,7 @@ from antiphon.ports import (
     UnderLeg,
 )
 from antiphon.seal.claims import encode_journal, largest
+from antiphon.server import settling
 from antiphon.server.codec import Codec, codec_of, function_name, to_json
 from antiphon.server.handlers import is_async
 from antiphon.server.run import Run, check_key, check_secret
@@ -91,8 +93,12 @@ async def once(run: Run, spec: Once) -> tuple[Any, bool]:
     await _anchor(run)
     check_budget(run)
     effect = _effect(run, spec, name, arguments)
-    under = await _under(run)
-    begin, outcome = await _shielded(run, partial(_perform, run, spec, codec, effect, under))
+    try:
+        under = await _under(run)
+        begin, outcome = await _shielded(run, partial(_perform, run, spec, codec, effect, under))
+    except StoreError as error:
+        run.trouble = error
+        raise
     reused = isinstance(begin, Settled) and begin.call != run.call.id
     if reused:
         outcome["reused"] = True
@@ -194,7 +200,7 @@ async def _perform(
         return begin, await _known(run, spec, effect, begin)
     if leaving():
         # The round ended while the claim was made: nothing has happened yet, and nothing shall.
-        await run.services.store.abandon(effect.id, begin.fence)
+        await settling.abandon(run.services.store, effect, begin.fence, patience=_patience(run))
         raise asyncio.CancelledError
     return begin, await _body(run, spec, codec, effect, begin.fence)
 
@@ -237,8 +243,8 @@ async def _under(run: Run) -> _Under:
 async def _known(run: Run, spec: Once, effect: Effect, begin: Begin) -> dict[str, Any]:
     """Turn what the ledger says of an effect that we do not run into what the journal keeps."""
     match begin:
-        case Settled(result):
-            data = await run.services.reveal(result, f"effect {effect.id}")
+        case Settled(result, call):
+            data = await run.services.reveal(result, effect_place(call or effect.call, spec.key))
             return {"ok": msgspec.json.decode(data)}
         case FailedEffect(error):
             return {"error": error}
@@ -294,13 +300,13 @@ def _out_of_reach() -> contextlib.AbstractContextManager[Any]:
 
 async def _body(run: Run, spec: Once, codec: Codec, effect: Effect, fence: int) -> dict[str, Any]:
     """Call the function and settle what came of it."""
-    services, what = run.services, f"effect {spec.key!r}"
+    services, what, patience = run.services, f"effect {spec.key!r}", _patience(run)
     with services_lease(run, effect.id, fence):
         try:
             value = await _attempts(run, spec)
             data = to_json(codec.dump(value, what), f"the result of {what}")
         except NotDone:
-            await services.store.abandon(effect.id, fence)
+            await settling.abandon(services.store, effect, fence, patience=patience)
             raise
         except asyncio.CancelledError:
             raise  # the process is going down: the claim stays, and is uncertain
@@ -311,13 +317,26 @@ async def _body(run: Run, spec: Once, codec: Codec, effect: Effect, fence: int) 
                 exc_info=error,
             )
             text = _words(error)
-            if not await services.store.settle(effect.id, fence, result=None, error=text):
+            if not await settling.settle(
+                services.store, effect, fence, result=None, error=text, patience=patience
+            ):
                 raise EffectUncertain(run.call.id, spec.key) from error
             return {"error": text}
-        kept = await services.protect(data, f"effect {effect.id}")
-        if not await services.store.settle(effect.id, fence, result=kept, error=None):
+        kept = await services.protect(data, effect_place(effect.call, spec.key))
+        if not await settling.settle(
+            services.store, effect, fence, result=kept, error=None, patience=patience
+        ):
             raise EffectUncertain(run.call.id, spec.key)
         return {"ok": msgspec.json.decode(data)}
+
+
+def effect_place(call: str, key: str) -> str:
+    """Name the place for which the result of an effect is sealed: an operator can name it too."""
+    return f"effect {call}/{key}"
+
+
+def _patience(run: Run) -> float:
+    return run.services.limits.lease.total_seconds() / 3
 
 
 @contextlib.contextmanager
@@ -329,7 +348,8 @@ def services_lease(run: Run, effect: str, fence: int) -> Any:
     async def renew() -> None:
         while True:
             await asyncio.sleep(lease / 3)
-            await store.hold(effect, fence, lease=lease)
+            with contextlib.suppress(StoreError):  # it may be back before the lease ends
+                await store.hold(effect, fence, lease=lease)
 
     task: asyncio.Task[None] | None = None
 

@@ -2,12 +2,16 @@
 
 Owns the flights of this process (rounds that are running now) and their leases. Knows no handler:
 what a claimed round does is given as a coroutine.
+
+A store that is elsewhere answers after a while, and a client may go away meanwhile. What it was
+asked to do goes on by itself then, and a claim that nobody needs any more is given back: otherwise
+the round would stay claimed until its lease ends.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from antiphon.core.journal import Entry
 from antiphon.errors import StoreError, TokenRefused, Unavailable
@@ -17,6 +21,11 @@ from antiphon.server.call import Call
 from antiphon.server.replies import Reply, from_bytes, to_bytes
 from antiphon.server.services import Services
 from antiphon.server.signals import Abandoned
+
+_T = TypeVar("_T")
+
+_FIRST_PAUSE, _MOST_PAUSE = 0.05, 2.0
+"""Seconds between tries of giving back a claim to a store that is out of reach."""
 
 Work = Callable[[int, list[Entry]], Awaitable[Reply]]
 """Run the claimed round under a fence, after what an earlier attempt had learned."""
@@ -53,6 +62,11 @@ class Redeemer:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._lease = services.limits.lease.total_seconds()
+        self._waits = services.store.durable or services.store.shared
+        """Whether the store is elsewhere. Memory answers at once, and nothing can come between."""
+
+        self._loose: set[asyncio.Task[Any]] = set()
+        """What the store does for rounds whose client has gone."""
         self._flights: dict[tuple[str, int], Flight] = {}
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -61,6 +75,13 @@ class Redeemer:
     def running(self) -> int:
         """How many redeemed rounds are running now."""
         return len(self._flights)
+
+    async def close(self) -> None:
+        """Let the store end what it does for rounds that are over; one out of reach is left."""
+        if self._loose:
+            _, late = await asyncio.wait(self._loose, timeout=_MOST_PAUSE)
+            for task in late:
+                task.cancel()
 
     async def redeem(
         self, call: Call, answers: bytes, expires: float, channel: Any, work: Work
@@ -118,17 +139,35 @@ class Redeemer:
     async def _claim(self, key: tuple[str, int], answers: bytes, expires: float) -> Claim:
         services = self._services
         call, number = key
+        claiming = services.store.claim(
+            call,
+            number,
+            answers,
+            lease=self._lease,
+            expires=expires,
+            tries=services.limits.releases,
+        )
         try:
-            return await services.store.claim(
-                call,
-                number,
-                answers,
-                lease=self._lease,
-                expires=expires,
-                tries=services.limits.releases,
-            )
+            return await (self._claim_elsewhere(key, claiming) if self._waits else claiming)
         except StoreError as error:
             raise _unreachable() from error
+
+    async def _claim_elsewhere(
+        self, key: tuple[str, int], claiming: Coroutine[Any, Any, Claim]
+    ) -> Claim:
+        task = self._detached(claiming)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._detached(self._undo(key, task))
+            raise
+
+    async def _undo(self, key: tuple[str, int], claiming: "asyncio.Task[Claim]") -> None:
+        """Give back what was claimed for a client that has gone."""
+        with contextlib.suppress(StoreError):
+            claim = await claiming
+            if isinstance(claim, Mine):
+                await self._release(key, claim.fence)
 
     async def _other(self, key: tuple[str, int], claim: Recorded | Running | Spent) -> Reply | None:
         """Somebody else's round: give its outcome, wait for it, or refuse."""
@@ -145,8 +184,6 @@ class Redeemer:
     async def _run(
         self, flight: Flight, expires: float, prefix: bytes | None, work: Work
     ) -> Reply | None:
-        services = self._services
-        call, number = flight.key
         self._keep_renewing()
         try:
             learned = await self._learned(flight.key, prefix) if prefix is not None else []
@@ -155,33 +192,78 @@ class Redeemer:
             return None  # the new holder's outcome is the truth
         except BaseException:
             # Whatever this was, the round has not ended: it may be tried again (S3-4).
-            with contextlib.suppress(StoreError):
-                await self._release(flight)
+            await self._give_back(flight)
             raise
         if not reply.keep:
-            with contextlib.suppress(StoreError):
-                # Not released, its lease ends by itself; the client is told the same either way.
-                await self._release(flight)
+            await self._give_back(flight)
             return reply
-        outcome = to_bytes(reply)
-        if services.store.durable:
-            outcome = await services.protect(outcome, _place(flight.key))
-        made: Any = {"task": reply.task} if reply.task is not None else {}
+        recording = self._record(flight, reply, expires)
         try:
-            recorded = await services.store.record(
-                call, number, flight.fence, outcome, expires=expires, **made
-            )
+            recorded = await (self._whole(recording) if self._waits else recording)
         except StoreError as error:
             raise _unreachable() from error
         return reply if recorded else None
+
+    async def _record(self, flight: Flight, reply: Reply, expires: float) -> bool:
+        services = self._services
+        call, number = flight.key
+        made: Any = {"task": reply.task} if reply.task is not None else {}
+        try:
+            outcome = to_bytes(reply)
+            if services.store.durable:
+                outcome = await services.protect(outcome, _place(flight.key))
+            return await services.store.record(
+                call, number, flight.fence, outcome, expires=expires, **made
+            )
+        except BaseException:
+            # It may have been recorded after all; then there is nothing to give back.
+            await self._release(flight.key, flight.fence)
+            raise
 
     async def _learned(self, key: tuple[str, int], prefix: bytes) -> list[Entry]:
         data = await self._services.reveal(prefix, f"prefix {key[0]} {key[1]}")
         return decode_journal(data).entries
 
-    async def _release(self, flight: Flight) -> None:
+    # --- giving back ---------------------------------------------------------------------------
+
+    async def _give_back(self, flight: Flight) -> None:
+        """Give the round back before the client hears of it, so that it may come again at once."""
+        releasing = self._release(flight.key, flight.fence)
+        await (self._whole(releasing) if self._waits else releasing)
+
+    async def _release(self, key: tuple[str, int], fence: int) -> None:
+        """Free the claim or spend it (S3-4); a store out of reach is tried again by and by."""
         spend = self._services.redeem == "strict"
-        await self._services.store.release(*flight.key, flight.fence, spend=spend)
+        try:
+            await self._services.store.release(*key, fence, spend=spend)
+        except StoreError:
+            self._detached(self._release_later(key, fence, spend))
+
+    async def _release_later(self, key: tuple[str, int], fence: int, spend: bool) -> None:
+        """Try for as long as the lease could still be good; after it, others may claim anyway."""
+        pause, spent = _FIRST_PAUSE, 0.0
+        while spent < self._lease:
+            await asyncio.sleep(pause)
+            spent += pause
+            pause = min(pause * 2, _MOST_PAUSE)
+            with contextlib.suppress(StoreError):
+                return await self._services.store.release(*key, fence, spend=spend)
+        return None
+
+    async def _whole(self, duty: Coroutine[Any, Any, _T]) -> _T:
+        """Await a duty that goes on to its end also when nobody waits for it any more."""
+        return await asyncio.shield(self._detached(duty))
+
+    def _detached(self, duty: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
+        task = asyncio.ensure_future(duty)
+        self._loose.add(task)
+        task.add_done_callback(self._landed)
+        return task
+
+    def _landed(self, task: "asyncio.Task[Any]") -> None:
+        self._loose.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen: whoever waited was told, and nobody else needs to be
 
     # --- leases --------------------------------------------------------------------------------
 
@@ -194,15 +276,19 @@ class Redeemer:
     def _renew(self) -> None:
         self._renewal = None
         if self._flights:
-            self._renewing = asyncio.ensure_future(self._renew_all())
+            if self._renewing is None or self._renewing.done():
+                self._renewing = asyncio.ensure_future(self._renew_all())
             self._keep_renewing()
 
     async def _renew_all(self) -> None:
-        for flight in list(self._flights.values()):
-            if flight.fence:
-                with contextlib.suppress(StoreError):
-                    # A fence that is lost shows when the round is recorded.
-                    await self._services.store.renew(*flight.key, flight.fence, lease=self._lease)
+        """Renew all at once: with a store that is slow, the last must not wait for the first."""
+        flights = [flight for flight in self._flights.values() if flight.fence]
+        await asyncio.gather(*map(self._renew_one, flights))
+
+    async def _renew_one(self, flight: Flight) -> None:
+        with contextlib.suppress(StoreError):
+            # A fence that is lost shows when the round is recorded.
+            await self._services.store.renew(*flight.key, flight.fence, lease=self._lease)
 
 
 def _unreachable() -> Unavailable:

@@ -28,6 +28,7 @@ from antiphon.errors import (
     CannotAsk,
     HandlerError,
     NestedEffect,
+    StoreError,
     SwallowedAsk,
     ToolError,
     TooManyRounds,
@@ -95,6 +96,9 @@ class Run:
 
     detached: str | None = None
     """What to say of the task that the rest of this call becomes."""
+
+    trouble: StoreError | None = None
+    """Why the store could not guard an effect. The handler may not go on as if it had (S1-3)."""
 
     progress: float = float("-inf")
     _cuts: int = 0
@@ -429,10 +433,13 @@ class Run:
             raise
         except BaseException as error:  # noqa: BLE001 - a stranger's code; ours is taken, the rest passed on
             self._came_out(error, before)
-            return ENDED
-        self._level(before)
-        if self.told:
-            raise SwallowedAsk(self._first_key())
+            value = ENDED
+        else:
+            self._level(before)
+            if self.told:
+                raise SwallowedAsk(self._first_key())
+        if self.trouble is not None:
+            raise self.trouble  # also when the handler has swallowed it
         return value
 
     def _came_out(self, error: BaseException, before: int) -> None:
