@@ -172,9 +172,9 @@ class SwallowedAsk(HandlerError):
 
     def __init__(self, key: str) -> None:
         super().__init__(
-            f"the handler swallowed the end of the round at ask {key!r}: an `except BaseException`, "
-            "a bare `except:` or a `return` in `finally` caught it. Catch `Exception` or the errors "
-            "you mean, and let everything else pass."
+            f"the handler swallowed the end of the round at ask {key!r}: an `except "
+            "BaseException`, a bare `except:` or a `return` in `finally` caught it. Catch "
+            "`Exception` or the errors you mean, and let everything else pass."
         )
         self.key = key
 
@@ -306,14 +306,14 @@ class EffectUncertain(EffectError):
     def __init__(self, call_id: str, key: str) -> None:
         super().__init__(
             f"effect {key!r} of call {call_id} was started and its end is not known. An operator "
-            f"settles it: antiphon calls settle {call_id} {key} --done RESULT | --not-done. Pass "
+            f"settles it: antiphon calls settle STORE {call_id} {key} --done RESULT | --not-done. Pass "
             "retry=True if the effect is safe to call again with the same idempotency key."
         )
         self.call_id = call_id
         self.key = key
 
 
-class NotDone(Exception):  # noqa: N818 - it is a statement by the handler, not a fault
+class NotDone(Exception):
     """Raise inside an effect to say that nothing happened: the claim is freed."""
 
 

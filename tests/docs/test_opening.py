@@ -27,6 +27,7 @@ async def finished(world: Rounds, task: str) -> Any:
     """Poll as a client would, with the interval that the server names."""
     while True:
         seen = await world.send("tasks/get", {"taskId": task})
+        assert seen.result is not None
         if seen.result["status"] == "completed":
             return seen
         await asyncio.sleep(seen.result["pollIntervalMs"] / 1000)
@@ -38,6 +39,7 @@ async def test_a_client_with_tasks_gets_the_rest_as_a_task() -> None:
         step = await world.begin("provision", {"name": "db"})
         step = await world.answer(step, {"placement": {"region": "eu"}})
         step = await world.answer(step, {"approve": {"approve": True}})
+        assert step.result is not None
         async with asyncio.timeout(5):
             seen = await finished(world, step.result["taskId"])
     assert seen.result["result"]["content"][0]["text"] == "db.eu is running."
