@@ -635,7 +635,7 @@ async def test_s5_8_an_uncertain_effect_is_named_and_an_operator_settles_it(roun
     uncertain = await world.answer(step, ANSWERS)
     [row] = await world.store.calls()
     assert f"effect 'pay' of call {row.call}" in uncertain.text
-    assert f"antiphon calls settle {row.call} pay" in uncertain.text
+    assert f"antiphon calls settle STORE {row.call} pay" in uncertain.text
     [effect] = await world.store.effects(row.call)
     assert (effect.key, effect.state) == ("pay", "uncertain")
     assert await world.store.decide(row.call, "pay", result=b"41")

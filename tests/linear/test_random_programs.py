@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from antiphon import Context, Server
 from antiphon.testing import Crash, MortalStore, Process, Rounds, Step, Tally
 
-EXAMPLES = 600
+EXAMPLES = 800
 LEASE = 31
 REGIONS = ("eu", "us")
 
@@ -210,7 +210,9 @@ def expected(
 
 # --- trouble -----------------------------------------------------------------------------------
 
-TROUBLE = st.sampled_from(["none", "none", "new server", "duplicate", "crash", "leave", "again"])
+TROUBLE = st.sampled_from(
+    ["none", "new server", "duplicate", "crash", "crash", "crash", "leave", "again"]
+)
 ROUNDS = st.lists(
     st.tuples(TROUBLE, st.integers(min_value=1, max_value=14)), min_size=1, max_size=12
 )
@@ -372,6 +374,6 @@ def test_no_effect_is_repeated_and_no_answer_is_lost(runner, shape, troubles, se
 def test_the_examples_were_worth_their_time():
     """Most calls must come through, and enough of them through crashes."""
     assert SEEN["done"] + SEEN["uncertain"] + SEEN["spent"] >= 500
-    assert SEEN["done"] >= 300
-    assert SEEN["crashed"] >= 50
+    assert SEEN["done"] >= 400
+    assert SEEN["crashed"] >= 100
     assert SEEN["uncertain"] >= 5
