@@ -151,6 +151,9 @@ class FailedEffect(msgspec.Struct, frozen=True):
 class Uncertain(msgspec.Struct, frozen=True):
     """Its holder's lease ended without a result (S5-8)."""
 
+    call: str = ""
+    """The call in which it was begun; with this and its key an operator names it."""
+
 
 class Busy(msgspec.Struct, frozen=True):
     """Another holder runs it and its lease is good."""
@@ -207,7 +210,8 @@ class CallRow(msgspec.Struct, frozen=True):
     call: str
     mark: int
     state: str
-    """`running`, `recorded`, `released` or `spent`: of the round at the mark."""
+    """`running`, `recorded`, `released` or `spent`: of the round at the mark. `unredeemed` when it
+    has effects and no token of it was redeemed; its mark is 1 then."""
 
     expires: float
 

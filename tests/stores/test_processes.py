@@ -74,7 +74,7 @@ async def test_a_killed_holder_is_followed_by_another_after_its_lease(url: str) 
         assert claim == Mine(first + 1, b"prefix")
         effect = Effect(f"{call}/pay", call, "pay", "pay", b"args")
         begin = await store.begin(effect, lease=30, expires=EXPIRES, under=None, retry=False)
-        assert begin == Uncertain()
+        assert begin == Uncertain(call)
 
 
 async def test_what_was_reported_as_recorded_survives_a_kill(url: str) -> None:

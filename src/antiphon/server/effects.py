@@ -256,7 +256,9 @@ async def _known(run: Run, spec: Once, effect: Effect, begin: Begin) -> dict[str
             )
         case Fenced():
             raise Abandoned
-        case Uncertain() | Begun() | Busy():
+        case Uncertain(call):
+            raise EffectUncertain(call or run.call.id, spec.key)
+        case Begun() | Busy():
             raise EffectUncertain(run.call.id, spec.key)
 
 

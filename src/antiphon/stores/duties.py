@@ -322,4 +322,4 @@ def _taken(rows: Rows, effect: Effect, *, retry: bool) -> Begin | None:
         return Settled(result, call)
     if good:
         return Busy()
-    return None if retry else Uncertain()
+    return None if retry else Uncertain(call)

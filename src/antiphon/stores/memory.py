@@ -393,8 +393,16 @@ class MemoryStore(MemoryTasks):
 
     async def calls(self, *, limit: int = 100) -> Sequence[CallRow]:
         """List calls, the latest to expire first."""
-        tops = sorted(self._calls.values(), key=lambda row: row.expires, reverse=True)
-        return [CallRow(row.call, row.round, row.state, row.expires) for row in tops[:limit]]
+        rows = [
+            CallRow(row.call, row.round, row.state, row.expires) for row in self._calls.values()
+        ]
+        unredeemed = {
+            effect.call: row.expires
+            for row in self._effects.values()
+            if (effect := row.effect).call not in self._calls
+        }
+        rows += [CallRow(call, 1, "unredeemed", expires) for call, expires in unredeemed.items()]
+        return sorted(rows, key=lambda row: row.expires, reverse=True)[:limit]
 
     async def decide(self, call: str, key: str, *, result: bytes | None) -> bool:
         """Settle an uncertain effect by an operator's word."""
@@ -486,7 +494,7 @@ def _taken(
         return Settled(row.result, row.effect.call)
     if now < row.lease:
         return _BUSY
-    return None if retry else Uncertain()
+    return None if retry else Uncertain(row.effect.call)
 
 
 def _state(row: _Effect, now: float) -> str:

@@ -303,7 +303,7 @@ def _begin(found: Sequence[Any]) -> Begin:
         case b"fenced":
             return Fenced()
         case _:
-            return Uncertain()
+            return Uncertain(found[1].decode())
 
 
 def _failure(error: RedisError) -> StoreError:

@@ -128,7 +128,7 @@ if state and state ~= 'free' then
     if state == 'failed' then return {'failed', row[7]} end
     if state == 'done' then return {'settled', row[6], row[8]} end
     if tonumber(row[4]) > now then return {'busy'} end
-    if not retry then return {'uncertain'} end
+    if not retry then return {'uncertain', row[8]} end
   end
 end
 redis.call('HSET', ekey, 'c', call, 'k', key, 'n', name, 'a', args, 's', 'started',
@@ -138,6 +138,7 @@ redis.call('HDEL', ekey, 'd', 'r', 'w')
 local begun = redis.call('HINCRBY', ekey, 'f', 1)
 extend(ekey, expires, grace)
 redis.call('ZADD', ckey, now, id)
+redis.call('ZADD', prefix .. 'calls', 'GT', expires, call)
 local ends = math.ceil((expires + grace) * 1000)
 if redis.call('PTTL', ckey) < ends - now * 1000 then redis.call('PEXPIREAT', ckey, ends) end
 if fence ~= '' and ARGV[13] == '1' and redis.call('HEXISTS', rkey, 'b') == 0 then
@@ -205,6 +206,8 @@ for _, call in ipairs(redis.call('ZREVRANGE', KEYS[1], 0, tonumber(ARGV[2]) - 1)
   if mark then
     local row = redis.call('HMGET', ARGV[1] .. 'r:' .. call .. ':' .. mark, 's', 'x')
     if row[1] then found[#found + 1] = {call, tonumber(mark), row[1], row[2]} end
+  elseif redis.call('EXISTS', ARGV[1] .. 'ec:' .. call) == 1 then
+    found[#found + 1] = {call, 1, 'unredeemed', redis.call('ZSCORE', KEYS[1], call)}
   end
 end
 return found

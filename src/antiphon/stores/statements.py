@@ -212,7 +212,12 @@ CALLS = """
 SELECT call, round, state, expires FROM antiphon_rounds AS top
  WHERE NOT EXISTS (SELECT 1 FROM antiphon_rounds AS other
                     WHERE other.call = top.call AND other.round > top.round)
- ORDER BY expires DESC LIMIT :limit
+ UNION ALL
+SELECT call, 1, 'unredeemed', max(expires) FROM antiphon_effects AS effect
+ WHERE state <> 'free'
+   AND NOT EXISTS (SELECT 1 FROM antiphon_rounds AS round WHERE round.call = effect.call)
+ GROUP BY call
+ ORDER BY 4 DESC LIMIT :limit
 """
 
 DECIDE = """

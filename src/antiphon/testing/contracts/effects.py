@@ -66,8 +66,8 @@ async def a_failed_effect_stays_failed(a: Store, b: Store) -> None:
 async def an_effect_whose_holder_vanished_is_uncertain(a: Store, b: Store) -> None:
     effect = effect_of(name())
     begun = await begun_of(a, effect, lease=0.0)
-    assert await start(b, effect) == Uncertain()
-    assert await start(b, effect) == Uncertain()
+    assert await start(b, effect) == Uncertain(effect.call)
+    assert await start(b, effect) == Uncertain(effect.call)
     assert await a.settle(effect.id, begun.fence, result=b"late", error=None)
     assert await start(b, effect) == Settled(b"late", effect.call)
 
@@ -254,6 +254,17 @@ async def calls_are_listed_with_the_round_at_their_mark(a: Store, b: Store) -> N
     assert len(await b.calls(limit=2)) == 2
 
 
+async def a_call_that_has_only_effects_is_listed_until_it_is_redeemed(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect)
+    seen = {row.call: row for row in await b.calls(limit=1000)}
+    assert (seen[effect.call].mark, seen[effect.call].state) == (1, "unredeemed")
+    assert await a.settle(effect.id, begun.fence, result=b"paid", error=None)
+    await mine_of(a, effect.call, 2)
+    seen = {row.call: row for row in await b.calls(limit=1000)}
+    assert (seen[effect.call].mark, seen[effect.call].state) == (2, "running")
+
+
 EFFECT_CONTRACTS: tuple[Contract, ...] = (
     an_effect_is_begun_once_and_its_result_given_ever_after,
     many_begins_of_one_effect_have_one_winner,
@@ -275,5 +286,6 @@ EFFECT_CONTRACTS: tuple[Contract, ...] = (
     an_operator_frees_an_effect_that_did_not_happen,
     an_operator_decides_nothing_that_is_not_uncertain,
     calls_are_listed_with_the_round_at_their_mark,
+    a_call_that_has_only_effects_is_listed_until_it_is_redeemed,
 )
 """Effects and what an operator sees of them: S5."""
