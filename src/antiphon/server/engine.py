@@ -7,7 +7,7 @@ claim spends nothing.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from antiphon.errors import (
     TooManyRounds,
     Unavailable,
 )
+from antiphon.ports import Telemetry
 from antiphon.seal.claims import (
     Binding,
     Claims,
@@ -92,15 +93,16 @@ class Engine:
         self._suspend = SuspendWay()
         self._life = services.limits.call.total_seconds()
 
-    async def call(self, round: Round) -> bytes:
+    def call(self, round: Round) -> Coroutine[Any, Any, bytes]:
         """Run one round; give the bytes of its result.
 
         Raises:
             CallerError: What the client is told as a JSON-RPC error.
         """
         telemetry = self.services.telemetry
-        if telemetry is None:
-            return await self._call(round)
+        return self._call(round) if telemetry is None else self._traced(round, telemetry)
+
+    async def _traced(self, round: Round, telemetry: Telemetry) -> bytes:
         with telemetry.round(round):
             return await self._call(round)
 
@@ -141,8 +143,7 @@ class Engine:
         if isinstance(bound, Reply):
             return bound
         run = Run(self.services, handler, round, call, self._suspend)
-        takes_task = self.tasks.available and allows(round.capabilities, "tasks")
-        if handler.task_at_once and takes_task:
+        if handler.task_at_once and self._takes_task(round):
             reply, _ = await self.tasks.make(run, Journal(call.seed))
         else:
             reply = await self.play(run, bound)
@@ -153,8 +154,9 @@ class Engine:
     async def _again(
         self, round: Round, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
-        claims = await self.services.sealer.open(round.token, self._binding(round, handler))
-        call = await self._reopened(claims)
+        binding = self._binding(round, handler)
+        claims = await self.services.sealer.open(round.token, binding)
+        call = self._reopened(claims, claims.journal or await self._fetch(claims))
         round.call, round.number, round.first_trace = call.id, call.number, call.trace
         answers = call.accept(round.answers, self.services.clock())
         bound = self._bind(round, handler, arguments)
@@ -177,6 +179,7 @@ class Engine:
                 frame.drop()
             run = Run(self.services, handler, round, call, self._suspend)
             run.fence = fence
+            run.binding = binding
             return await self.play(run, bound)
 
         if self.services.redeem == "off":
@@ -225,12 +228,15 @@ class Engine:
             entropy=services.entropy,
         )
 
-    async def _reopened(self, claims: Claims) -> Call:
+    def _takes_task(self, round: Round) -> bool:
+        return self.tasks.available and allows(round.capabilities, "tasks")
+
+    def _reopened(self, claims: Claims, journal: Journal) -> Call:
         return Call(
             id=claims.call,
             number=claims.round,
             deadline=claims.deadline,
-            journal=claims.journal or await self._fetch(claims),
+            journal=journal,
             entropy=self.services.entropy,
             pending=claims.pending,
             trace=claims.trace,
@@ -369,8 +375,9 @@ class Engine:
         run.close()
         if run.effects:
             await run.effects_settled()
-        for key, asked in run.asked.items():
-            run.replay.check_new("ask", key, asked.question.note)
+        if run.replay.replaying:
+            for key, asked in run.asked.items():
+                run.replay.check_new("ask", key, asked.question.note)
         if run.hold and run.leg is None:
             await asyncio.sleep(min(run.hold, _MAX_HOLD))
         journal = self._journal(run, state=run.call.journal.state, native=run.native)
@@ -438,7 +445,7 @@ class Engine:
         if [entry for entry in journal.entries if entry.secret]:
             handle = await self._keep(run, journal)
         claims = sealer.claims(
-            self._binding(run.round, run.handler),
+            run.binding or self._binding(run.round, run.handler),
             call=call.id,
             round=call.number + 1,
             deadline=call.deadline,

@@ -40,6 +40,7 @@ from antiphon.server.signals import Abandoned, Suspended
 
 if TYPE_CHECKING:
     from antiphon.core.round import Round
+    from antiphon.seal.claims import Binding
     from antiphon.server.handlers import Handler
     from antiphon.server.services import Services
     from antiphon.server.tasks import Leg
@@ -99,6 +100,9 @@ class Run:
 
     trouble: StoreError | None = None
     """Why the store could not guard an effect. The handler may not go on as if it had (S1-3)."""
+
+    binding: "Binding | None" = None
+    """What the request says of itself, where a token was held against it."""
 
     progress: float = float("-inf")
     _cuts: int = 0
