@@ -4,6 +4,7 @@ Knows no journal and no transport.
 """
 
 import inspect
+from asyncio import to_thread
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from antiphon.core.limits import Limits
 from antiphon.core.round import MODERN, Round
 from antiphon.errors import InvalidRequest, TokenRefused
 from antiphon.seal.sealer import Sealer
+from antiphon.server.handlers import is_async
 from antiphon.server.hints import Cache
 from antiphon.server.registry import Listed, Registry
 from antiphon.wire import results
@@ -154,9 +156,8 @@ async def _values(completer: Completer, value: str, round: Round) -> list[str]:
     context = cast("dict[str, Any]", round.params.get("context") or {})
     others = cast("dict[str, Any]", context.get("arguments") or {})
     wants_others = len(inspect.signature(completer).parameters) > 1
-    found = completer(value, others) if wants_others else completer(value)
-    if inspect.isawaitable(found):
-        found = await found
+    given = (value, others) if wants_others else (value,)
+    found = await completer(*given) if is_async(completer) else await to_thread(completer, *given)
     return [str(item) for item in found]
 
 

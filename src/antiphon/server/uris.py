@@ -35,6 +35,9 @@ class Template:
         pattern += re.escape(text[at:])
         if "{" in _VARIABLE.sub("", text) or len(set(names)) != len(names) or not names:
             raise ConfigError(f"resource URI {text!r}: use {{name}} or {{+name}}, each name once")
+        if len(rest) > 1:
+            # Two open ends can be cut in as many ways as the URI is long.
+            raise ConfigError(f"resource URI {text!r}: only one {{+name}} can take the rest")
         self.text = text
         self.names = tuple(names)
         self._rest = frozenset(rest)

@@ -42,6 +42,9 @@ LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 ID_LENGTH = 1024
 """Characters of a request id. It is kept while the request runs and repeated in its answer."""
 
+CONTAINERS = 50_000
+"""Opening brackets in one message: walking through them is work that a stranger orders."""
+
 NAMED = {
     "tools/call": "name",
     "prompts/get": "name",
@@ -137,8 +140,12 @@ def check_shape(message: Json, id: str | int | None, raw: bytes, depth: int) -> 
     if id is None and "id" in message:
         raise _invalid(f'"id" must be an integer or a string of at most {ID_LENGTH} characters')
     # Each level needs an opening bracket: few brackets cannot nest deeply.
-    if raw.count(b"{") + raw.count(b"[") > depth and _deeper(message, depth):
-        raise _invalid(f"the message is nested deeper than {depth} levels")
+    brackets = raw.count(b"{") + raw.count(b"[")
+    if brackets > depth:
+        if brackets > CONTAINERS:
+            raise _invalid(f"the message has more than {CONTAINERS} brackets")
+        if _deeper(message, depth):
+            raise _invalid(f"the message is nested deeper than {depth} levels")
     if _encode(message) != raw:
         _refuse_doubled(message, raw)
 
