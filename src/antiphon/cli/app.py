@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from antiphon.cli import call, demo, keygen, serve, tools, worker
+from antiphon.cli import call, calls, demo, keygen, serve, tools, worker
 
 app = typer.Typer(
     name="antiphon",
@@ -21,6 +21,7 @@ app.command()(call.call)
 app.command()(call.resume)
 app.command()(tools.tools)
 app.command()(demo.demo)
+app.add_typer(calls.calls, name="calls")
 app.command()(keygen.keygen)
 
 

@@ -53,6 +53,8 @@ def page() -> str:
     sections = [INTRODUCTION]
     for name, command in group.commands.items():
         sections.append(_section(name, command))
+        for within, one in getattr(command, "commands", {}).items():
+            sections.append(_section(f"{name} {within}", one))
     return "\n".join(sections)
 
 
