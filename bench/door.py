@@ -9,12 +9,14 @@ import asyncio
 import logging
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from bench.servers import bare
 from bench.servers.ours import server
+from bench.steps import Steps
 from bench.story import REQUESTS, VERSION, Caller
 
 _decode = msgspec.json.Decoder().decode
@@ -63,15 +65,18 @@ class Client:
     async def _send(self, message: dict[str, Any]) -> None:
         self._sent.append(message)
 
-    async def call(self) -> int:
-        """Make one whole call; gives the nanoseconds in the application."""
+    async def call(self, steps: Steps | None = None) -> int:
+        """Make one whole call; gives the nanoseconds in the application, or counts its steps."""
         spent, result = 0, None
         while True:
             self._body = self._caller.request(result)
             scope = scope_of(self._workload, self._body)
-            start = time.thread_time_ns()
-            await self._app(scope, self._receive, self._send)
-            spent += time.thread_time_ns() - start
+            if steps is not None:
+                await steps.of(partial(self._app, scope, self._receive, self._send))
+            else:
+                start = time.thread_time_ns()
+                await self._app(scope, self._receive, self._send)
+                spent += time.thread_time_ns() - start
             result = self._caller.check(_decode(self._sent[-1]["body"]))
             self._sent.clear()
             if result is None:
@@ -91,6 +96,20 @@ async def costs(batches: int = 1000, calls: int = 2) -> dict[tuple[str, str], fl
     return {key: sorted(times)[batches // 10] for key, times in seen.items()}
 
 
+async def counted() -> dict[tuple[str, str], float]:
+    """Steps of one request of each application and workload."""
+    found: dict[tuple[str, str], float] = {}
+    async with server.running():
+        for name, app in {"antiphon": server.asgi(), "bare": bare.app}.items():
+            for workload, requests in REQUESTS.items():
+                client, steps = Client(app, workload), Steps()
+                for _ in range(20):  # what is made at the first look is made
+                    await client.call()
+                await client.call(steps)
+                found[name, workload] = steps.total / requests
+    return found
+
+
 def main() -> None:
     logging.disable()
     found = asyncio.run(costs(int(sys.argv[1]) if len(sys.argv) > 1 else 1000))
@@ -98,6 +117,10 @@ def main() -> None:
     for workload in REQUESTS:
         ours, theirs = found["antiphon", workload], found["bare", workload]
         print(f"{workload:26}{ours:10.1f}{theirs:10.1f}{ours - theirs:10.1f}")
+    found = asyncio.run(counted())
+    print(f"{'instructions per request':26}{'antiphon':>10}{'bare':>10}")
+    for workload in REQUESTS:
+        print(f"{workload:26}{found['antiphon', workload]:10.0f}{found['bare', workload]:10.0f}")
 
 
 if __name__ == "__main__":

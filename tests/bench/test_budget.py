@@ -1,0 +1,91 @@
+"""What a round may cost, held by numbers that do not move with the machine.
+
+Instructions of bytecode instead of time, against the bare application in the same interpreter; and
+nothing that only the collector can find, because it would pay for every request. The figures in
+time, and the goals, are `make bench`.
+"""
+
+import gc
+import os
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+from bench import inside
+from bench.door import Client, counted
+from bench.servers.ours import server
+from bench.steps import Steps
+from bench.story import REQUESTS
+
+
+async def steps_of(tool: str) -> int:
+    """Instructions of the last of some whole calls."""
+    ours = inside.make()
+    async with ours.running():
+        for _ in range(10):
+            await inside.whole(ours, tool)
+        steps = Steps()
+        await steps.of(lambda: inside.whole(ours, tool))
+    return steps.total
+
+
+async def test_a_request_takes_no_more_instructions_than_its_budget():
+    found = await counted()
+    budget = {"plain": 14, "mrtr": 11, "wizard": 14}
+    for workload, times in budget.items():
+        assert found["antiphon", workload] <= times * found["bare", workload], workload
+
+
+async def test_a_linear_handler_that_asks_nothing_costs_no_more_than_a_native_one():
+    assert await steps_of("quiet") <= 1.1 * await steps_of("quiet_native")
+
+
+async def test_one_more_recorded_answer_adds_little_to_a_round():
+    ours = inside.make()
+    costs: list[int] = []
+    async with ours.running():
+        for _ in range(2):  # the second call meets everything warm
+            costs.clear()
+            round = inside.first("replayed")
+            for _ in range(inside.DEEP):
+                steps = Steps()
+                result = await steps.of(lambda round=round: ours.dispatcher.dispatch(round))
+                costs.append(steps.total)
+                round = inside.after("replayed", result)
+    growth = statistics.linear_regression(range(1, inside.DEEP), costs[1:]).slope
+    assert growth <= 0.15 * costs[1]
+
+
+@pytest.mark.parametrize("workload", list(REQUESTS))
+async def test_a_request_leaves_nothing_for_the_collector(workload):
+    client = Client(server.asgi(), workload)
+    async with server.running():
+        for _ in range(20):
+            await client.call()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                await client.call()
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
+
+
+def seconds_of(code: str) -> float:
+    """Processor time of a fresh interpreter."""
+    before = os.times()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    after = os.times()
+    return (after.children_user + after.children_system) - (
+        before.children_user + before.children_system
+    )
+
+
+def test_importing_takes_less_than_two_fifths_of_importing_the_official_server():
+    own = [seconds_of("pass") for _ in range(3)]
+    ours = [seconds_of("import antiphon") for _ in range(3)]
+    theirs = [seconds_of("import mcp.server") for _ in range(3)]
+    assert min(ours) - min(own) <= 0.4 * (min(theirs) - min(own))
