@@ -42,6 +42,7 @@ SAMPLE = {
     },
 }
 ROOTS = {"method": "roots/list"}
+TASKS = {"extensions": {META + "tasks": {}}}
 
 
 def declared(server: Rigged) -> list[Any]:
@@ -73,7 +74,15 @@ async def test_what_the_answers_can_do_is_declared_exactly_on_every_request(
     with Rigged(lambda m: text("ok")) as server:
         async with Client(server.url, answers=answers) as client:
             await client.call_tool("t")
-    assert declared(server) == [capabilities, capabilities]
+    assert declared(server) == [{**capabilities, **TASKS}] * 2
+
+
+@pytest.mark.requirement("TASK-01")
+async def test_tasks_can_be_switched_off():
+    with Rigged(lambda m: text("ok")) as server:
+        async with Client(server.url, tasks=False) as client:
+            await client.call_tool("t")
+    assert declared(server) == [{}, {}]
 
 
 @pytest.mark.requirement("WIRE-01", "WIRE-03", "MRTR-C-06", "MRTR-C-08")
@@ -202,8 +211,9 @@ async def test_begin_declares_everything_when_the_caller_holds_the_loop():
         "elicitation": {"form": {}, "url": {}},
         "sampling": {},
         "roots": {},
+        **TASKS,
     }
-    assert declared(server)[2] == {"elicitation": {"url": {}}}
+    assert declared(server)[2] == {"elicitation": {"url": {}}, **TASKS}
 
 
 @pytest.mark.requirement("MRTR-C-17")

@@ -7,7 +7,8 @@ import pytest
 
 from antiphon.client import SavedCallInvalid
 from antiphon.client.saved import MAX_BYTES, SavedCall, load
-from antiphon.core.flow import Call, PendingAsk
+from antiphon.core.dialogue import Call
+from antiphon.core.wants import PendingAsk
 
 ASK = PendingAsk(
     key="k",
@@ -60,7 +61,8 @@ def good(**changes: Any) -> str:
     "text",
     [
         good(antiphon="token"),
-        good(version=2),
+        good(version=3),
+        good(version=True),
         good(version="1"),
         good(method="tools/list"),
         good(params=[]),

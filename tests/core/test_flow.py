@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.flow import (
+from antiphon.core.dialogue import (
     Answer,
     Call,
-    Detached,
     Done,
     Effect,
     Ending,
@@ -23,8 +22,9 @@ from antiphon.core.flow import (
     Stopped,
     Wait,
     Waited,
-    converse,
+    Watch,
 )
+from antiphon.core.flow import converse
 
 ALL = {
     "elicitation": {"form": {}, "url": {}},
@@ -197,8 +197,8 @@ def test_invalid_params_is_a_refused_state_only_when_a_state_was_sent():
 @pytest.mark.requirement("BASE-07")
 def test_a_missing_result_type_is_complete_and_a_task_needs_the_extension():
     assert isinstance(Driven().tell(Reply({})), Done)
-    handle = {"resultType": "task", "taskId": "t"}
-    assert Driven().tell(Reply(handle)) == Detached(handle)
+    handle = {"resultType": "task", "taskId": "t", "status": "working"}
+    assert isinstance(Driven().tell(Reply(handle)), Watch)
     refused = Driven(declared={}).tell(Reply(handle))
     assert isinstance(refused, Stopped)
     assert refused.reason == "violation"

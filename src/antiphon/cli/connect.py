@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from antiphon.cli.exits import USAGE, errors, fail
 from antiphon.client.errors import CannotConnect
-from antiphon.core.flow import Patience
+from antiphon.core.dialogue import Patience
 from antiphon.core.text import safe
 
 if TYPE_CHECKING:

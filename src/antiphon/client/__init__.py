@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from antiphon.client.errors import RoundsExceeded as RoundsExceeded
     from antiphon.client.errors import SavedCallInvalid as SavedCallInvalid
     from antiphon.client.errors import StateRefused as StateRefused
+    from antiphon.client.errors import TaskCancelled as TaskCancelled
+    from antiphon.client.errors import TaskExpired as TaskExpired
+    from antiphon.client.errors import TaskGone as TaskGone
     from antiphon.client.errors import ThinkTimeExceeded as ThinkTimeExceeded
     from antiphon.client.errors import TimeExceeded as TimeExceeded
     from antiphon.client.errors import Unanswered as Unanswered
@@ -43,7 +46,8 @@ if TYPE_CHECKING:
     from antiphon.client.values import Sampled as Sampled
     from antiphon.client.values import Step as Step
     from antiphon.client.values import UrlAsk as UrlAsk
-    from antiphon.core.flow import Patience as Patience
+    from antiphon.core.dialogue import Patience as Patience
+    from antiphon.core.task import Task as Task
 
 _HOMES = {
     "antiphon.client.answers": "Answers Deny FirstOf Scripted",
@@ -52,14 +56,16 @@ _HOMES = {
     "antiphon.client.errors": (
         "AbilityMissing AnswerFailed AnswerUnfit CannotConnect ClientError ConnectionLost "
         "InvalidResponse Pass PatienceLost RemoteError ReplyTimeExceeded RoundsExceeded "
-        "SavedCallInvalid StateRefused ThinkTimeExceeded TimeExceeded Unanswered"
+        "SavedCallInvalid StateRefused TaskCancelled TaskExpired TaskGone ThinkTimeExceeded "
+        "TimeExceeded Unanswered"
     ),
     "antiphon.client.negotiate": "Eras",
     "antiphon.client.terminal": "Terminal",
     "antiphon.client.values": (
         "Accept Cancel Decline FormAsk Roots RootsAsk SampleAsk Sampled Step UrlAsk"
     ),
-    "antiphon.core.flow": "Patience",
+    "antiphon.core.dialogue": "Patience",
+    "antiphon.core.task": "Task",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -17,22 +17,31 @@ from antiphon.client.calls import prompt_call, resource_call, tool_call
 from antiphon.client.client import Client
 from antiphon.client.errors import CannotConnect, ClientError
 from antiphon.client.link import Progress
-from antiphon.client.loop import perform
-from antiphon.client.running import Run
+from antiphon.client.loop import call_of, give_up, perform
+from antiphon.client.running import OnTask, Run
 from antiphon.client.saved import SavedCall
 from antiphon.client.values import Step
-from antiphon.core.flow import Call, Effect, Ending, Flow, Happened, Outcome
+from antiphon.core.dialogue import Call, Effect, Ending, Flow, Happened, Outcome
 
 
-def drive_blocking(flow: Flow, perform: Callable[[Effect], Outcome]) -> Ending:
-    """Run a flow to its end."""
+def drive_blocking(
+    flow: Flow, perform: Callable[[Effect], Outcome], give_up: Callable[[Call], None]
+) -> Ending:
+    """Run a flow to its end. Who interrupts it cancels his task."""
     effect = next(flow)
-    while True:
-        outcome = perform(effect)
-        try:
-            effect = flow.send(Happened(time.monotonic(), outcome))
-        except StopIteration as end:
-            return end.value
+    call: Call | None = None
+    try:
+        while True:
+            call = call_of(effect) or call
+            outcome = perform(effect)
+            try:
+                effect = flow.send(Happened(time.monotonic(), outcome))
+            except StopIteration as end:
+                return end.value
+    except KeyboardInterrupt:
+        if call is not None:
+            give_up(call)
+        raise
 
 
 class BlockingClient:
@@ -78,9 +87,10 @@ class BlockingClient:
         arguments: Mapping[str, Any] | None = None,
         *,
         on_progress: Progress | None = None,
+        on_task: OnTask | None = None,
     ) -> types.CallToolResult:
         """Call a tool and answer what it asks, to the end."""
-        return self._run(tool_call(name, arguments), on_progress)
+        return self._run(tool_call(name, arguments), on_progress=on_progress, on_task=on_task)
 
     def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None
@@ -92,11 +102,16 @@ class BlockingClient:
         """Read a resource and answer what it asks."""
         return self._run(resource_call(uri))
 
-    def _run(self, call: Call, on_progress: Progress | None = None) -> Any:
-        run: Run = self._wait(self.client.prepare, SavedCall(call=call), on_progress=on_progress)
-        ending = drive_blocking(
-            run.flow, lambda effect: self._wait(perform, effect, run.send, run.ask)
-        )
+    def _run(self, call: Call, **options: Any) -> Any:
+        run: Run = self._wait(self.client.prepare, SavedCall(call=call), **options)
+        try:
+            ending = drive_blocking(
+                run.flow,
+                lambda effect: self._wait(perform, effect, run),
+                lambda given_up: self._wait(give_up, given_up, run),
+            )
+        finally:
+            self._wait(run.close)
         return run.conclude(ending).result
 
     # --- the rest is the async client, waited for ----------------------------------------------
@@ -114,6 +129,14 @@ class BlockingClient:
     def restart(self, refused: str | Step | ClientError) -> Step:
         """Begin the same call anew."""
         return self._wait(self.client.restart, refused)
+
+    def task(self, id: str, *, wait: float | None = 0.0, on_task: OnTask | None = None) -> Step:
+        """Look at a task by its id."""
+        return self._wait(self.client.task, id, wait=wait, on_task=on_task)
+
+    def cancel(self, saved: str | Step) -> None:
+        """Cancel the task of a call."""
+        self._wait(self.client.cancel, saved)
 
     def list_tools(self) -> list[types.Tool]:
         """List the tools, all pages."""

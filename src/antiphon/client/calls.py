@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from antiphon.core.flow import Call
+from antiphon.core.dialogue import Call
 
 
 def tool_call(name: str, arguments: Mapping[str, Any] | None = None) -> Call:

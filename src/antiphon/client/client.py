@@ -6,8 +6,8 @@ Built on the official SDK's transports, session and OAuth. Owns what a user sees
 
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -16,9 +16,6 @@ from typing import Any, Self, TextIO, TypeAlias, cast
 import anyio
 import mcp_types as types
 from mcp.client.session import ClientSession, IncomingMessage
-from mcp.client.subscriptions import Subscription, listen
-from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
 
 from antiphon.client.answers import Answerer, Scripted, abilities, as_answerer, capabilities
 from antiphon.client.caching import Cache
@@ -30,21 +27,23 @@ from antiphon.client.errors import (
     CannotConnect,
     ClientError,
     ConnectionLost,
-    InvalidResponse,
     ReplyTimeExceeded,
 )
+from antiphon.client.following import TaskNews
 from antiphon.client.http import Failures
 from antiphon.client.legacy import Callbacks
 from antiphon.client.link import Connection, Link, Progress
-from antiphon.client.loop import drive
+from antiphon.client.loop import drive, drive_by_hand
 from antiphon.client.negotiate import EraChoice, Eras, negotiate
-from antiphon.client.running import Asking, Run, prepare
+from antiphon.client.passing import Passing
+from antiphon.client.running import Asking, OnTask, Run, prepare
 from antiphon.client.saved import SavedCall, load
 from antiphon.client.target import Access, read_target
 from antiphon.client.values import Step
-from antiphon.core.flow import Call, Lost, Patience
+from antiphon.core.dialogue import Call, Failure, Lost, Overdue, Patience
 from antiphon.core.gate import Need
 from antiphon.core.round import Era
+from antiphon.core.task import Task
 from antiphon.ports import Clock
 
 OnLog: TypeAlias = Callable[[str, Any, str | None], Awaitable[None]]
@@ -56,14 +55,11 @@ OnChange: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 BY_HAND: frozenset[Need] = frozenset({"form", "url", "sampling", "roots"})
 """What a caller who holds the loop can answer; used when the client has no `answers`."""
 
-MAX_PAGES = 1000
-"""Pages of one list; a bound against a server whose cursors never end."""
-
-
+_TASKS: frozenset[Need] = frozenset({"tasks"})
 _CLOSED = "the client is not open: use `async with Client(...)`"
 
 
-class Client:
+class Client(Passing):
     """A client of one MCP server, of either era.
 
     ```python
@@ -78,6 +74,7 @@ class Client:
         *,
         answers: Answerer | None = None,
         patience: Patience | None = None,
+        tasks: bool = True,
         era: EraChoice = "auto",
         eras: Eras | None = None,
         headers: Mapping[str, str] | None = None,
@@ -100,6 +97,8 @@ class Client:
             target: A URL, a command (text or list) for stdio, or a `Server` in this process.
             answers: Who answers what the server asks; what it can do is what is declared.
             patience: The bounds of a call.
+            tasks: Whether the server may finish a tool's call in the background; `call_tool` waits
+                for it all the same.
             era: `auto` finds it out; `modern` and `legacy` insist.
             eras: What is known about servers; share one object between clients to probe once.
             headers: Sent with every HTTP request.
@@ -122,6 +121,7 @@ class Client:
         self._target = read_target(target, access)
         self._answers = as_answerer(answers)
         self._patience = patience or Patience()
+        self._tasks: frozenset[Need] = _TASKS if tasks else frozenset()
         self._choice: EraChoice = era
         self._eras = eras or Eras()
         self._name = name
@@ -169,12 +169,14 @@ class Client:
 
     async def _open(self, stack: AsyncExitStack, failures: Failures) -> Link:
         inner = await self._target.open(stack, failures)
-        cache = Cache(self._clock)
+        cache, news = Cache(self._clock), TaskNews()
+        declared = capabilities(abilities(self._answers) | self._tasks)
         callbacks = Callbacks(lambda: self._answers, self._patience.think, self._who)
         session = await stack.enter_async_context(
             ClientSession(
                 dispatcher=cast(
-                    "Any", Exact(inner, capabilities(abilities(self._answers)), self._probe)
+                    "Any",
+                    Exact(inner, declared, self._probe, news=news, hangs_up=self._target.hangs_up),
                 ),
                 elicitation_callback=callbacks.elicit,
                 sampling_callback=callbacks.sample,
@@ -192,7 +194,7 @@ class Client:
             level = types.SetLevelRequestParams(level=self._log_level)
             await session.send_request(types.SetLevelRequest(params=level), types.EmptyResult)
         cache.serve(session)
-        return Link(session, era, failures, cache)
+        return Link(session, era, failures, cache, news)
 
     async def _logged(self, params: types.LoggingMessageNotificationParams) -> None:
         if self._on_log is not None:
@@ -254,13 +256,18 @@ class Client:
         arguments: Mapping[str, Any] | None = None,
         *,
         on_progress: Progress | None = None,
+        on_task: OnTask | None = None,
     ) -> types.CallToolResult:
         """Call a tool and answer what it asks, to the end.
+
+        A server that finishes it in the background is waited for: `on_task` takes the task whenever
+        it is in another state. Whoever cancels this call cancels its task.
 
         Raises:
             ClientError: See `antiphon.client.errors`; `error.step` holds a call that can go on.
         """
-        return (await self._to_the_end(tool_call(name, arguments), on_progress)).result
+        call = tool_call(name, arguments)
+        return (await self._to_the_end(call, on_progress=on_progress, on_task=on_task)).result
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None
@@ -279,9 +286,9 @@ class Client:
             await cache.keep("resources/read", uri, step.result)
         return step.result
 
-    async def _to_the_end(self, call: Call, on_progress: Progress | None = None) -> Step:
-        run = await self.prepare(SavedCall(call=call), on_progress=on_progress)
-        return run.conclude(await drive(run.flow, run.send, run.ask))
+    async def _to_the_end(self, call: Call, **options: Any) -> Step:
+        run = await self.prepare(SavedCall(call=call), **options)
+        return run.conclude(await drive(run.flow, run))
 
     async def prepare(
         self,
@@ -289,17 +296,20 @@ class Client:
         *,
         needs: frozenset[Need] | None = None,
         on_progress: Progress | None = None,
+        on_task: OnTask | None = None,
     ) -> Run:
         """Make a call ready for a driver of your own; `call_tool` uses the usual one."""
+        can = abilities(self._answers) if needs is None else needs
         return prepare(
             kept,
             link=await self._linked(),
             relink=self._linked,
-            needs=abilities(self._answers) if needs is None else needs,
+            needs=can | (self._tasks if kept.call.task is None else _TASKS),
             asking=self._asking(self._answers),
             patience=self._patience,
             target=self._target.saved,
             on_progress=on_progress,
+            on_task=on_task,
         )
 
     def _asking(self, answerer: Answerer | None) -> Asking:
@@ -315,7 +325,7 @@ class Client:
         can: Iterable[Need] | None = None,
         on_progress: Progress | None = None,
     ) -> Step:
-        """Call a tool and stop at its first question.
+        """Call a tool and stop at its first question, or when it becomes a task.
 
         Args:
             name: The tool.
@@ -335,7 +345,8 @@ class Client:
         on_progress: Progress | None = None,
     ) -> Step:
         """Begin any call, such as a prompt or a resource, and stop at its first question."""
-        return await self._one_round(SavedCall(call=call), self._by_hand(can), on_progress)
+        kept = SavedCall(call=call)
+        return await self._by_steps(kept, self._by_hand(can), wait=0.0, on_progress=on_progress)
 
     async def resume(
         self,
@@ -343,9 +354,14 @@ class Client:
         answers: Mapping[str, Any] | None = None,
         *,
         can: Iterable[Need] | None = None,
+        wait: float | None = None,
         on_progress: Progress | None = None,
+        on_task: OnTask | None = None,
     ) -> Step:
         """Go on with a saved call: answer every open question, stop at the next.
+
+        Of a task some questions may be answered and others later. It is then waited for until it
+        asks or ends, at most `wait` seconds: 0 is one look. Cancelling this ends the waiting only.
 
         Raises:
             SavedCallInvalid: The text is not a saved call.
@@ -357,10 +373,51 @@ class Client:
         call = kept.call
         await self._linked()
         if answers is not None or call.answers is None:
-            call = replace(call, answers=await self._given(kept, answers or {}))
-            call = replace(call, rounds=call.rounds + bool(call.asks))
-        needs = self._by_hand(can).union(*(ask.needs for ask in call.asks))
-        return await self._one_round(replace(kept, call=call), needs, on_progress)
+            given = await self._given(kept, answers or {})
+            rounds = call.rounds + (given is not None)
+            # Without answers a task is looked at anew; it shows what it still asks.
+            asks = call.asks if given is not None or call.task is None else ()
+            call = replace(call, answers=given, rounds=rounds, asks=asks)
+        needs = self._by_hand(can).union(*(ask.needs for ask in kept.call.asks))
+        kept = replace(kept, call=call)
+        return await self._by_steps(
+            kept, needs, wait=wait, on_progress=on_progress, on_task=on_task
+        )
+
+    async def task(
+        self, id: str, *, wait: float | None = 0.0, on_task: OnTask | None = None
+    ) -> Step:
+        """Look at a task by its id, which a server gave for some call; `resume` goes on with it.
+
+        Raises:
+            TaskGone: The server knows no such task of this caller.
+        """
+        call = Call(method="tools/call", params={}, task=Task(id=id))
+        kept = SavedCall(call=call, received=self._clock())
+        return await self._by_steps(kept, self._by_hand(None), wait=wait, on_task=on_task)
+
+    async def cancel(self, saved: str | Step) -> None:
+        """Cancel the task of a call. It ends when the server has done so, maybe in another way.
+
+        Raises:
+            ValueError: The call is no task. Nothing waits for it: forget it.
+        """
+        kept = load(saved) if isinstance(saved, str) else saved.saved
+        if kept.call.task is None:
+            raise ValueError("this call is no task: the server holds nothing, so just forget it")
+        link, declared = await self._linked(), capabilities(_TASKS)
+        outcome: Any = Overdue()
+        with anyio.move_on_after(self._patience.reply):
+            outcome = await link.cancel_task(kept.call.task.id, declared)
+        match outcome:
+            case Overdue():
+                raise ReplyTimeExceeded(f"no reply within {self._patience.reply:g} s", "reply")
+            case Lost(sent, why):
+                raise ConnectionLost(why, sent=sent)
+            case Failure():
+                raise remote_error(outcome)
+            case _:
+                pass
 
     async def restart(self, refused: str | Step | ClientError) -> Step:
         """Begin the same call anew, without its state and answers."""
@@ -369,13 +426,15 @@ class Client:
                 raise TypeError("this error carries no call")
             refused = refused.step
         call = (load(refused) if isinstance(refused, str) else refused.saved).call
+        if not call.params:
+            raise ValueError("only the task's id is known here, not the call: call the tool again")
         return await self.begin_call(Call(method=call.method, params=call.params))
 
-    async def _one_round(
-        self, kept: SavedCall, needs: frozenset[Need], on_progress: Progress | None
+    async def _by_steps(
+        self, kept: SavedCall, needs: frozenset[Need], *, wait: float | None, **options: Any
     ) -> Step:
-        run = await self.prepare(kept, needs=needs, on_progress=on_progress)
-        return run.conclude(await drive(run.flow, run.send, None))
+        run = await self.prepare(kept, needs=needs, **options)
+        return run.conclude(await drive_by_hand(run.flow, run, wait))
 
     def _by_hand(self, can: Iterable[Need] | None) -> frozenset[Need]:
         if can is not None:
@@ -387,109 +446,11 @@ class Client:
         unknown = [key for key in answers if key not in {ask.key for ask in call.asks}]
         if unknown:
             raise AnswerUnfit(tuple(f"{key}: the server did not ask this" for key in unknown))
-        if not call.asks:
+        # A round is answered whole; a task takes what there is.
+        keys = None if call.task is None else frozenset(answers)
+        if not call.asks or keys == frozenset():
             return None
-        return await self._asking(Scripted(answers)).answer(kept, call)
-
-    # --- what passes through -------------------------------------------------------------------
-
-    async def list_tools(self) -> list[types.Tool]:
-        """List the tools, all pages. On HTTP, tools with wrong header annotations are left out."""
-        return await self._pages("tools/list", "list_tools", "tools")
-
-    async def list_prompts(self) -> list[types.Prompt]:
-        """List the prompts, all pages."""
-        return await self._pages("prompts/list", "list_prompts", "prompts")
-
-    async def list_resources(self) -> list[types.Resource]:
-        """List the resources, all pages."""
-        return await self._pages("resources/list", "list_resources", "resources")
-
-    async def list_resource_templates(self) -> list[types.ResourceTemplate]:
-        """List the resource templates, all pages."""
-        method = "resources/templates/list"
-        return await self._pages(method, "list_resource_templates", "resource_templates")
-
-    async def complete(
-        self,
-        ref: types.PromptReference | types.ResourceTemplateReference,
-        argument: str,
-        value: str,
-        *,
-        context: Mapping[str, str] | None = None,
-    ) -> Sequence[str]:
-        """Ask the server to complete the value of an argument."""
-        link = await self._linked()
-        result = await self._bounded(
-            link,
-            link.session.complete(
-                ref, {"name": argument, "value": value}, dict(context) if context else None
-            ),
-        )
-        return result.completion.values
-
-    @asynccontextmanager
-    async def listen(
-        self,
-        *,
-        tools: bool = False,
-        prompts: bool = False,
-        resources: bool = False,
-        uris: Sequence[str] = (),
-    ) -> AsyncGenerator[Subscription]:
-        """Subscribe to changes; iterate what it yields. Modern servers only.
-
-        Raises:
-            ReplyTimeExceeded: The server did not acknowledge the subscription in time.
-        """
-        link = await self._linked()
-        async with AsyncExitStack() as stack:
-            subscription = await self._bounded(
-                link,
-                stack.enter_async_context(
-                    listen(
-                        link.session,
-                        tools_list_changed=tools,
-                        prompts_list_changed=prompts,
-                        resources_list_changed=resources,
-                        resource_subscriptions=list(uris),
-                    )
-                ),
-            )
-            yield subscription
-
-    async def _pages(self, method: str, verb: str, field: str) -> list[Any]:
-        link = await self._linked()
-        ask: Callable[..., Awaitable[Any]] = getattr(link.session, verb)
-
-        async def page(cursor: str | None) -> Any:
-            params = types.PaginatedRequestParams(cursor=cursor) if cursor is not None else None
-            return await self._bounded(link, ask(params=params))
-
-        # Pages that follow another are not kept: their cursors are the server's own affair.
-        found = await link.cache.fetch(method, "", partial(page, None))
-        items: list[Any] = list(getattr(found, field))
-        for _ in range(MAX_PAGES):
-            if found.next_cursor is None:
-                return items
-            found = await page(found.next_cursor)
-            items.extend(getattr(found, field))
-        raise InvalidResponse(f"the list has more than {MAX_PAGES} pages")
-
-    async def _bounded(self, link: Link, request: Awaitable[Any]) -> Any:
-        try:
-            with anyio.fail_after(self._patience.reply):
-                return await request
-        except TimeoutError:
-            bound = f"no reply within {self._patience.reply:g} s"
-            raise ReplyTimeExceeded(bound, "reply") from None
-        except ValidationError as error:
-            raise InvalidResponse(f"{error.error_count()} faults in {error.title}") from error
-        except MCPError as error:
-            outcome = link.outcome(error)
-            if isinstance(outcome, Lost):
-                raise ConnectionLost(outcome.why, sent=outcome.sent) from error
-            raise remote_error(outcome) from error
+        return await self._asking(Scripted(answers)).answer(kept, call, keys)
 
 
 def _logs(session: ClientSession) -> bool:

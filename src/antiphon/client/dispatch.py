@@ -13,7 +13,13 @@ from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRe
 from mcp.shared.exceptions import MCPError
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
-from antiphon.core.flow import ASKABLE
+from antiphon.client.errors import InvalidResponse
+from antiphon.client.following import TaskNews
+from antiphon.core.task import METHODS as TASK_METHODS
+from antiphon.core.wants import ASKABLE
+
+_RAW = ASKABLE | TASK_METHODS
+"""Methods whose results the flow reads itself."""
 
 DECLARE = "antiphon/declare"
 """A note inside our own house: the capabilities of one request. It never reaches the wire."""
@@ -52,22 +58,45 @@ class Inner(Protocol):
 class Exact:
     """A dispatcher that declares exactly what the client can do and hands calls over raw."""
 
-    def __init__(self, inner: Inner, capabilities: Mapping[str, Any], probe: float) -> None:
-        """Wrap a dispatcher; `probe` bounds the discovery."""
+    def __init__(
+        self,
+        inner: Inner,
+        capabilities: Mapping[str, Any],
+        probe: float,
+        *,
+        news: TaskNews,
+        hangs_up: bool = False,
+    ) -> None:
+        """Wrap a dispatcher.
+
+        Args:
+            inner: What is wrapped.
+            capabilities: Declared where a request says nothing else.
+            probe: Bounds the discovery.
+            news: Takes what the server tells of tasks.
+            hangs_up: Whether a request that is given up is closed without a word to the server.
+        """
         self._inner = inner
         self._capabilities = dict(capabilities)
         self._probe = probe
+        self._news = news
+        self._hangs_up = hangs_up
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """Send one request; raises `Delivered` for the methods that may ask."""
+        """Send one request; raises `Delivered` for what the flow reads itself."""
         options = cast("CallOptions", dict(opts or {}))
         if method == "server/discover":
             options["timeout"] = self._probe
+        if method in TASK_METHODS and not self._hangs_up:
+            # The word for giving up a request is never said about tasks (TASK-50).
+            options["cancel_on_abandon"] = False
         result = await self._inner.send_raw_request(method, self._declare(method, params), options)
-        if method in ASKABLE:
+        if method in _RAW:
             raise Delivered(result)
+        if result.get("resultType") == "task":
+            raise InvalidResponse(f"{method} may not be answered with a task")
         return result
 
     def _declare(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -75,7 +104,8 @@ class Exact:
         meta = dict(out.get("_meta") or {})
         declared = meta.pop(DECLARE, self._capabilities)
         if method == "initialize":
-            out["capabilities"] = declared
+            # Extensions belong to the modern wire.
+            out["capabilities"] = {k: v for k, v in declared.items() if k != "extensions"}
         elif CLIENT_CAPABILITIES_META_KEY in meta:
             meta[CLIENT_CAPABILITIES_META_KEY] = declared
         if meta:
@@ -98,8 +128,14 @@ class Exact:
         *,
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Run the wrapped dispatcher."""
-        await self._inner.run(on_request, on_notify, on_notify_intercept, task_status=task_status)
+        """Run the wrapped dispatcher; what is told of tasks is taken in the order of arrival."""
+
+        def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
+            if self._news.heed(method, params):
+                return True
+            return on_notify_intercept is not None and on_notify_intercept(method, params)
+
+        await self._inner.run(on_request, on_notify, intercept, task_status=task_status)
 
 
 Notify = Callable[[str, Mapping[str, Any]], Awaitable[None]]

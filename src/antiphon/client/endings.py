@@ -8,14 +8,18 @@ from antiphon.client.errors import (
     ClientError,
     ConnectionLost,
     InvalidResponse,
+    PatienceLost,
     RemoteError,
     ReplyTimeExceeded,
     RoundsExceeded,
     StateRefused,
+    TaskCancelled,
+    TaskExpired,
+    TaskGone,
     ThinkTimeExceeded,
     TimeExceeded,
 )
-from antiphon.core.flow import Failure, Patience, Stopped
+from antiphon.core.dialogue import Failure, Patience, Stopped
 from antiphon.errors import CAPABILITY_MISSING
 
 
@@ -28,7 +32,7 @@ def error_for(
             return InvalidResponse(stopped.detail)
         case "lost":
             return ConnectionLost(stopped.detail, sent=stopped.sent)
-        case "error":
+        case "error" | "failed":
             assert stopped.failure is not None
             return remote_error(stopped.failure)
         case "refused-state":
@@ -39,20 +43,38 @@ def error_for(
                 age=age,
                 server_changed=server_changed,
             )
+        case "gone" | "cancelled" | "expired":
+            return _task_error(stopped)
+        case _:
+            return _bound_error(stopped.reason, patience)
+
+
+def _bound_error(bound: str, patience: Patience) -> PatienceLost:
+    match bound:
         case "rounds":
             return RoundsExceeded(
-                f"the server asked again after {patience.rounds} answered rounds", "rounds"
+                f"the server asked again after {patience.rounds} answered rounds", bound
             )
         case "pauses":
             return RoundsExceeded(
-                f"the server put the call off more than {patience.pauses} times", "pauses"
+                f"the server put the call off more than {patience.pauses} times", bound
             )
-        case "total":
-            return TimeExceeded(f"the call took longer than {patience.total:g} s", "total")
         case "think":
-            return ThinkTimeExceeded(f"no answer within {patience.think:g} s", "think")
+            return ThinkTimeExceeded(f"no answer within {patience.think:g} s", bound)
         case "reply":
-            return ReplyTimeExceeded(f"no reply within {patience.reply:g} s", "reply")
+            return ReplyTimeExceeded(f"no reply within {patience.reply:g} s", bound)
+        case _:
+            return TimeExceeded(f"the call took longer than {patience.total:g} s", "total")
+
+
+def _task_error(stopped: Stopped) -> ClientError:
+    task, failure = stopped.call.task, stopped.failure
+    assert task is not None
+    if failure is not None:
+        return TaskGone(failure.message, failure.data, task=task.id)
+    if stopped.reason == "cancelled":
+        return TaskCancelled(task.id, task.message)
+    return TaskExpired(task.id)
 
 
 def remote_error(failure: Failure) -> RemoteError:

@@ -6,9 +6,12 @@
       RemoteError          the server answered with a JSON-RPC error: `code`, `message`, `data`
         AbilityMissing       the server needs something this client did not declare
         StateRefused         the server no longer takes the saved call; start over
+        TaskGone             the server no longer knows the task
       InvalidResponse      the server broke the protocol; nothing was retried
       PatienceLost         a bound was reached; the call can be resumed
         RoundsExceeded · TimeExceeded · ThinkTimeExceeded · ReplyTimeExceeded
+      TaskCancelled        the task was cancelled, here or elsewhere
+      TaskExpired          the task did not end within the time its server gave it
       Unanswered           nobody answered these keys; the call can be resumed
       AnswerUnfit          an answer does not fit its form (also an `AnswerInvalid`)
       AnswerFailed         an answer could not be made, and the protocol has no way to say so
@@ -72,7 +75,7 @@ class AbilityMissing(RemoteError):
         names = ", ".join(_paths(required)) or "unnamed"
         self.args = (
             f"the server needs a client ability that was not declared: {preview(names, _SHOWN)}. "
-            "Pass answers= that can do it.",
+            + ("Pass tasks=True." if "extensions" in required else "Pass answers= that can do it."),
         )
 
 
@@ -102,6 +105,38 @@ class StateRefused(RemoteError):
             f"the server refused to go on with this call ({hint}; its state is {age:.0f} s old). "
             "Start over: client.restart(error), or call the tool again.",
         )
+
+
+class TaskGone(RemoteError):
+    """The server knows no such task, or no longer; both look alike from here (TASK-26)."""
+
+    def __init__(self, message: str, data: object, *, task: str) -> None:
+        super().__init__(-32602, message, data)
+        self.task = task
+        self.args = (
+            f"the server knows no task {preview(task, 80)}: it never was, is another caller's, or "
+            "its time is over. Start over: client.restart(error), or call the tool again.",
+        )
+
+
+class TaskCancelled(ClientError):
+    """The task was cancelled; there is no result and there will be none."""
+
+    def __init__(self, task: str, message: str = "") -> None:
+        said = f" ({preview(message, _SHOWN)})" if message else ""
+        super().__init__(f"the task {preview(task, 80)} was cancelled{said}. Call the tool again.")
+        self.task = task
+
+
+class TaskExpired(ClientError):
+    """The task outlived the time that its server gave it."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(
+            f"the task {preview(task, 80)} did not end within the time its server gave it. "
+            "Call the tool again."
+        )
+        self.task = task
 
 
 class InvalidResponse(ClientError):

@@ -16,8 +16,9 @@ from antiphon.client.asking import answer_all
 from antiphon.client.errors import ClientError
 from antiphon.client.parse import UNNAMED
 from antiphon.client.values import AnyAsk, view
-from antiphon.core.flow import MAX_ASKS, Failure, PendingAsk, read_ask
+from antiphon.core.dialogue import Failure
 from antiphon.core.gate import Need
+from antiphon.core.wants import MAX_ASKS, PendingAsk, read_ask
 from antiphon.errors import AntiphonError
 
 URL_REQUIRED = -32042

@@ -19,9 +19,12 @@ from pydantic import TypeAdapter
 from antiphon.client.caching import Cache
 from antiphon.client.dispatch import DECLARE, Delivered
 from antiphon.client.errors import CannotConnect
+from antiphon.client.following import Heard, TaskNews
 from antiphon.client.http import Failures
-from antiphon.core.flow import Call, Failure, Lost, Outcome, Reply
+from antiphon.core.dialogue import Call, Failure, Lost, Outcome, Reply
 from antiphon.core.round import Era
+from antiphon.core.task import CANCEL
+from antiphon.core.task import METHODS as TASK_METHODS
 from antiphon.errors import HEADER_MISMATCH
 
 Progress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None] | None]
@@ -43,13 +46,22 @@ class RawRequest(types.Request[dict[str, Any], str]):
     params: dict[str, Any]
 
 
+class TaskRequest(RawRequest):
+    """A request about a task, whose id travels in `Mcp-Name` too (TASK-28)."""
+
+    name_param = "taskId"
+
+
 class Link:
     """A session that is ready for calls."""
 
-    def __init__(self, session: ClientSession, era: Era, failures: Failures, cache: Cache) -> None:
+    def __init__(
+        self, session: ClientSession, era: Era, failures: Failures, cache: Cache, news: TaskNews
+    ) -> None:
         """Take a negotiated session."""
         self.session = session
         self.cache = cache
+        self._news = news
         self.usable = True
         """False once the server is gone or has ended the session; a new one is made then."""
 
@@ -66,27 +78,46 @@ class Link:
         self, call: Call, declared: Mapping[str, Any], on_progress: Progress | None
     ) -> Outcome:
         """Send one round under a new id and say what came of it."""
-        outcome = await self._call(call, declared, on_progress)
+        outcome = await self._send(call.sends, call.request(), declared, on_progress)
         if (
             isinstance(outcome, Failure)
             and outcome.code == HEADER_MISMATCH
-            and call.method == "tools/call"
+            and call.sends == "tools/call"
         ):
             # Our view of the tool's header annotations is old: look again, try once (HDR-14).
             await self.session.list_tools()
-            outcome = await self._call(call, declared, on_progress)
+            outcome = await self._send(call.sends, call.request(), declared, on_progress)
         return outcome
 
-    async def _call(
-        self, call: Call, declared: Mapping[str, Any], on_progress: Progress | None
-    ) -> Outcome:
-        params = {**call.request(), "_meta": {DECLARE: dict(declared)}}
+    async def cancel_task(self, id: str, declared: Mapping[str, Any]) -> Outcome:
+        """Ask the server to cancel a task (TASK-50)."""
+        return await self._send(CANCEL, {"taskId": id}, declared, None)
+
+    async def listen_to_task(self, id: str, declared: Mapping[str, Any], heard: Heard) -> None:
+        """Subscribe to a task and hand on what is told of it until the stream ends (TASK-52)."""
+        params = {"notifications": {"taskIds": [id]}, "_meta": {DECLARE: dict(declared)}}
+        self._news.want(id, heard)
         try:
             await self.session.send_request(
-                RawRequest(method=call.method, params=params),
-                _ANYTHING,
-                progress_callback=_progress(on_progress) if on_progress else None,
+                RawRequest(method="subscriptions/listen", params=params), _ANYTHING
             )
+        finally:
+            self._news.forget(id)
+
+    async def _send(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        declared: Mapping[str, Any],
+        on_progress: Progress | None,
+    ) -> Outcome:
+        about_task = method in TASK_METHODS
+        kind = TaskRequest if about_task else RawRequest
+        # Tasks have no progress (TASK-54).
+        progress = _progress(on_progress) if on_progress and not about_task else None
+        request = kind(method=method, params={**params, "_meta": {DECLARE: dict(declared)}})
+        try:
+            await self.session.send_request(request, _ANYTHING, progress_callback=progress)
         except Delivered as delivered:
             return Reply(delivered.result)
         except MCPError as error:

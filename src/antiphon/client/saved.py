@@ -1,20 +1,23 @@
 """A call between two rounds as versioned text. Owns the format; knows no connection.
 
-What must be kept is the request, the token and the open asks (MRTR-C-17). Beside them stand where
+What must be kept is the request, the token and the open asks (MRTR-C-17), and of a task its id and
+what was asked and answered (TASK-24, TASK-44). Beside them stand where
 the server is and how it named itself, so that another process can find it and see a change.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, cast
 
 import msgspec
 
 from antiphon.client.errors import SavedCallInvalid
-from antiphon.core.flow import ASKABLE, Call, PendingAsk, read_ask
+from antiphon.core.dialogue import Call
+from antiphon.core.task import MAX_ID, Status, Task
+from antiphon.core.wants import ASKABLE, PendingAsk, read_ask
 
-VERSION = 1
-"""Of the text. A reader refuses a newer one."""
+VERSION, WITH_TASK = 1, 2
+"""Of the text. A reader refuses a newer one; only what has a task is written as the newer one."""
 
 MAX_BYTES = 8 * 1024 * 1024
 """Of the text: more than any token, a bound against a wrong file."""
@@ -44,7 +47,7 @@ class SavedCall:
         call = self.call
         data: dict[str, Any] = {
             "antiphon": "call",
-            "version": VERSION,
+            "version": VERSION if call.task is None else WITH_TASK,
             "method": call.method,
             "params": dict(call.params),
             "asks": {ask.key: {"method": ask.method, "params": ask.params} for ask in call.asks},
@@ -60,7 +63,25 @@ class SavedCall:
             data["token"] = call.token
         if call.answers is not None:
             data["answers"] = dict(call.answers)
+        if call.task is not None:
+            keys = {key: [digest, key in call.answered] for key, digest in call.keys.items()}
+            data["task"] = {**asdict(call.task), "keys": keys}
         return msgspec.json.encode(data).decode()
+
+
+class _TaskData(msgspec.Struct):
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID)]
+    status: Status = "working"
+    message: str = ""
+    created: str = ""
+    updated: str = ""
+    ttl: float | None = None
+    poll: float | None = None
+    keys: dict[str, tuple[str, bool]] = {}
+
+    def task(self) -> Task:
+        known = {name: getattr(self, name) for name in self.__struct_fields__ if name != "keys"}
+        return Task(**known)
 
 
 class _Data(msgspec.Struct):
@@ -77,6 +98,7 @@ class _Data(msgspec.Struct):
     server: dict[str, str] | None = None
     protocol: str = ""
     received: float = 0.0
+    task: _TaskData | None = None
 
 
 def load(text: str) -> SavedCall:
@@ -94,9 +116,9 @@ def load(text: str) -> SavedCall:
     if not isinstance(head, dict) or cast("dict[str, Any]", head).get("antiphon") != "call":
         raise SavedCallInvalid("not a saved call")
     version = cast("dict[str, Any]", head).get("version")
-    if version != VERSION:
+    if type(version) is not int or not VERSION <= version <= WITH_TASK:
         raise SavedCallInvalid(
-            f"the saved call is of version {version!r}; this Antiphon reads version {VERSION}"
+            f"the saved call is of version {version!r}; this Antiphon reads up to {WITH_TASK}"
         )
     try:
         data = msgspec.convert(head, _Data)
@@ -114,14 +136,20 @@ def load(text: str) -> SavedCall:
 def _call(data: _Data) -> Call:
     if data.method not in ASKABLE:
         raise SavedCallInvalid("the saved call is damaged: its method cannot ask")
+    if data.task is not None and data.method != "tools/call":
+        raise SavedCallInvalid("the saved call is damaged: its method cannot be a task")
     asks: list[PendingAsk] = []
     for key, entry in data.asks.items():
         ask = read_ask(key, entry)
         if isinstance(ask, str):
             raise SavedCallInvalid(f"the saved call is damaged: ask {key!r} {ask}")
         asks.append(ask)
-    if data.answers is not None and set(data.answers) != {ask.key for ask in asks}:
+    known = {ask.key for ask in asks}
+    # Of a task's asks some may be answered before others (TASK-43).
+    given = known if data.answers is None else set(data.answers)
+    if given - known or (data.task is None and given != known):
         raise SavedCallInvalid("the saved call is damaged: its answers are not for its asks")
+    keys = data.task.keys if data.task else {}
     return Call(
         method=data.method,
         params=data.params,
@@ -130,4 +158,7 @@ def _call(data: _Data) -> Call:
         answers=data.answers,
         rounds=data.rounds,
         pauses=data.pauses,
+        task=data.task.task() if data.task else None,
+        keys={key: digest for key, (digest, _) in keys.items()},
+        answered=frozenset(key for key, (_, answered) in keys.items() if answered),
     )

@@ -37,6 +37,11 @@ class Target(Protocol):
         """How a saved call names it."""
         ...
 
+    @property
+    def hangs_up(self) -> bool:
+        """Whether a request that is given up is closed without a word to the server."""
+        ...
+
     async def open(self, stack: AsyncExitStack, failures: Failures) -> Inner:
         """Open it within `stack`."""
         ...
@@ -63,6 +68,10 @@ class HttpTarget:
     def saved(self) -> str:
         parts = urlsplit(self.url)
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+    @property
+    def hangs_up(self) -> bool:
+        return True
 
     async def open(self, stack: AsyncExitStack, failures: Failures) -> Inner:
         client = self.client
@@ -94,6 +103,10 @@ class CommandTarget:
     def saved(self) -> list[str]:
         return list(self.command)
 
+    @property
+    def hangs_up(self) -> bool:
+        return False
+
     async def open(self, stack: AsyncExitStack, failures: Failures) -> Inner:
         parameters = StdioServerParameters(
             command=self.command[0],
@@ -122,6 +135,10 @@ class LocalTarget:
     @property
     def saved(self) -> None:
         return None
+
+    @property
+    def hangs_up(self) -> bool:
+        return True
 
     async def open(self, stack: AsyncExitStack, failures: Failures) -> Inner:
         running = getattr(self.server, "running", None)

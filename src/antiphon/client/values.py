@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 from antiphon.client.saved import SavedCall
 from antiphon.core.asks import Kind
-from antiphon.core.flow import Call, PendingAsk
+from antiphon.core.dialogue import Call
+from antiphon.core.task import Task
+from antiphon.core.wants import PendingAsk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +164,11 @@ class Step:
     def waiting(self) -> bool:
         """Whether the server has not given its result yet."""
         return not self.done
+
+    @property
+    def task(self) -> Task | None:
+        """The task that the call has become, as it was last seen."""
+        return self.saved.call.task
 
     @property
     def call(self) -> Call:
