@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from antiphon import Context, Elicit, Limits, Server, ToolError
+from antiphon import ConfigError, Context, Elicit, Limits, Server, ToolError
 from antiphon.core.gate import TASKS
+from antiphon.core.round import Principal
 from antiphon.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, InvalidRequest
+from antiphon.server.tasks import owner_of
 from antiphon.testing import EVERYTHING
 from tests.adapters.wire import mirrored, post, request
 from tests.tasks.kit import ADA, BOB, CAN, Name, Peer, Place, accept, running
@@ -446,8 +448,6 @@ async def test_a_principal_has_only_so_many_unfinished_tasks() -> None:
 
 
 async def test_a_tool_that_must_be_a_task_needs_a_store_that_keeps_one(redis_url: str) -> None:
-    from antiphon import ConfigError
-
     server = Server("cloud", store=redis_url)
     server.tool(task="required")(plain)
     with pytest.raises(ConfigError, match="'plain' must run as a task"):
@@ -462,10 +462,7 @@ async def test_a_store_without_tasks_serves_an_allowed_one_in_the_call(redis_url
         assert (await peer.refused("tasks/get", taskId="x")).code == METHOD_NOT_FOUND
 
 
-async def test_the_owner_is_told_apart_by_every_part_of_his_name() -> None:
-    from antiphon.core.round import Principal
-    from antiphon.server.tasks import owner_of
-
+def test_the_owner_is_told_apart_by_every_part_of_his_name() -> None:
     names = [
         Principal(issuer="a", subject="b c"),
         Principal(issuer="a b", subject="c"),
