@@ -3,7 +3,6 @@
 `python -m antiphon.cli.serve MODULE:SERVER OPTIONS` is one worker; the command starts it.
 """
 
-import asyncio
 import importlib
 import logging
 import os
@@ -16,7 +15,7 @@ import msgspec
 import typer
 
 from antiphon.adapters.asgi import App
-from antiphon.adapters.run import run_http
+from antiphon.adapters.run import run_http, run_loop
 from antiphon.adapters.workers import can_share, find_place, run_worker, run_workers
 from antiphon.cli.exits import FAILED, USAGE, errors, fail
 from antiphon.errors import ConfigError
@@ -88,7 +87,7 @@ def serve(
     if stdio and (http or workers > 1):
         fail("--stdio excludes --http and --workers", USAGE)
     if stdio:
-        asyncio.run(load_server(server).serve_stdio())
+        run_loop(load_server(server).serve_stdio())
         return
     host, port = _address(http or DEFAULT_HTTP)
     endpoint = Endpoint(path, tuple(allow_host or ()), tuple(allow_origin or ()), stateless)
