@@ -17,12 +17,12 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from antiphon.app import Server
-from antiphon.core.round import MODERN, Principal
+from antiphon.core.round import LEGACY, MODERN, Era, LegacyAsk, Principal, Round
 from antiphon.errors import CallerError, ConfigError
 from antiphon.ports import Store
 from antiphon.seal.policy import Seal
 from antiphon.stores.memory import MemoryStore
-from antiphon.testing.doubles import CountingEntropy, FakeClock, Told
+from antiphon.testing.doubles import BackChannel, CountingEntropy, FakeClock, Told
 from antiphon.testing.script import Answerer, Ask, Script, wire_answer
 from antiphon.wire.envelope import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, admit
 
@@ -55,6 +55,9 @@ class Step:
     result: Mapping[str, Any] | None = None
     error: CallerError | None = None
     notices: tuple[tuple[str, dict[str, Any]], ...] = ()
+    pushed: tuple[Ask, ...] = ()
+    """What was asked over a back channel while the handler waited (legacy)."""
+
     before: "Step | None" = field(default=None, repr=False)
 
     @property
@@ -87,7 +90,7 @@ class Step:
     @property
     def asked(self) -> list[str]:
         """The keys that were asked, in order; a key asked twice stands twice."""
-        return [key for step in self.trail for key in step.asks]
+        return [ask.key for step in self.trail for ask in (*step.pushed, *step.asks.values())]
 
     @property
     def content(self) -> list[dict[str, Any]]:
@@ -134,6 +137,7 @@ class Rounds:
         clock: FakeClock | None = None,
         capabilities: Mapping[str, Any] = EVERYTHING,
         principal: Principal | None = None,
+        era: Era = "modern",
     ) -> None:
         """Make a world.
 
@@ -144,6 +148,7 @@ class Rounds:
             clock: The time of the world.
             capabilities: What the client can be asked.
             principal: Who calls.
+            era: In the legacy era a whole call is one request, answered over a back channel.
         """
         if isinstance(server, Server) and fresh:
             raise ConfigError("a server cannot be thrown away and made again: give a factory")
@@ -152,6 +157,7 @@ class Rounds:
         self.store: str | Store = store or MemoryStore(clock=self.clock)
         self.seal = Seal(keys=[KEY])
         self.capabilities = dict(capabilities)
+        self.era: Era = era
         self.principal = principal or Principal(transport="process")
         self.fresh = not isinstance(server, Server) if fresh is None else fresh
         self._server = server
@@ -228,10 +234,10 @@ class Rounds:
             server = server or await self._serve(stack)
             try:
                 round = admit(message, server.dispatcher, principal or self.principal, channel=told)
-                result = msgspec.json.decode(await server.dispatcher.dispatch(round))
             except CallerError as error:
-                return replace(step, error=error, notices=tuple(told.notices))
-        return replace(step, result=result, notices=tuple(told.notices))
+                return replace(step, error=error)
+            step = await _dispatched(server, round, step)
+        return replace(step, notices=tuple(told.notices))
 
     async def begin(
         self, tool: str, arguments: Mapping[str, Any] | None = None, **how: Any
@@ -285,7 +291,7 @@ class Rounds:
         **how: Any,
     ) -> Step:
         """Call a tool through all its rounds; give its last one."""
-        return await self.finish(await self.begin(tool, arguments, **how), answers, **how)
+        return await self._whole("tools/call", _tool(tool, arguments), answers, how)
 
     async def prompt(
         self,
@@ -296,12 +302,51 @@ class Rounds:
         **how: Any,
     ) -> Step:
         """Get a prompt through all its rounds."""
-        first = await self.send("prompts/get", _tool(name, arguments), **how)
-        return await self.finish(first, answers, **how)
+        return await self._whole("prompts/get", _tool(name, arguments), answers, how)
 
     async def read(self, uri: str, *, answers: Script | None = None, **how: Any) -> Step:
         """Read a resource through all its rounds."""
-        return await self.finish(await self.send("resources/read", {"uri": uri}, **how), answers)
+        return await self._whole("resources/read", {"uri": uri}, answers, how)
+
+    async def _whole(
+        self, method: str, params: dict[str, Any], answers: Script | None, how: dict[str, Any]
+    ) -> Step:
+        if self.era == "legacy":
+            return await self._push(method, params, answers or {}, **how)
+        return await self.finish(await self.send(method, params, **how), answers, **how)
+
+    async def _push(
+        self,
+        method: str,
+        params: dict[str, Any],
+        answers: Script,
+        *,
+        capabilities: Mapping[str, Any] | None = None,
+        principal: Principal | None = None,
+    ) -> Step:
+        """Run a whole call of a legacy session: one request, whose asks a back channel answers."""
+        answerer, asked = Answerer(answers), list[Ask]()
+
+        def answer(key: str, request: LegacyAsk) -> Any:
+            asked.append(Ask(key, request.method, request.params))
+            return answerer.answers(asked[-1:]).get(key, {"action": "cancel"})
+
+        channel = BackChannel(answer)
+        round = Round(
+            method=method,
+            target=params.get("name") or params["uri"],
+            arguments=params.get("arguments"),
+            capabilities=dict(self.capabilities if capabilities is None else capabilities),
+            principal=principal or self.principal,
+            version=LEGACY[0],
+            era="legacy",
+            channel=channel,
+            params=params,
+        )
+        step = Step(request={"method": method, "params": params})
+        async with AsyncExitStack() as stack:
+            step = await _dispatched(await self._serve(stack), round, step)
+        return replace(step, pushed=tuple(asked), notices=tuple(channel.notices))
 
     async def finish(self, step: Step, answers: Script | None = None, **how: Any) -> Step:
         """Go on from a waiting round to the end.
@@ -319,6 +364,13 @@ class Rounds:
     async def together(self, step: Step, answers: Script | None, count: int) -> list[Step]:
         """Send the next round so many times at once."""
         return await asyncio.gather(*(self.answer(step, answers) for _ in range(count)))
+
+
+async def _dispatched(server: Server, round: Round, step: Step) -> Step:
+    try:
+        return replace(step, result=msgspec.json.decode(await server.dispatcher.dispatch(round)))
+    except CallerError as error:
+        return replace(step, error=error)
 
 
 def _wanted(factory: Factory, kit: Mapping[str, Any]) -> dict[str, Any]:
