@@ -1,5 +1,5 @@
-"""Awaiting a stranger's coroutine: the power to leave one that swallows every end of its round, and
-the mark of code that runs inside an effect. Knows no journal and no ask.
+"""Awaiting a stranger's coroutine: the power to leave one that swallows every end of its round, the
+mark of code that runs inside an effect, and what an exception is made of. Knows no journal, no ask.
 """
 
 import asyncio
@@ -9,7 +9,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, cast
 
+from antiphon.server.signals import Suspended
+
 _GIVE_UP = object()
+
+_CHAIN = 32
+"""How far back the chain of an exception is followed."""
 
 _inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("antiphon_inside", default=())
 """Whose effects or memos this code runs in. Child tasks and threads inherit it."""
@@ -82,3 +87,29 @@ def drive(
 
 async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
+
+
+# --- what came out ------------------------------------------------------------------------------
+
+
+def holds(error: BaseException, kind: type[BaseException]) -> bool:
+    """Tell whether an error is of a kind, or a group that holds one."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(kind) is not None  # pyright: ignore[reportUnknownMemberType]
+    return isinstance(error, kind)
+
+
+def made_of_an_end(error: BaseException) -> bool:
+    """Tell whether an error was raised while a round's end was handled: converted, or in cleanup.
+
+    One that was not is a branch's own failure in the same moment, and wins.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return any(map(made_of_an_end, group.exceptions))
+    seen: BaseException | None = error
+    for _ in range(_CHAIN):
+        if seen is None or isinstance(seen, (Suspended, asyncio.CancelledError)):
+            break
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None

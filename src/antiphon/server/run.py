@@ -34,7 +34,15 @@ from antiphon.errors import (
     TooManyRounds,
 )
 from antiphon.server.call import Call, Rejected
-from antiphon.server.driving import drive, give_up, inside, key_inside, stand_still
+from antiphon.server.driving import (
+    drive,
+    give_up,
+    holds,
+    inside,
+    key_inside,
+    made_of_an_end,
+    stand_still,
+)
 from antiphon.server.questions import Question, plain_form, question, read_answer, reasons
 from antiphon.server.signals import Abandoned, Suspended
 
@@ -52,9 +60,6 @@ _DEAD_CALLS = 16
 
 _UNREAD_PATIENCE = 20
 """Quiet times for which branches may still come past what the journal holds."""
-
-_CHAIN = 32
-"""How far back the chain of an exception is followed."""
 
 Batch: TypeAlias = Sequence[tuple[str, Question]]
 
@@ -454,14 +459,14 @@ class Run:
                 raise error  # the client went away, perhaps in the same moment: cancelled wins
         else:
             self._level(before)
-        if _holds(error, Abandoned):
+        if holds(error, Abandoned):
             raise Abandoned from error
         foreign = self._foreign(error)
         if foreign is None:
             return
         if isinstance(foreign, Suspended):
             raise HandlerError("the end of another call's round came out of this handler")
-        if self.told and _made_of_an_end(foreign) and not isinstance(foreign, SwallowedAsk):
+        if self.told and made_of_an_end(foreign) and not isinstance(foreign, SwallowedAsk):
             raise SwallowedAsk(self._first_key()) from error
         if isinstance(foreign, asyncio.CancelledError):
             raise RuntimeError("the handler was cancelled from inside") from error
@@ -541,29 +546,6 @@ class SuspendWay:
 
 ENDED = object()
 """What `play` gives when the round ended inside the handler."""
-
-
-def _holds(error: BaseException, kind: type[BaseException]) -> bool:
-    """Tell whether an error is of a kind, or a group that holds one."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(kind) is not None  # pyright: ignore[reportUnknownMemberType]
-    return isinstance(error, kind)
-
-
-def _made_of_an_end(error: BaseException) -> bool:
-    """Tell whether an error was raised while a round's end was handled: converted, or in cleanup.
-
-    One that was not is a branch's own failure in the same moment, and wins.
-    """
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        return any(map(_made_of_an_end, group.exceptions))
-    seen: BaseException | None = error
-    for _ in range(_CHAIN):
-        if seen is None or isinstance(seen, (Suspended, asyncio.CancelledError)):
-            break
-        seen = seen.__cause__ or seen.__context__
-    return seen is not None
 
 
 def _in_thread() -> bool:
