@@ -16,6 +16,7 @@ from antiphon import (
     InputRequired,
     Limits,
     ListRoots,
+    Principal,
     Refused,
     Sample,
 )
@@ -553,6 +554,19 @@ async def test_s4_7_unasked_answers_are_for_tools_that_opted_in(rounds):
     assert (await rounds(serving(order)).send("tools/call", params)).text == "none"
     opted = rounds(serving(order, unasked="accept"))
     assert (await opted.send("tools/call", params)).text == "eu"
+
+
+async def test_s4_8_an_answer_counts_in_the_call_and_for_the_principal_that_was_asked(rounds):
+    async def order(ctx: Context) -> str:
+        return (await ctx.elicit("Where?", Place)).region
+
+    world = rounds(serving(order))
+    one, two = await world.begin("order"), await world.begin("order")
+    assert one.token != two.token
+    stranger = Principal(issuer="i", subject="stranger")
+    assert (await world.answer(one, {"place": EU}, principal=stranger)).code == -32602
+    assert (await world.answer(one, {"place": EU})).text == "eu"
+    assert (await world.answer(two, {"place": US})).text == "us"
 
 
 # --- S4-9: approvals ---------------------------------------------------------------------------

@@ -1,0 +1,69 @@
+"""The example of the page on testing: a tool, and tests of it that run as they stand."""
+
+from pydantic import BaseModel
+
+from antiphon import Context, Server
+from antiphon.client import Decline
+from antiphon.testing import Crash, MortalStore, Process
+
+
+class Placement(BaseModel):
+    region: str
+
+
+def shop(tally):
+    def make_server(**world) -> Server:
+        server = Server("cloud", **world)
+
+        @server.tool
+        async def provision(ctx: Context, name: str) -> str:
+            place = await ctx.elicit("Where should it live?", Placement)
+            number = await ctx.once("create", tally.mark, f"create {name} in {place.region}")
+            if not await ctx.approve(f"Start {name}?"):
+                return f"{name} left stopped."
+            return f"{name} runs, number {number}."
+
+        return server
+
+    return make_server
+
+
+async def test_it_starts_after_approval(rounds, tally):
+    world = rounds(shop(tally))
+    done = await world.call(
+        "provision", {"name": "db"}, answers={"placement": {"region": "eu"}, "approve": True}
+    )
+    assert done.text == "db runs, number 1."
+    assert done.asked == ["placement", "approve"]
+    assert tally.marks == ["create db in eu"]
+
+
+async def test_nothing_is_started_without_a_yes(rounds, tally):
+    world = rounds(shop(tally))
+    done = await world.call(
+        "provision", {"name": "db"}, answers={"placement": {"region": "eu"}, "approve": Decline()}
+    )
+    assert done.text == "db left stopped."
+
+
+async def test_a_round_sent_again(rounds, tally):
+    world = rounds(shop(tally))
+    first = await world.begin("provision", {"name": "db"})
+    second = await world.answer(first, {"placement": {"region": "eu"}})
+    assert (await world.replay(second)).token == second.token
+    assert (await world.answer(first, {"placement": {"region": "us"}})).code == -32602
+    assert tally.marks == ["create db in eu"]
+
+
+async def test_a_crash_repeats_nothing(rounds, tally):
+    world = rounds(shop(tally))
+    step = await world.begin("provision", {"name": "db"})
+    process = Process(crash_at=7)  # the effect is settled, the outcome of the round is not recorded
+    mortal = world.make(store=MortalStore(world.store, process))
+    try:
+        await world.answer(step, {"placement": {"region": "eu"}}, server=mortal)
+    except Crash:
+        world.clock.advance(60)  # until the lease of the dead process has ended
+    done = await world.finish(step, {"placement": {"region": "eu"}, "approve": True})
+    assert done.text == "db runs, number 1."
+    assert tally.marks == ["create db in eu"]

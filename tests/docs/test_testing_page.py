@@ -1,0 +1,32 @@
+"""The page on testing: its example runs as it stands, and every name on it exists."""
+
+import re
+from pathlib import Path
+
+from antiphon import testing
+from antiphon.testing import Rounds, Step
+from docs_src.testing import test_a_crash_repeats_nothing as test_a_crash_repeats_nothing
+from docs_src.testing import test_a_round_sent_again as test_a_round_sent_again
+from docs_src.testing import test_it_starts_after_approval as test_it_starts_after_approval
+from docs_src.testing import test_nothing_is_started_without_a_yes as test_nothing_is_started
+
+PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+
+
+def test_every_step_of_the_table_is_a_method():
+    text = (
+        PAGE.read_text(encoding="utf-8").split("## One round at a time")[1].split("## Crashes")[0]
+    )
+    calls = re.findall(r"^\| `(\w+)", text, re.MULTILINE)
+    assert len(calls) > 7
+    assert [name for name in calls if not hasattr(Rounds, name) and name != "clock"] == []
+    named = re.findall(r"A step knows (.*?) and the\n`(\w+)`", text, re.DOTALL)[0]
+    members = [*re.findall(r"`(\w+)`", named[0]), named[1]]
+    fields = set(Step.__dataclass_fields__)
+    assert [name for name in members if not hasattr(Step, name) and name not in fields] == []
+
+
+def test_every_name_of_the_kit_is_there():
+    for name in ("Rounds", "MISSING", "Raw", "Unscripted", "MortalStore", "Process", "Crash"):
+        assert name in PAGE.read_text(encoding="utf-8") or name == "Crash"
+        assert hasattr(testing, name)
