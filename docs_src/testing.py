@@ -38,7 +38,7 @@ async def test_it_starts_after_approval(rounds, tally):
     assert tally.marks == ["create db in eu"]
 
 
-async def test_nothing_is_started_without_a_yes(rounds, tally):
+async def test_nothing_without_a_yes(rounds, tally):
     world = rounds(shop(tally))
     done = await world.call(
         "provision", {"name": "db"}, answers={"placement": {"region": "eu"}, "approve": Decline()}

@@ -8,7 +8,7 @@ from antiphon.testing import Rounds, Step
 from docs_src.testing import test_a_crash_repeats_nothing as test_a_crash_repeats_nothing
 from docs_src.testing import test_a_round_sent_again as test_a_round_sent_again
 from docs_src.testing import test_it_starts_after_approval as test_it_starts_after_approval
-from docs_src.testing import test_nothing_is_started_without_a_yes as test_nothing_is_started
+from docs_src.testing import test_nothing_without_a_yes as test_nothing_without_a_yes
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 
