@@ -306,8 +306,8 @@ class EffectUncertain(EffectError):
     def __init__(self, call_id: str, key: str) -> None:
         super().__init__(
             f"effect {key!r} of call {call_id} was started and its end is not known. An operator "
-            f"settles it: antiphon calls settle STORE {call_id} {key} --done RESULT | --not-done. Pass "
-            "retry=True if the effect is safe to call again with the same idempotency key."
+            f"settles it: antiphon calls settle STORE {call_id} {key} --done RESULT | --not-done. "
+            "Pass retry=True if the effect is safe to call again with the same idempotency key."
         )
         self.call_id = call_id
         self.key = key
