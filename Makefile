@@ -15,7 +15,7 @@ DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/node/.made $(PEERS)/bin/.made
 
-.PHONY: help env peers lock run check format test conformance bench clean
+.PHONY: help env peers lock run check format test chaos conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,6 +81,9 @@ format: $(DEV) ## let ruff mend what it can
 
 test: $(DEV) $(MADE_PEERS) ## every test
 	$(VENV)/bin/python -m pytest
+
+chaos: $(DEV) $(PEERS)/bin/.made ## four processes behind nginx, killed 400 times: nothing happens twice
+	$(VENV)/bin/python -m tests.chaos
 
 PENDING := http-header-validation|http-custom-header-server-validation|json-schema-2020-12|server-sse-polling
 
