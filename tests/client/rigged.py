@@ -3,7 +3,8 @@
 import json
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Self
 
 import uvicorn
@@ -28,6 +29,13 @@ class Raw:
         self, body: bytes, *, status: int = 200, content_type: str = "application/json"
     ) -> None:
         self.body, self.status, self.content_type = body, status, content_type
+
+
+class Stream:
+    """Notifications as events of a stream, for as long as they come; then its result."""
+
+    def __init__(self, messages: AsyncIterator[dict[str, Any]]) -> None:
+        self.messages = messages
 
 
 class Error:
@@ -57,6 +65,7 @@ class Rigged:
         self.arrived = threading.Event()
         self.messages: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.times: list[float] = []
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/mcp"
@@ -78,6 +87,10 @@ class Rigged:
         self._thread.join(10)
         self._listener.close()
 
+    def of(self, method: str) -> list[dict[str, Any]]:
+        """The params of every request of a method."""
+        return [each["params"] for each in self.messages if each["method"] == method]
+
     @property
     def calls(self) -> list[dict[str, Any]]:
         """The params of every `tools/call`, without the envelope."""
@@ -98,6 +111,7 @@ class Rigged:
             await _send(send, 405, b"", "text/plain")
             return
         message = json.loads(body)
+        self.times.append(time.monotonic())
         self.messages.append(message)
         self.arrived.set()
         self.headers.append({k.decode(): v.decode() for k, v in scope["headers"]})
@@ -107,6 +121,9 @@ class Rigged:
             answer = self._reply(message)
             if isinstance(answer, Awaitable):
                 answer = await answer
+        if isinstance(answer, Stream):
+            await _stream(send, answer, message.get("id"))
+            return
         if isinstance(answer, Raw):
             await _send(send, answer.status, answer.body, answer.content_type)
             return
@@ -125,6 +142,16 @@ async def _send(send: Any, status: int, body: bytes, content_type: str, session:
         headers.append((b"mcp-session-id", session.encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _stream(send: Any, stream: Stream, id: Any) -> None:
+    headers = [(b"content-type", b"text/event-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async for message in stream.messages:
+        event = f"data: {json.dumps({'jsonrpc': '2.0', **message})}\n\n".encode()
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+    end = {"jsonrpc": "2.0", "id": id, "result": {"resultType": "complete"}}
+    await send({"type": "http.response.body", "body": f"data: {json.dumps(end)}\n\n".encode()})
 
 
 def text(body: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import typer
 
 from antiphon.cli import show
 from antiphon.cli.connect import interactive
-from antiphon.cli.demo_server import server
 from antiphon.cli.exits import FAILED, errors, fail
 from antiphon.client.answers import Answers, Scripted
 from antiphon.client.errors import ClientError
@@ -67,6 +66,9 @@ def _answers() -> Any:
 def _server() -> Generator[str]:
     """Run the example server in a thread until the block ends."""
     import uvicorn
+
+    # Loaded here: a server reads keys and store of the environment, which are not for the demo's.
+    from antiphon.cli.demo_server import server
 
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(server.asgi(), log_level="error", ws="none", lifespan="on")

@@ -15,7 +15,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from antiphon.client.calls import prompt_call, resource_call, tool_call
 from antiphon.client.client import Client
-from antiphon.client.errors import CannotConnect, ClientError
+from antiphon.client.errors import ClientError, NotOpen
 from antiphon.client.link import Progress
 from antiphon.client.loop import call_of, give_up, perform
 from antiphon.client.running import OnTask, Run
@@ -156,5 +156,5 @@ class BlockingClient:
 
     def _wait(self, function: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
         if self._portal is None:
-            raise CannotConnect("the client is not open: use `with BlockingClient(...)`")
+            raise NotOpen
         return self._portal.call(partial(function, *args, **options))

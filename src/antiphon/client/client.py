@@ -24,9 +24,9 @@ from antiphon.client.dispatch import Exact
 from antiphon.client.endings import remote_error
 from antiphon.client.errors import (
     AnswerUnfit,
-    CannotConnect,
     ClientError,
     ConnectionLost,
+    NotOpen,
     ReplyTimeExceeded,
 )
 from antiphon.client.following import TaskNews
@@ -56,7 +56,6 @@ BY_HAND: frozenset[Need] = frozenset({"form", "url", "sampling", "roots"})
 """What a caller who holds the loop can answer; used when the client has no `answers`."""
 
 _TASKS: frozenset[Need] = frozenset({"tasks"})
-_CLOSED = "the client is not open: use `async with Client(...)`"
 
 
 class Client(Passing):
@@ -158,7 +157,7 @@ class Client(Passing):
         """Give the live link; a connection that died is opened again."""
         async with self._opening:
             if not self._entered:
-                raise CannotConnect(_CLOSED)
+                raise NotOpen
             if self._link and self._link.usable and self._connection and self._connection.alive:
                 return self._link
             if self._connection is not None:
@@ -239,7 +238,7 @@ class Client(Passing):
     @property
     def _ready(self) -> Link:
         if self._link is None:
-            raise CannotConnect(_CLOSED)
+            raise NotOpen
         return self._link
 
     def _who(self) -> tuple[str, str]:

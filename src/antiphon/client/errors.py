@@ -43,6 +43,13 @@ class CannotConnect(ClientError):
     """The server cannot be reached or shares no protocol version with this client."""
 
 
+class NotOpen(CannotConnect):
+    """The client was used before or after its `with` block."""
+
+    def __init__(self) -> None:
+        super().__init__("the client is not open: use it inside `async with Client(...)`")
+
+
 class ConnectionLost(ClientError):
     """The connection failed before the reply. `sent` is false when repeating is safe."""
 

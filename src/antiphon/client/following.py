@@ -9,11 +9,21 @@ from typing import Any, TypeAlias, cast
 
 import anyio
 from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
+from antiphon.client.errors import ClientError
 from antiphon.core.dialogue import Outcome, Told, Waited, Watch
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 TASK = "notifications/tasks"
+
+_UNHEARD = (
+    ClientError,
+    MCPError,
+    ValidationError,
+    anyio.ClosedResourceError,
+    anyio.BrokenResourceError,
+)
 
 Heard: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 """Takes method and params of what was told about one task."""
@@ -87,8 +97,8 @@ class Following:
     async def _subscribe(self, id: str) -> None:
         try:
             await self._listen(id, self._heard)
-        except (MCPError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            pass  # refused or lost: looking goes on as before
+        except _UNHEARD:
+            pass  # refused, misunderstood or lost: looking goes on as before
         finally:
             self._accepted = False
             self._news.set()

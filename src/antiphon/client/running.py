@@ -14,7 +14,14 @@ from pydantic import BaseModel, ValidationError
 from antiphon.client.answers import Answerer, capabilities
 from antiphon.client.asking import answer_all
 from antiphon.client.endings import error_for
-from antiphon.client.errors import AnswerUnfit, ClientError, InvalidResponse, StateRefused
+from antiphon.client.errors import (
+    AnswerUnfit,
+    CannotConnect,
+    ClientError,
+    InvalidResponse,
+    NotOpen,
+    StateRefused,
+)
 from antiphon.client.following import Following, Heard
 from antiphon.client.legacy import URL_REQUIRED, visited
 from antiphon.client.link import Link, Progress
@@ -27,6 +34,7 @@ from antiphon.core.dialogue import (
     Ending,
     Failure,
     Flow,
+    Lost,
     Outcome,
     Patience,
     Watch,
@@ -168,6 +176,15 @@ class _Wire:
     """How often a call of an old session may be repeated after visits."""
 
     async def send(self, call: Call) -> Outcome:
+        try:
+            return await self._send(call)
+        except NotOpen:
+            raise
+        except CannotConnect as error:
+            # The connection had died, and there is no other: the call is not lost with it.
+            return Lost(sent=False, why=str(error))
+
+    async def _send(self, call: Call) -> Outcome:
         outcome = await (await self.relink()).call(call, self.declared, self.on_progress)
         for _ in range(self.visits):
             if not _needs_visits(outcome):

@@ -1,0 +1,85 @@
+"""A server of ours whose tools become tasks; run by the tests over HTTP and over stdio."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from antiphon import Context, Elicit, InvalidRequest, Server, ToolError
+
+server = Server("jobs")
+
+
+class Named(BaseModel):
+    """A name."""
+
+    name: str
+
+
+class Sure(BaseModel):
+    """A yes or a no."""
+
+    sure: bool
+
+
+def note(word: str) -> None:
+    """Leave a line where the test can read it."""
+    with Path(os.environ["JOBS_NOTES"]).open("a") as file:
+        file.write(word + "\n")
+
+
+@server.tool(task="allowed")
+async def work(ctx: Context, label: str = "it") -> str:
+    """Say something on the way, then end."""
+    await ctx.report(1, 2, f"working on {label}")
+    await asyncio.sleep(0.3)
+    return f"{label} is done"
+
+
+@server.tool(task="required")
+async def spoil() -> str:
+    """Report an error of the tool."""
+    raise ToolError("the milk is sour")
+
+
+@server.tool(task="required")
+async def breach() -> str:
+    """End in a JSON-RPC error."""
+    raise InvalidRequest("no such thing", code=-32007, data={"hint": "look again"})
+
+
+@server.tool(task="required")
+async def ask(ctx: Context) -> str:
+    """Ask two things, one after the other."""
+    one = await ctx.elicit("Who?", Named, key="who")
+    two = await ctx.elicit(f"Is {one.name} right?", Sure, key="sure")
+    return f"{one.name}: {'yes' if two.sure else 'no'}"
+
+
+@server.tool(task="required")
+async def ask_both(ctx: Context) -> str:
+    """Ask two things at once."""
+    answers = await ctx.gather(first=Elicit("First?", Named), second=Elicit("Second?", Named))
+    return f"{answers['first'].name} and {answers['second'].name}"
+
+
+@server.tool(detach="refuse")
+async def phases(ctx: Context) -> str:
+    """Ask in a round, go on in the background, ask there once more."""
+    one = await ctx.elicit("Who?", Named, key="who")
+    await ctx.detach(f"calling {one.name}")
+    two = await ctx.elicit("Answered?", Sure, key="sure")
+    return f"{one.name} {'answered' if two.sure else 'did not answer'}"
+
+
+@server.tool(task="required")
+async def hold(ctx: Context) -> str:
+    """Wait until cancelled."""
+    await ctx.report(1, 2, "held")
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        note("cancelled")
+        raise
+    return "never"
