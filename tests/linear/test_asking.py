@@ -532,7 +532,7 @@ async def test_s4_7_answers_shows_the_latest_question_only(rounds):
             return InputRequired({"place": Elicit("Where?", Place)}, state="first")
         first = ctx.answers.get("place", Place)
         if ctx.state == "first":
-            return InputRequired({"place": Elicit("Sure?", Place)}, state=first.region)
+            return InputRequired({"place": Elicit("Sure?", Place)}, state=first and first.region)
         second = ctx.answers.get("place", Place)
         return f"{ctx.state} {second.region if second else None}"
 

@@ -256,13 +256,18 @@ class Drive:
 
     async def _crash(self, step: Step, point: int) -> None:
         process = self.world.process = Process(crash_at=point)
-        server = self.rounds.make(store=MortalStore(self.rounds.store, process))
+        server = self.rounds.make(store=self._mortal(process))
         with suppress(Crash):
             await self._send(step, server)
         self.crashed = self.crashed or not process.alive
         self.world.process = Process()
         self.rounds.clock.advance(LEASE)
         self.server = self.rounds.make()
+
+    def _mortal(self, process: Process) -> MortalStore:
+        store = self.rounds.store
+        assert not isinstance(store, str)
+        return MortalStore(store, process)
 
     async def _leave(self, step: Step, point: int) -> None:
         task = asyncio.create_task(self._send(step, self.server))

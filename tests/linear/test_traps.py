@@ -601,8 +601,8 @@ async def test_a_memo_of_a_branch_that_was_cut_is_computed_again(rounds, tally):
 
 async def test_a_sync_handler_is_told_that_it_cannot_ask(rounds):
     def order(ctx: Context) -> str:
-        ctx.elicit("Where?", Place)
-        return "never"
+        asked = ctx.elicit("Where?", Place)
+        return f"never {asked}"
 
     def clock(ctx: Context) -> str:
         assert ctx.uuid() != ctx.uuid()

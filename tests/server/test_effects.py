@@ -99,7 +99,7 @@ async def test_an_anyio_scope_does_not_spin_while_an_effect_is_settled(tally):
         turns += 1
         return original(*args, **kwargs)
 
-    loop.call_soon = counted
+    loop.call_soon = counted  # pyright: ignore[reportAttributeAccessIssue]
     await asyncio.sleep(0.02)
     del loop.call_soon
     go.set()

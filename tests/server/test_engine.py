@@ -194,6 +194,8 @@ async def test_a_kept_server_and_new_ones_answer_the_same():
         place = await ctx.elicit("Where?", Place, identity="where")
         return [*seen, place.region, str(await ctx.once("create", lambda: 1))]
 
-    found = [await Rounds(serving(order), fresh=f).call("order", answers=ANSWERS) for f in (1, 0)]
+    found = [
+        await Rounds(serving(order), fresh=f).call("order", answers=ANSWERS) for f in (True, False)
+    ]
     assert found[0].result == found[1].result
     assert [step.asks for step in found[0].trail] == [step.asks for step in found[1].trail]
