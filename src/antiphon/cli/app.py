@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from antiphon.cli import call, calls, demo, keygen, serve, tools, worker
+from antiphon.cli import call, calls, demo, keygen, serve, tasks, tools, worker
 
 app = typer.Typer(
     name="antiphon",
@@ -19,6 +19,7 @@ app.command()(serve.serve)
 app.command()(worker.worker)
 app.command()(call.call)
 app.command()(call.resume)
+app.command()(tasks.tasks)
 app.command()(tools.tools)
 app.command()(demo.demo)
 app.add_typer(calls.calls, name="calls")

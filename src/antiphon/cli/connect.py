@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from antiphon.cli.arguments import headers as read_headers
 from antiphon.cli.exits import USAGE, errors, fail
 from antiphon.client.errors import CannotConnect
 from antiphon.core.dialogue import Patience
@@ -32,6 +33,15 @@ class Settings:
         """Refuse an unknown era."""
         if self.era not in ("auto", "modern", "legacy"):
             fail(f"--era is auto, modern or legacy, not {self.era!r}", USAGE)
+
+
+def settings_of(header: Sequence[str] | None, era: str, timeout: float, verbose: bool) -> Settings:
+    """Read the options that every command with a connection has."""
+    try:
+        given = read_headers(header or ())
+    except ValueError as error:
+        fail(str(error), USAGE)
+    return Settings(headers=given, era=era, timeout=timeout, verbose=verbose)
 
 
 def interactive() -> bool:

@@ -17,7 +17,7 @@ REFUSED = 3
 """A person said no."""
 
 WAITING = 4
-"""The call waits for answers; it was saved."""
+"""The call waits: it was saved, or it is a task that the server keeps."""
 
 
 def errors() -> Console:

@@ -23,6 +23,10 @@ SAVE = Annotated[
         "--save", metavar="FILE", help="Save the call here when nobody answers, and exit with 4."
     ),
 ]
+DETACH = Annotated[
+    bool,
+    typer.Option("--detach", help="Leave a task to itself: print its id and exit with 4."),
+]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
 HEADER = Annotated[
     list[str] | None,

@@ -23,11 +23,11 @@ complete commands and options.
 | 1 | the tool reported an error, or the call could not be made |
 | 2 | usage: wrong words, or a question that nobody here answers |
 | 3 | a person said no |
-| 4 | the call waits for answers and was saved |
+| 4 | the call waits: it was saved, or it is a task that the server keeps |
 
 Results go to standard output, everything said to people to standard error. With `--json` standard
 output is one JSON object: `outcome` is `done`, `error`, `refused`, `waiting`, `unanswered` or
-`failed`; beside it stand `result`, `asks`, `saved` or `error`.
+`failed`; beside it stand `result`, `asks`, `saved`, `task` or `error`.
 
 ```console
 $ antiphon tools http://127.0.0.1:8400/mcp
@@ -35,12 +35,20 @@ $ antiphon call http://127.0.0.1:8400/mcp provision name=orders
 $ antiphon call "python server.py" provision name=orders --answer placement.region=eu-west
 $ antiphon call http://127.0.0.1:8400/mcp provision name=orders --save call.json
 $ antiphon resume call.json --answer placement.region=eu-west --answer approve.approve=yes
+$ antiphon call http://127.0.0.1:8400/mcp rebuild --detach
+$ antiphon tasks http://127.0.0.1:8400/mcp 5f0c... --wait
 ```
 
 Arguments take their types from the tool: `size=3` is a number where the tool wants one, and
 `tags:='["a","b"]'` is JSON as it stands. Answers take theirs from the form that asks; `key=decline`
 and `key=cancel` refuse, `key=accept` consents to a visit. Old servers give their questions no key:
 theirs are `form`, `url`, `sample` and `roots`.
+
+A server may finish a call in the background. `call` waits for such a task and shows what it says;
+interrupting cancels it, unless --save names a file: then it is saved and goes on. `--detach` prints
+the task's id and leaves it, with exit code 4, for the call has not ended; `antiphon tasks` looks at
+it, answers it, waits for it or cancels it. Whoever has the id of a task on a server that knows no
+callers has the task: treat it as a password.
 
 A saved call names its server. Where that is a command, `resume` runs it; a file that somebody else
 could have written needs `--run`.

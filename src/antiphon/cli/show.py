@@ -11,6 +11,7 @@ from rich.text import Text
 
 from antiphon.cli.exits import errors
 from antiphon.client.values import AnyAsk
+from antiphon.core.task import MAX_ID, Task
 from antiphon.core.text import escape, safe
 
 
@@ -71,6 +72,23 @@ def open_asks(asks: Mapping[str, AnyAsk]) -> None:
             console.print(Text(f"    --answer {escape(key)}=accept|decline"), soft_wrap=True)
 
 
+def task_json(shown: Task) -> dict[str, Any]:
+    """Give a task as plain data."""
+    about: dict[str, Any] = {"id": shown.id, "status": shown.status, "message": shown.message}
+    times = {"created": shown.created, "updated": shown.updated, "ttl": shown.ttl}
+    return {**about, **{name: value for name, value in times.items() if value not in ("", None)}}
+
+
+def task(shown: Task) -> None:
+    """Print the id for scripts, and for people how the task stands."""
+    print(safe(shown.id, MAX_ID))
+    said = f": {safe(shown.message, 500)}" if shown.message else ""
+    errors().print(Text(f"The task is {_STANDS[shown.status]}{said}"), soft_wrap=True)
+
+
+_STANDS = {"input_required": "waiting for answers", "working": "working"}
+
+
 class Bar:
     """A progress bar that appears with the first report, and only where somebody looks."""
 
@@ -86,6 +104,14 @@ class Bar:
             self._progress.start()
             self._task = self._progress.add_task(words, total=total)
         self._progress.update(self._task, completed=done, total=total, description=words)
+
+    def task(self, shown: Task) -> None:
+        """Show what a task says of itself."""
+        words = safe(shown.message or _STANDS.get(shown.status, shown.status), 60)
+        if self._task is None:
+            self._progress.start()
+            self._task = self._progress.add_task(words, total=None)
+        self._progress.update(self._task, description=words)
 
     def pause(self) -> None:
         """Leave the screen to a question."""

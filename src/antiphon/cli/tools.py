@@ -7,9 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from antiphon.cli.arguments import headers
-from antiphon.cli.connect import Settings, connected
-from antiphon.cli.exits import USAGE, fail
+from antiphon.cli.connect import connected, settings_of
+from antiphon.cli.exits import fail
 from antiphon.cli.options import ERA, HEADER, JSON, TARGET, TIMEOUT, VERBOSE
 from antiphon.cli.show import as_json
 from antiphon.client.errors import ClientError
@@ -25,12 +24,7 @@ def tools(
     verbose: VERBOSE = False,
 ) -> None:
     """List the tools of a server and their arguments."""
-    try:
-        given = headers(header or ())
-    except ValueError as error:
-        fail(str(error), USAGE)
-    settings = Settings(headers=given, era=era, timeout=timeout, verbose=verbose)
-    with connected(target, settings, None) as client:
+    with connected(target, settings_of(header, era, timeout, verbose), None) as client:
         try:
             found = client.list_tools()
         except ClientError as error:

@@ -138,6 +138,10 @@ class BlockingClient:
         """Cancel the task of a call."""
         self._wait(self.client.cancel, saved)
 
+    def cancel_task(self, id: str) -> None:
+        """Cancel a task by its id."""
+        self._wait(self.client.cancel_task, id)
+
     def list_tools(self) -> list[types.Tool]:
         """List the tools, all pages."""
         return self._wait(self.client.list_tools)
@@ -157,4 +161,9 @@ class BlockingClient:
     def _wait(self, function: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
         if self._portal is None:
             raise NotOpen
-        return self._portal.call(partial(function, *args, **options))
+        future = self._portal.start_task_soon(partial(function, *args, **options))
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise

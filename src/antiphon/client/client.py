@@ -404,10 +404,14 @@ class Client(Passing):
         kept = load(saved) if isinstance(saved, str) else saved.saved
         if kept.call.task is None:
             raise ValueError("this call is no task: the server holds nothing, so just forget it")
+        await self.cancel_task(kept.call.task.id)
+
+    async def cancel_task(self, id: str) -> None:
+        """Cancel a task by its id; one that has ended already is left as it is."""
         link, declared = await self._linked(), capabilities(_TASKS)
         outcome: Any = Overdue()
         with anyio.move_on_after(self._patience.reply):
-            outcome = await link.cancel_task(kept.call.task.id, declared)
+            outcome = await link.cancel_task(id, declared)
         match outcome:
             case Overdue():
                 raise ReplyTimeExceeded(f"no reply within {self._patience.reply:g} s", "reply")

@@ -1,0 +1,268 @@
+"""One call on the command line, round by round: who answers, where it is saved, how it ends.
+
+One round at a time in the main thread, so that a person at the terminal can interrupt a question.
+"""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from antiphon.cli import files, show
+from antiphon.cli.connect import interactive
+from antiphon.cli.exits import DONE, FAILED, REFUSED, USAGE, WAITING, errors, fail
+from antiphon.client.answers import Answers, Scripted, method_for
+from antiphon.client.errors import (
+    AnswerUnfit,
+    ClientError,
+    ConnectionLost,
+    Pass,
+    PatienceLost,
+    Unanswered,
+)
+from antiphon.client.saved import load
+from antiphon.client.terminal import Terminal
+from antiphon.client.values import AnyAsk, Cancel, Decline, Step, view
+from antiphon.core.gate import Need
+from antiphon.core.task import Task
+from antiphon.errors import AnswerInvalid
+
+if TYPE_CHECKING:
+    from antiphon.client.blocking import BlockingClient
+
+
+@dataclass(slots=True)
+class Session:
+    """One call on the command line: who answers, where it is saved, how it is told."""
+
+    script: Scripted
+    terminal: Terminal | None
+    save: Path | None
+    json: bool
+    detach: bool = False
+    """Whether to leave a task to itself instead of waiting for it."""
+
+    refused: bool = field(default=False)
+    bar: "show.Bar | None" = None
+    step: Step | None = None
+    """The call as it last stood."""
+
+    @classmethod
+    def start(
+        cls,
+        answer: list[str] | None,
+        *,
+        save: Path | None,
+        json: bool,
+        ask: bool,
+        detach: bool = False,
+    ) -> "Session":
+        """Read the answers of the command line and see whether a person is here."""
+
+        try:
+            script = Scripted.parse(answer or ())
+        except ValueError as error:
+            fail(str(error), USAGE)
+        terminal = Terminal(errors()) if ask and interactive() else None
+        return cls(script, terminal, save, json, detach)
+
+    @property
+    def answers(self) -> Any:
+        """Who answers in a legacy session, where the server asks in mid-call."""
+
+        def noted(ask: AnyAsk) -> Any:
+            answer = self._one(ask)
+            if answer is None:
+                raise Pass
+            self._note(answer)
+            return answer
+
+        able = self.can if self.terminal else self.script.abilities
+        return Answers(
+            elicit=noted if "form" in able else None,
+            elicit_url=noted if "url" in able else None,
+            sample=noted if "sampling" in able else None,
+            roots=noted if "roots" in able else None,
+        )
+
+    @property
+    def can(self) -> frozenset[Need]:
+        """What is declared: forms and visits always, for a saved call can be answered later."""
+        always: frozenset[Need] = frozenset({"form", "url"})
+        return always | self.script.abilities
+
+    def run(self, client: "BlockingClient", begin: Callable[..., Step]) -> int:
+        """Begin, then answer round by round."""
+        with show.bar() as self.bar:
+            options = {"can": self.can, "on_progress": self.bar}
+            return self._guarded(client, lambda: begin(**options))
+
+    def go_on(self, client: "BlockingClient", text: str) -> int:
+        """Answer a saved call, then round by round."""
+
+        saved = load(text)
+        name = (saved.server or {}).get("name", "")
+        asks = {ask.key: view(ask, server=name) for ask in saved.call.asks}
+        with show.bar() as self.bar:
+            return self._guarded(client, lambda: Step(saved=saved, asks=asks))
+
+    def _guarded(self, client: "BlockingClient", first: Callable[[], Step]) -> int:
+        try:
+            return self._rounds(client, first())
+        except ClientError as error:
+            return self._failed(error)
+        except KeyboardInterrupt:
+            self._interrupted(client)
+            raise
+
+    def _rounds(self, client: "BlockingClient", step: Step) -> int:
+        while step.waiting:
+            self.step = step
+            if step.task is not None and not step.asks and self.detach:
+                return self._left(step)
+            answers, missing = self._answer(step)
+            # A task takes the answers that there are; a round takes all or none.
+            if missing and not (step.task and answers):
+                return self._unanswered(step, missing)
+            # Answers whose arrival is unknown are sent again as they were.
+            given = None if step.call.answers is not None and not answers else answers
+            step = client.resume(
+                step,
+                given,
+                can=self.can,
+                wait=0.0 if self.detach else None,
+                on_progress=self.bar,
+                on_task=self.bar.task if self.bar else None,
+            )
+        return self._done(step)
+
+    def _answer(self, step: Step) -> tuple[dict[str, Any], list[str]]:
+
+        answers: dict[str, Any] = {}
+        missing: list[str] = []
+        if step.call.answers is not None and not any(self.script.has(key) for key in step.asks):
+            return answers, missing
+        for key, ask in step.asks.items():
+            answer = self._one(ask)
+            if answer is None:
+                missing.append(key)
+                continue
+            answers[key] = answer
+            self._note(answer)
+        return answers, missing
+
+    def _note(self, answer: Any) -> None:
+        self.refused = self.refused or isinstance(answer, Decline | Cancel)
+
+    def _one(self, ask: AnyAsk) -> Any:
+
+        try:
+            return method_for(self.script, ask)(ask)
+        except Pass:
+            pass
+        except AnswerInvalid as error:
+            raise AnswerUnfit(error.reasons) from None
+        if self.terminal is None or ask.kind not in ("form", "url"):
+            return None
+        if self.bar:
+            self.bar.pause()
+        return method_for(self.terminal, ask)(ask)
+
+    # --- how it ends ---------------------------------------------------------------------------
+
+    def _done(self, step: Step) -> int:
+        dumped = step.result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        failed = bool(dumped.get("isError"))
+        code = REFUSED if self.refused else FAILED if failed else DONE
+        if self.json:
+            word = {REFUSED: "refused", FAILED: "error", DONE: "done"}[code]
+            show.as_json(word, result=dumped)
+        else:
+            show.result(dumped)
+        return code
+
+    def _unanswered(self, step: Step, missing: list[str]) -> int:
+        asks = {key: step.asks[key] for key in missing}
+        if step.task is not None and self.save is None:
+            return self._left(step)
+        if self.save is None:
+            if self.json:
+                show.as_json("unanswered", asks=show.asks_json(asks))
+            errors().print("The server asks, and nobody answers here:")
+            show.open_asks(asks)
+            fail("answer with --answer, or save the call with --save FILE", USAGE)
+        files.write(self.save, step.dump())
+        if self.json:
+            show.as_json("waiting", **self._standing(step))
+        else:
+            errors().print(f"Waiting for answers; saved in {self.save}:", markup=False)
+            show.open_asks(asks)
+            errors().print(
+                f"Go on with: antiphon resume {shlex.quote(str(self.save))}", markup=False
+            )
+        return WAITING
+
+    def _left(self, step: Step) -> int:
+        """Leave a task to itself: its id is all that is needed to come back."""
+        task = step.task
+        assert task is not None
+        if self.save is not None:
+            files.write(self.save, step.dump())
+        if self.json:
+            show.as_json("waiting", **self._standing(step))
+        else:
+            show.task(task)
+            show.open_asks(step.asks)
+            errors().print(f"Go on with: {_comeback(step, task, self.save)}", markup=False)
+        return WAITING
+
+    def _standing(self, step: Step) -> dict[str, Any]:
+        shown: dict[str, Any] = {"asks": show.asks_json(step.asks)}
+        if self.save is not None:
+            shown["saved"] = str(self.save)
+        if step.task is not None:
+            shown["task"] = show.task_json(step.task)
+        return shown
+
+    def _interrupted(self, client: "BlockingClient") -> None:
+        """A person who interrupts the wait for a task cancels it, unless it is saved."""
+        step = self.step
+        if step is None or step.task is None:
+            return
+        if self.bar:
+            self.bar.pause()
+        if self.save is not None:
+            files.write(self.save, step.dump())
+            errors().print(f"The task goes on; it is saved in {self.save}.", markup=False)
+            return
+        try:
+            client.cancel(step)
+        except ClientError as error:
+            errors().print(f"The task could not be cancelled: {error}", markup=False)
+        else:
+            errors().print(f"Cancelled task {step.task.id}.", markup=False)
+
+    def _failed(self, error: ClientError) -> int:
+
+        code = USAGE if isinstance(error, AnswerInvalid) else FAILED
+        if self.save is not None and error.step is not None and _worth_saving(error):
+            files.write(self.save, error.step.dump())
+            errors().print(f"The call is saved in {self.save}.", markup=False)
+            code = code if code == USAGE else WAITING
+        if self.json:
+            show.as_json("failed", error={"type": type(error).__name__, "message": str(error)})
+        fail(str(error), code)
+
+
+def _worth_saving(error: ClientError) -> bool:
+
+    return isinstance(error, ConnectionLost | PatienceLost | Unanswered | AnswerInvalid)
+
+
+def _comeback(step: Step, task: Task, save: Path | None) -> str:
+    if save is not None:
+        return f"antiphon resume {shlex.quote(str(save))}"
+    target = step.saved.target
+    where = shlex.join(target) if isinstance(target, list) else target or "TARGET"
+    return f"antiphon tasks {shlex.quote(where)} {shlex.quote(task.id)} --wait"

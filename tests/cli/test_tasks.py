@@ -1,0 +1,139 @@
+"""Tasks on the command line: waited for, left, looked at, answered, cancelled, interrupted."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import processes
+from tests.cli.running import ANTIPHON, antiphon, environment
+from tests.client.test_task_rules import shows, task, tasked
+
+FORGOTTEN = "ab" * 24
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    notes = tmp_path_factory.mktemp("jobs") / "notes"
+    with subprocess.Popen(
+        processes.command("tests.client.jobs:server", "--http", "127.0.0.1:0"),
+        cwd=processes.ROOT,
+        env=processes.environment({"JOBS_NOTES": str(notes)}),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        try:
+            found = next(
+                found
+                for line in process.stderr
+                if (found := re.search(r"http://127\.0\.0\.1:\d+", line))
+            )
+            yield f"{found[0]}/mcp"
+        finally:
+            process.kill()
+
+
+def detached(jobs: str, tool: str) -> str:
+    ran = antiphon("call", jobs, tool, "--detach")
+    assert ran.code == 4, ran.err
+    return ran.out.strip()
+
+
+def test_a_call_waits_for_its_task(jobs: str):
+    assert antiphon("call", jobs, "work", "label=tea").out == "tea is done\n"
+    failed = antiphon("call", jobs, "spoil")
+    assert (failed.code, failed.out) == (1, "the milk is sour\n")
+    broken = antiphon("call", jobs, "breach")
+    assert (broken.code, "no such thing" in broken.err) == (1, True)
+
+
+def test_questions_of_a_task_are_answered_like_any(jobs: str):
+    answers = ["-a", "who.name=Ada", "-a", "sure.sure=yes"]
+    assert antiphon("call", jobs, "ask", *answers).out == "Ada: yes\n"
+    assert antiphon("call", jobs, "phases", *answers).out == "Ada answered\n"
+    declined = antiphon("call", jobs, "ask", "-a", "who=decline")
+    assert declined.code == 3
+
+
+def test_a_detached_task_is_looked_at_answered_and_waited_for(jobs: str):
+    id = detached(jobs, "ask")
+    looked = antiphon("tasks", jobs, id)
+    assert (looked.code, looked.out.strip()) == (4, id)
+    assert f"antiphon tasks {jobs} {id}" in looked.err
+    answered = antiphon("tasks", jobs, id, "-a", "who.name=Ada")
+    assert answered.code == 4, answered.err
+    ended = antiphon("tasks", jobs, id, "--wait", "-a", "sure.sure=no")
+    assert (ended.code, ended.out) == (0, "Ada: no\n"), ended.err
+    again = antiphon("tasks", jobs, id, "--json")
+    assert (again.code, again.json["outcome"]) == (0, "done")
+
+
+def test_what_a_task_asks_is_shown_with_the_way_to_answer(jobs: str):
+    ran = antiphon("call", jobs, "ask_both", "-a", "first.name=one", "--json")
+    assert (ran.code, ran.json["outcome"]) == (4, "waiting")
+    assert list(ran.json["asks"]) == ["second"]
+    assert ran.json["task"]["status"] == "input_required"
+    id = ran.json["task"]["id"]
+    looked = antiphon("tasks", jobs, id)
+    assert "waiting for answers" in looked.err
+    assert "--answer second.name=" in looked.err
+    ended = antiphon("tasks", jobs, id, "--wait", "-a", "second.name=two")
+    assert ended.out == "one and two\n"
+
+
+def test_a_task_is_saved_and_resumed(jobs: str, tmp_path: Path):
+    file = tmp_path / "call.json"
+    left = antiphon("call", jobs, "phases", "-a", "who.name=Eve", "--detach", "--save", str(file))
+    assert left.code == 4, left.err
+    assert f"antiphon resume {file}" in left.err
+    assert json.loads(file.read_text())["task"]["message"] == "calling Eve"
+    unanswered = antiphon("resume", str(file))
+    assert (unanswered.code, "sure: Answered?" in unanswered.err) == (4, True)
+    ended = antiphon("resume", str(file), "-a", "sure.sure=yes")
+    assert (ended.code, ended.out) == (0, "Eve answered\n"), ended.err
+
+
+def test_a_task_is_cancelled_by_its_id(jobs: str):
+    id = detached(jobs, "hold")
+    assert antiphon("tasks", jobs, id, "--cancel").code == 0
+    ended = antiphon("tasks", jobs, id, "--wait")
+    assert (ended.code, "was cancelled" in ended.err) == (1, True)
+    assert antiphon("tasks", jobs, id, "--cancel", "--json").json["outcome"] == "done"
+
+
+def test_an_unknown_task_is_an_error(jobs: str):
+    for more in ((), ("--wait",), ("--cancel",)):
+        ran = antiphon("tasks", jobs, FORGOTTEN, *more)
+        assert (ran.code, "task" in ran.err) == (1, True)
+
+
+@pytest.mark.requirement("TASK-50")
+@pytest.mark.parametrize("saved", [False, True])
+def test_interrupting_the_wait_cancels_the_task_unless_it_is_saved(saved: bool, tmp_path: Path):
+    file = tmp_path / "call.json"
+    with (
+        tasked(shows(task())) as server,
+        subprocess.Popen(
+            [*ANTIPHON, "call", server.url, "t", *(["--save", str(file)] if saved else [])],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        ) as process,
+    ):
+        while not server.of("tasks/get"):
+            server.arrived.clear()
+            assert server.arrived.wait(20)
+        os.kill(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert [each["taskId"] for each in server.of("tasks/cancel")] == ([] if saved else ["t-1"])
+    assert file.exists() == saved
+    assert ("goes on" if saved else "Cancelled task t-1") in err
+    assert "Traceback" not in err
