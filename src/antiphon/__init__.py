@@ -58,17 +58,59 @@ from antiphon.server.signature import Resolve as Resolve
 from antiphon.stores.memory import MemoryStore as MemoryStore
 
 if TYPE_CHECKING:
-    from antiphon.client.client import Client as Client
+    from antiphon.client import AbilityMissing as AbilityMissing
+    from antiphon.client import Accept as Accept
+    from antiphon.client import AnswerFailed as AnswerFailed
+    from antiphon.client import Answers as Answers
+    from antiphon.client import AnswerUnfit as AnswerUnfit
+    from antiphon.client import BlockingClient as BlockingClient
+    from antiphon.client import Cancel as Cancel
+    from antiphon.client import CannotConnect as CannotConnect
+    from antiphon.client import Client as Client
+    from antiphon.client import ClientError as ClientError
+    from antiphon.client import ConnectionLost as ConnectionLost
+    from antiphon.client import Decline as Decline
+    from antiphon.client import Deny as Deny
+    from antiphon.client import Eras as Eras
+    from antiphon.client import FirstOf as FirstOf
+    from antiphon.client import FormAsk as FormAsk
+    from antiphon.client import InvalidResponse as InvalidResponse
+    from antiphon.client import Pass as Pass
+    from antiphon.client import Patience as Patience
+    from antiphon.client import PatienceLost as PatienceLost
+    from antiphon.client import RemoteError as RemoteError
+    from antiphon.client import ReplyTimeExceeded as ReplyTimeExceeded
+    from antiphon.client import Roots as Roots
+    from antiphon.client import RootsAsk as RootsAsk
+    from antiphon.client import RoundsExceeded as RoundsExceeded
+    from antiphon.client import SampleAsk as SampleAsk
+    from antiphon.client import Sampled as Sampled
+    from antiphon.client import SavedCallInvalid as SavedCallInvalid
+    from antiphon.client import Scripted as Scripted
+    from antiphon.client import StateRefused as StateRefused
+    from antiphon.client import Step as Step
+    from antiphon.client import Task as Task
+    from antiphon.client import TaskCancelled as TaskCancelled
+    from antiphon.client import TaskExpired as TaskExpired
+    from antiphon.client import TaskGone as TaskGone
+    from antiphon.client import Terminal as Terminal
+    from antiphon.client import ThinkTimeExceeded as ThinkTimeExceeded
+    from antiphon.client import TimeExceeded as TimeExceeded
+    from antiphon.client import Unanswered as Unanswered
+    from antiphon.client import UrlAsk as UrlAsk
 
 __version__ = "0.1.0"
 
-_CLIENT = frozenset(
-    {"Accept", "Cancel", "Client", "Decline", "Deny", "Scripted", "Step", "Terminal"}
-)
-
 
 def __getattr__(name: str) -> Any:
-    """Load the client when it is first named."""
-    if name in _CLIENT:
-        return getattr(import_module("antiphon.client"), name)
+    """Load a name of the client when it is first used; its own module says which there are."""
+    if not name.startswith("_"):
+        client = import_module("antiphon.client")
+        if name in dir(client):
+            return getattr(client, name)
     raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names, those of the client too."""
+    return sorted({*globals(), *dir(import_module("antiphon.client"))})

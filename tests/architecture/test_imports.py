@@ -76,10 +76,11 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 LOADED_LATE: dict[str, set[str]] = {
     "cli/connect.py": {"antiphon.client.blocking"},
-    "cli/demo.py": {"antiphon.client.blocking"},
+    "cli/demo.py": {"antiphon.client.blocking", "antiphon.cli.demo_server"},
 }
 """Our own modules that a file may import inside a function, each because loading it early would
-cost everybody what only some need: the legacy adapter, the client, an optional driver."""
+cost everybody what only some need: the legacy adapter, the client, an optional driver, or a server,
+which reads keys and store of the environment."""
 
 
 def our_imports(module: Module) -> list[Import]:
