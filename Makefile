@@ -11,6 +11,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 VENV := .venv
+# Test files run side by side; the suite is made for two cores.
+JOBS ?= 2
 DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/node/.made $(PEERS)/bin/.made
@@ -80,7 +82,7 @@ format: $(DEV) ## let ruff mend what it can
 	$(VENV)/bin/ruff format .
 
 test: $(DEV) $(MADE_PEERS) ## every test
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile
 
 chaos: $(DEV) $(PEERS)/bin/.made ## four processes behind nginx, killed 400 times: nothing happens twice
 	$(VENV)/bin/python -m tests.chaos

@@ -2,9 +2,12 @@
 
 import asyncio
 import functools
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -18,9 +21,10 @@ from antiphon import (
     MemoryStore,
     NotDone,
     Principal,
+    Server,
     ToolError,
 )
-from antiphon.testing import Crash, MortalStore, Process
+from antiphon.testing import Crash, FakeClock, MortalStore, Process, Rounds
 from tests.linear.kit import EU, US, Place, Plan, serving, texts
 
 ANSWERS = {"place": EU, "plan": {"name": "big"}, "approve": True}
@@ -888,3 +892,58 @@ async def test_restart_is_refused_after_an_effect_that_cannot_be_retried(rounds,
     assert refused.is_error
     assert "retry=True" in refused.text
     assert tally["create"] == 1
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+async def test_the_words_of_a_failure_are_sealed_at_rest(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+
+    def make(**kit: Any) -> Server:
+        server = Server("s", **kit)
+
+        def fail() -> None:
+            raise ValueError("SENTINEL-WORDS")
+
+        @server.tool
+        async def act(ctx: Context) -> str:
+            try:
+                await ctx.once("act", fail)
+            except EffectFailed as failed:
+                return failed.error
+            return "done"
+
+        return server
+
+    async with Rounds(make, store=f"sqlite:///{path}", clock=FakeClock(time.time())) as world:
+        done = await world.call("act", {})
+    assert done.text == "ValueError: SENTINEL-WORDS"
+    kept = everything_in(tmp_path)
+    assert b"ValueError" not in kept
+    assert b"SENTINEL" not in kept
+
+
+async def test_the_most_patient_ask_of_a_round_sets_the_life_of_its_token() -> None:
+    def make(**kit: Any) -> Server:
+        server = Server("s", **kit)
+
+        @server.tool
+        async def ask(ctx: Context) -> str:
+            got = await ctx.gather(
+                quick=Elicit("Quick?", Name, ttl=5), usual=Elicit("Usual?", Name)
+            )
+            return f"{got['quick'].name} {got['usual'].name}"
+
+        return server
+
+    async with Rounds(make) as world:
+        step = await world.begin("ask", {})
+        world.clock.advance(60)
+        done = await world.answer(step, {"quick": {"name": "a"}, "usual": {"name": "b"}})
+    assert done.text == "a b"
+
+
+class Name(BaseModel):
+    name: str

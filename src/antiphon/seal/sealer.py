@@ -32,7 +32,7 @@ so that no purpose and place run together into another."""
 class Sealer:
     """Makes tokens and believes them again."""
 
-    __slots__ = ("_boxes", "_clock", "_codec", "_max", "_token", "_ttl", "audience")
+    __slots__ = ("_boxes", "_clock", "_codec", "_max", "_token", "audience", "ttl")
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Sealer:
         if (keyring is None) == (codec is None):
             raise ValueError("a sealer takes either a keyring or a codec")
         self._clock = clock
-        self._ttl = ttl.total_seconds()
+        self.ttl = ttl.total_seconds()
         self._max = max_bytes
         self._codec = codec
         self._boxes = {} if keyring is None else _boxes(keyring, entropy)
@@ -76,7 +76,7 @@ class Sealer:
         return Claims(
             format=FORMAT,
             issued=now,
-            expires=min(now + (self._ttl if ttl is None else ttl), deadline),
+            expires=min(now + (self.ttl if ttl is None else ttl), deadline),
             method=binding.method,
             target=binding.target,
             arguments=binding.arguments,

@@ -247,7 +247,7 @@ async def _known(run: Run, spec: Once, effect: Effect, begin: Begin) -> dict[str
             data = await run.services.reveal(result, effect_place(call or effect.call, spec.key))
             return {"ok": msgspec.json.decode(data)}
         case FailedEffect(error):
-            return {"error": error}
+            return {"error": await run.services.reveal_text(error, f"failure {effect.id}")}
         case Mismatch(function):
             raise Diverged(
                 recorded=f"effect {spec.key!r} ({function})",
@@ -319,8 +319,9 @@ async def _body(run: Run, spec: Once, codec: Codec, effect: Effect, fence: int) 
                 exc_info=error,
             )
             text = _words(error)
+            kept = await services.protect_text(text, f"failure {effect.id}")
             if not await settling.settle(
-                services.store, effect, fence, result=None, error=text, patience=patience
+                services.store, effect, fence, result=None, error=kept, patience=patience
             ):
                 raise EffectUncertain(run.call.id, spec.key) from error
             return {"error": text}

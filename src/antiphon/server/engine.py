@@ -528,11 +528,13 @@ def _one_pending(key: str, asked: Asked, run: Run, now: float, native: bool) -> 
 
 
 def _ttl(run: Run) -> float | None:
-    spans = [a.question.ask.ttl for a in run.asked.values() if a.question.ask.ttl is not None]
-    if spans:
-        return max(map(seconds, spans))
     own = run.handler.options.ttl
-    return None if own is None else seconds(own)
+    if not any(a.question.ask.ttl is not None for a in run.asked.values()):
+        return None if own is None else seconds(own)
+    # The most patient ask of the round counts; one that says nothing has the usual patience.
+    usual = run.services.sealer.ttl if own is None else seconds(own)
+    spans = (a.question.ask.ttl for a in run.asked.values())
+    return max(usual if span is None else seconds(span) for span in spans)
 
 
 def _too_many(journal: Journal, rounds: int, pauses: int) -> AntiphonError:

@@ -41,6 +41,18 @@ class Services:
             return data
         return await self.sealer.wrap(data, "at-rest", place.encode())
 
+    async def protect_text(self, text: str, place: str) -> str:
+        """Seal a text that a durable store keeps as text: it may say what nobody should read."""
+        if not self.store.durable:
+            return text
+        return await self.sealer.wrap_text(text.encode(), "at-rest", place.encode())
+
+    async def reveal_text(self, text: str, place: str) -> str:
+        """Open what `protect_text` sealed."""
+        if not self.store.durable:
+            return text
+        return (await self.sealer.unwrap_text(text, "at-rest", place.encode())).decode()
+
     async def reveal(self, data: bytes, place: str) -> bytes:
         """Open what `protect` sealed."""
         if not self.store.durable:
