@@ -428,6 +428,7 @@ class Server:
             await self._runner.stop()
             self._runner = None
         await self._engine.lot.close()
+        await self._engine.redeemer.close()
         await self._services.store.close()
 
     def _check_tasks(self) -> None:

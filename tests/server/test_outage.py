@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from antiphon import Context, Limits, StoreError
+from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing import Rounds
 from tests.linear.kit import EU, Place, serving
+from tests.servers import opened, own_postgres
 
 ANSWERS = {"place": EU}
 REFUSED = "Invalid or expired requestState. Start the call again without it."
@@ -92,7 +94,7 @@ def shop(tally: Any, **config: Any) -> Callable[..., Any]:
     return serving(order, config=config)
 
 
-def world_of(store: Slowed, tally: Any, **config: Any) -> Rounds:
+def world_of(store: Slowed | PostgresStore, tally: Any, **config: Any) -> Rounds:
     return Rounds(shop(tally, **config), store=store, fresh=False)
 
 
@@ -222,3 +224,49 @@ async def test_s3_4_strict_spends_a_round_that_the_store_failed(store, tally):
     assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
     assert (await world.answer(step, ANSWERS)).text == REFUSED
     assert tally.marks == []
+
+
+# --- a database that goes away and comes back --------------------------------------------------
+
+
+async def test_s1_3_postgresql_may_end_and_come_back_inside_an_effect(tally):
+    with own_postgres() as database:
+        stopped = asyncio.Event()
+
+        async def create() -> int:
+            await asyncio.to_thread(database.stop)
+            stopped.set()
+            return tally.mark("create")
+
+        async def order(ctx: Context) -> str:
+            await ctx.elicit("Where?", Place)
+            return str(await ctx.once("create", create))
+
+        async def restart() -> None:
+            await stopped.wait()
+            await asyncio.to_thread(database.start)
+
+        store = PostgresStore(database.dsn, timeout=2.0)
+        async with opened(store):
+            world = Rounds(serving(order), store=store, fresh=False)
+            step = await world.begin("order")
+            restarting = asyncio.create_task(restart())
+            assert (await world.answer(step, ANSWERS)).text == "1"
+            await restarting
+            assert (await world.answer(step, ANSWERS)).text == "1"
+    assert tally.marks == ["create"]
+
+
+async def test_s1_3_without_postgresql_nothing_runs_and_the_token_stays_good(tally):
+    with own_postgres() as database:
+        store = PostgresStore(database.dsn, timeout=2.0)
+        async with opened(store):
+            world = world_of(store, tally)
+            step = await world.begin("order")
+            await asyncio.to_thread(database.stop)
+            for _ in range(3):
+                assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
+            assert tally.marks == []
+            await asyncio.to_thread(database.start)
+            assert (await world.answer(step, ANSWERS)).text == "1"
+    assert tally.marks == ["create"]
