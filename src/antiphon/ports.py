@@ -380,15 +380,12 @@ class Tasks(Protocol):
     are open; every other status is final and never changes again.
     """
 
-    async def create_task(self, task: NewTask, *, quota: int) -> bool:
-        """Keep a new task, ready now; False when its owner has `quota` open ones.
-
-        Exact for calls that follow each other; those of one moment may all be let in.
-        """
+    async def create_task(self, task: NewTask) -> None:
+        """Keep a new task, ready now."""
         ...
 
-    async def has_room(self, owner: str, *, quota: int) -> bool:
-        """Tell whether an owner has fewer than `quota` open tasks."""
+    async def open_tasks(self, owner: str, *, most: int) -> int:
+        """Count the open tasks of an owner, but no further than `most`."""
         ...
 
     async def task(self, id: str) -> TaskRow | None:

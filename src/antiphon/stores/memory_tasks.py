@@ -68,15 +68,12 @@ class MemoryTasks:
 
         self._callers: set[asyncio.Future[None]] = set()
 
-    async def create_task(self, task: NewTask, *, quota: int) -> bool:
+    async def create_task(self, task: NewTask) -> None:
         """Keep a new task, ready now."""
-        if self._open[task.owner] >= quota:
-            return False
         self.add_task(task)
-        return True
 
     def add_task(self, task: NewTask) -> None:
-        """Keep a new task of a round that has been let in already."""
+        """Keep a new task, within a duty of the ledger."""
         if len(self._tasks) >= self._limit:
             raise StoreError("the memory store is full of tasks", retryable=True)
         row = _Task(task, task.status, task.message, task.state, task.created)
@@ -84,9 +81,9 @@ class MemoryTasks:
         self._open[task.owner] += 1
         self._schedule(row, self._now())
 
-    async def has_room(self, owner: str, *, quota: int) -> bool:
-        """Tell whether an owner has fewer open tasks."""
-        return self._open[owner] < quota and len(self._tasks) < self._limit
+    async def open_tasks(self, owner: str, *, most: int) -> int:
+        """Count the open tasks of an owner."""
+        return min(self._open.get(owner, 0), most)
 
     async def task(self, id: str) -> TaskRow | None:
         """Give a task."""

@@ -36,15 +36,14 @@ class SqlTasks(ABC):
     async def _run(self, duty: Duty[_T], *, write: bool = True) -> _T:
         """Run all statements of a duty in one transaction, committed when this returns."""
 
-    async def create_task(self, task: NewTask, *, quota: int) -> bool:
-        """Keep a new task, ready now; False when its owner has enough open ones."""
-        made = await self._run(self._task_duties.create(task, quota))
+    async def create_task(self, task: NewTask) -> None:
+        """Keep a new task, ready now."""
+        await self._run(self._task_duties.create(task))
         self._bell.ring()
-        return made
 
-    async def has_room(self, owner: str, *, quota: int) -> bool:
-        """Tell whether an owner has fewer open tasks."""
-        return await self._run(self._task_duties.has_room(owner, quota), write=False)
+    async def open_tasks(self, owner: str, *, most: int) -> int:
+        """Count the open tasks of an owner, but no further than `most`."""
+        return await self._run(self._task_duties.count(owner, most), write=False)
 
     async def task(self, id: str) -> TaskRow | None:
         """Give a task, or None."""

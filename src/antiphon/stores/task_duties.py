@@ -24,8 +24,7 @@ class TaskDuties:
         write: Callable[[str], str] = dialect.write
         calling = task_statements.calling if dialect.calls else str
         self._create = write(calling(task_statements.CREATE))
-        self._add = write(calling(task_statements.ADD))
-        self._room = write(task_statements.ROOM)
+        self._count = write(task_statements.COUNT)
         self._record = write(statements.RECORD)
         in_one = task_statements.RECORD_AND_ADD
         self._record_in_one = write(in_one) if dialect.changes_many else None
@@ -42,15 +41,14 @@ class TaskDuties:
 
     # --- tasks ---------------------------------------------------------------------------------
 
-    def create(self, task: NewTask, quota: int) -> Duty[bool]:
-        """Keep a new task within the owner's quota."""
-        rows = yield self._create, {**_new(task), "quota": quota}
-        return bool(rows)
+    def create(self, task: NewTask) -> Duty[None]:
+        """Keep a new task."""
+        yield self._create, _new(task)
 
-    def has_room(self, owner: str, quota: int) -> Duty[bool]:
-        """See whether the owner may have another."""
-        rows = yield self._room, {"owner": owner, "quota": quota}
-        return bool(rows)
+    def count(self, owner: str, most: int) -> Duty[int]:
+        """Count the open tasks of an owner."""
+        rows = yield self._count, {"owner": owner, "most": most}
+        return rows[0][0]
 
     def record(
         self, call: str, round: int, fence: int, outcome: bytes | None, expires: float, new: NewTask
@@ -68,7 +66,7 @@ class TaskDuties:
             return bool(rows)
         rows = yield self._record, asked
         if rows:
-            yield self._add, _new(new)
+            yield self._create, _new(new)
         return bool(rows)
 
     def task(self, id: str) -> Duty[TaskRow | None]:

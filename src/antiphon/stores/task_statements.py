@@ -25,14 +25,12 @@ SELECT CAST(:task AS text), CAST(:server AS text), CAST(:owner AS text), CAST(:t
        {now}, 0, 0, 1, 0, CAST(:state AS {blob})
 """
 
-_ROOM = f"""
-(SELECT count(*) FROM (SELECT 1 FROM antiphon_tasks WHERE owner = :owner AND {OPEN}
-                        LIMIT :quota) AS taken) < :quota
-"""  # noqa: S608 - joined from the constants above
+CREATE = f"{_NEW} WHERE true RETURNING ready"
 
-CREATE = f"{_NEW} WHERE {_ROOM} RETURNING ready"
-ROOM = f"SELECT 1 WHERE {_ROOM}"
-ADD = f"{_NEW} WHERE true RETURNING ready"
+COUNT = f"""
+SELECT count(*) FROM (SELECT 1 FROM antiphon_tasks WHERE owner = :owner AND {OPEN}
+                       LIMIT :most) AS taken
+"""  # noqa: S608 - joined from the constants above
 
 RECORD_AND_ADD = f"""
   WITH done AS ({RECORD}),

@@ -37,8 +37,6 @@ class TaskStore(Store, Tasks, Protocol):
 TaskContract: TypeAlias = Callable[[TaskStore, TaskStore], Awaitable[None]]
 """Two handles of one store; the second stands for another process."""
 
-QUOTA = 1000
-
 
 def new(server: str, *, owner: str = "", tool: str = "tool", expires: float = 0.0) -> NewTask:
     return NewTask(
@@ -72,7 +70,7 @@ CANCEL = TaskChange("working", "changed", b"second", 2.5, ready=0.0, cancel=True
 
 async def made(store: TaskStore, server: str, *, owner: str = "", tool: str = "tool") -> NewTask:
     task = new(server, owner=owner, tool=tool)
-    assert await store.create_task(task, quota=QUOTA)
+    await store.create_task(task)
     return task
 
 
@@ -129,17 +127,16 @@ async def a_new_task_is_seen_by_all_and_ready_at_once(a: TaskStore, b: TaskStore
     assert [leg.id for leg in await claims(b, server)] == [task.id]
 
 
-async def an_owner_has_only_so_many_open_tasks(a: TaskStore, b: TaskStore) -> None:
+async def the_open_tasks_of_an_owner_are_counted(a: TaskStore, b: TaskStore) -> None:
     server, owner = name("server"), name("owner")
-    first = new(server, owner=owner)
-    assert await a.create_task(first, quota=2)
-    assert await b.has_room(owner, quota=2)
-    assert await b.create_task(new(server, owner=owner), quota=2)
-    assert not await a.has_room(owner, quota=2)
-    assert not await a.create_task(new(server, owner=owner), quota=2)
-    assert await a.create_task(new(server, owner=name("owner")), quota=2)
-    assert await a.change_task(first.id, 1, change("cancelled"))
-    assert await b.create_task(new(server, owner=owner), quota=2)
+    assert await a.open_tasks(owner, most=10) == 0
+    tasks = [await made(a, server, owner=owner) for _ in range(4)]
+    await made(a, server, owner=name("owner"))
+    assert await b.open_tasks(owner, most=10) == 4
+    assert await b.open_tasks(owner, most=3) == 3
+    assert await a.change_task(tasks[0].id, 1, change("cancelled"))
+    assert await a.change_task(tasks[1].id, 1, change("input_required"))
+    assert await b.open_tasks(owner, most=10) == 3
 
 
 async def a_change_needs_the_revision_that_was_read(a: TaskStore, b: TaskStore) -> None:
@@ -186,7 +183,7 @@ async def expired_tasks_are_removed_and_never_claimed(a: TaskStore, b: TaskStore
     server = name("server")
     old = [new(server, expires=time.time() - 1) for _ in range(3)]
     for task in old:
-        assert await a.create_task(task, quota=QUOTA)
+        await a.create_task(task)
     good = await made(a, server)
     assert [leg.id for leg in await claims(b, server)] == [good.id]
     removed = 0
@@ -358,7 +355,7 @@ async def released_legs_are_ready_at_once(a: TaskStore, b: TaskStore) -> None:
 async def the_leg_of_an_expired_task_is_held_no_more(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     task = new(server, expires=time.time() + 0.3)
-    assert await a.create_task(task, quota=QUOTA)
+    await a.create_task(task)
     leg = await leg_of(a, server)
     async with asyncio.timeout(PATIENCE):
         while await a.renew_legs([(leg.id, leg.epoch)], lease=LONG):
@@ -444,7 +441,7 @@ async def a_leg_that_lost_its_task_begins_no_effect(a: TaskStore, b: TaskStore) 
 
 TASK_CONTRACTS: tuple[TaskContract, ...] = (
     a_new_task_is_seen_by_all_and_ready_at_once,
-    an_owner_has_only_so_many_open_tasks,
+    the_open_tasks_of_an_owner_are_counted,
     a_change_needs_the_revision_that_was_read,
     many_changes_of_one_revision_have_one_winner,
     a_final_task_never_changes,

@@ -1,0 +1,25 @@
+"""Sends the second round of an order from a process of its own, which may die on the way.
+
+python -m tests.tasks.maker RUN POINT TOKEN
+"""
+
+import asyncio
+import sys
+
+from tests.tasks import mortal
+from tests.tasks.kit import Peer, accept
+
+
+async def main(run: str, point: str, token: str) -> None:
+    async with mortal.server.running():
+        await Peer(mortal.server).send(
+            "tools/call",
+            name="order",
+            arguments={"run": run, "point": point},
+            inputResponses={"who": accept(name="Ada")},
+            requestState=token,
+        )
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,301 @@
+"""Real worker processes that are killed, stopped and started; each effect happens once, or the task
+says that it is not known, and nothing is stuck.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon.errors import CallerError
+from antiphon.testing import Tally
+from tests.processes import environment
+from tests.servers import ROOT
+from tests.tasks import mortal
+from tests.tasks.kit import PATIENCE, Peer, accept
+
+CREW = 3
+
+
+class Worker:
+    """One worker process; what it says is kept in a file of its own."""
+
+    def __init__(self, url: str, folder: Path, number: int) -> None:
+        env = environment({"MORTAL_STORE": url, "MORTAL_FOLDER": str(folder)})
+        self.log = folder / f"log-{number}"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "antiphon.cli.app", "worker", "tests.tasks.mortal:server"],
+                cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    @property
+    def killed(self) -> bool:
+        ended = self.process.poll()
+        assert ended in (None, -signal.SIGKILL), self.log.read_text()
+        return ended is not None
+
+    @property
+    def ready(self) -> bool:
+        return self.killed or "Running tasks" in self.log.read_text()
+
+
+class Crew:
+    """Three workers on one store; one that died is replaced."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.tally = Tally(folder / "tally")
+        self._started = 0
+        self._workers = [self._start() for _ in range(CREW)]
+
+    def _start(self) -> Worker:
+        self._started += 1
+        return Worker(self.url, self.folder, self._started)
+
+    def replace_dead(self) -> int:
+        """Start another for each that was killed; gives how many were."""
+        dead = [place for place, worker in enumerate(self._workers) if worker.killed]
+        for place in dead:
+            self._workers[place] = self._start()
+        return len(dead)
+
+    def worker(self, pid: int) -> Worker:
+        return next(worker for worker in self._workers if worker.process.pid == pid)
+
+    async def retire(self, pid: int) -> int:
+        """Ask a worker to end; gives its status. Another is started in its place."""
+        worker = self.worker(pid)
+        worker.process.send_signal(signal.SIGTERM)
+        status = await asyncio.to_thread(worker.process.wait, PATIENCE)
+        self._workers[self._workers.index(worker)] = self._start()
+        return status
+
+    async def ready(self) -> None:
+        """Wait until all workers run."""
+        async with asyncio.timeout(PATIENCE * 2):
+            while not all(worker.ready for worker in self._workers):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    def stop(self) -> list[int]:
+        """Ask all to end; gives how they did."""
+        self.replace_dead()
+        asyncio.run(self.ready())
+        for worker in self._workers:
+            worker.process.send_signal(signal.SIGTERM)
+        return [worker.process.wait(PATIENCE) for worker in self._workers]
+
+    def kill(self) -> None:
+        for worker in self._workers:
+            worker.process.kill()
+            worker.process.wait()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def crew(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Crew]:
+    folder = tmp_path_factory.mktemp("crew")
+    if request.param == "sqlite":
+        url = f"sqlite:///{folder / 'ledger.db'}"
+    else:
+        url = request.getfixturevalue("postgres_dsn")
+    crew = Crew(url, folder)
+    try:
+        yield crew
+        assert crew.stop() == [0] * CREW
+    finally:
+        crew.kill()
+
+
+@pytest.fixture
+async def peer(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Peer]:
+    monkeypatch.setattr(mortal, "FOLDER", crew.folder)
+    server = mortal.make(crew.url)
+    async with server.running():
+        await crew.ready()
+        yield Peer(server)
+
+
+async def ordered(peer: Peer, run: str, point: str) -> str:
+    """Go through the rounds of an order; gives its task."""
+    arguments = {"run": run, "point": point}
+    first = await peer.call("order", **arguments)
+    handle = await again(peer, first, arguments)
+    assert handle["resultType"] == "task"
+    return handle["taskId"]
+
+
+async def again(peer: Peer, first: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    return await peer.send(
+        "tools/call",
+        name="order",
+        arguments=arguments,
+        inputResponses={"who": accept(name="Ada")},
+        requestState=first["requestState"],
+    )
+
+
+async def told(peer: Peer, id: str) -> dict[str, Any]:
+    """Answer what is asked, until the task has ended."""
+    task = await peer.until(id, lambda task: task["status"] != "working")
+    if task["status"] == "input_required":
+        await peer.answer(id, where=accept(name="Rome"))
+        task = await peer.ended(id)
+    return task
+
+
+def text_of(task: dict[str, Any]) -> str:
+    assert task["status"] == "completed", task
+    return task["result"]["content"][0]["text"]
+
+
+CERTAIN = [
+    "leg@start",
+    "begin:pack@before",
+    "settle:pack@after",
+    "finish:input_required@before",
+    "finish:input_required@after",
+    "leg@answered",
+    "begin:ship@before",
+    "settle:ship@after",
+    "finish:completed@before",
+    "finish:completed@after",
+]
+UNCERTAIN = [
+    "begin:pack@after",
+    "effect:pack@before",
+    "effect:pack@after",
+    "settle:pack@before",
+    "effect:ship@after",
+]
+
+
+@pytest.mark.parametrize("point", CERTAIN)
+async def test_a_worker_that_is_killed_is_followed_and_every_effect_happens_once(
+    crew: Crew, peer: Peer, point: str
+) -> None:
+    run = secrets.token_hex(4)
+    task = await told(peer, await ordered(peer, run, point))
+    assert text_of(task) == "Ada Rome"
+    await died(crew, run)
+    assert [mark for mark in crew.tally.marks if run in mark] == [
+        f"{run} pay",
+        f"{run} pack",
+        f"{run} ship",
+    ]
+
+
+@pytest.mark.parametrize("point", UNCERTAIN)
+async def test_a_worker_that_is_killed_in_an_effect_leaves_it_uncertain(
+    crew: Crew, peer: Peer, point: str
+) -> None:
+    run = secrets.token_hex(4)
+    task = await told(peer, await ordered(peer, run, point))
+    key = point.partition(":")[2].partition("@")[0]
+    assert task["result"]["isError"]
+    assert f"effect {key!r}" in text_of(task)
+    await died(crew, run)
+    counts = crew.tally.counts
+    assert counts[f"{run} {key}"] == (point.endswith("after") and point.startswith("effect")) or (
+        point.startswith("settle")
+    )
+    assert all(counts[f"{run} {what}"] <= 1 for what in ("pay", "pack", "ship"))
+
+
+async def died(crew: Crew, run: str) -> None:
+    """Somebody did die at the point of this run; have the crew complete again."""
+    assert (crew.folder / f"died-{run}").exists(), "the point was never reached"
+    async with asyncio.timeout(PATIENCE):
+        while not crew.replace_dead():  # noqa: ASYNC110 - the death of a process is polled
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("point", ["record:task@before", "record:task@after"])
+async def test_a_web_process_that_is_killed_while_it_makes_a_task_makes_one_or_none(
+    crew: Crew, peer: Peer, point: str
+) -> None:
+    """The client sends the round again and gets the one task there is (S8-1)."""
+    run = secrets.token_hex(4)
+    arguments = {"run": run, "point": point}
+    first = await peer.call("order", **arguments)
+    maker = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.tasks.maker", run, point, first["requestState"],
+        cwd=ROOT, env=environment({"MORTAL_STORE": crew.url, "MORTAL_FOLDER": str(crew.folder)}),
+    )  # fmt: skip
+    assert await asyncio.wait_for(maker.wait(), PATIENCE) == -signal.SIGKILL
+    handle = await again(peer, first, arguments)
+    assert text_of(await told(peer, handle["taskId"])) == "Ada Rome"
+    counts = crew.tally.counts
+    assert [counts[f"{run} {what}"] for what in ("pay", "pack", "ship")] == [1, 1, 1]
+
+
+async def test_a_worker_that_sleeps_through_its_lease_wakes_up_fenced(
+    crew: Crew, peer: Peer
+) -> None:
+    run = secrets.token_hex(4)
+    id = await peer.begin("sleepy", run=run)
+    first = crew.folder / f"first-{run}"
+    async with asyncio.timeout(PATIENCE):
+        while not (first.exists() and first.read_text()):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    zombie = int(first.read_text())
+    log = crew.worker(zombie).log
+    os.kill(zombie, signal.SIGSTOP)
+    try:
+        assert text_of(await peer.ended(id)) == "packed"
+        (crew.folder / f"go-{run}").touch()
+        said = log.read_text().count("task leg")
+    finally:
+        os.kill(zombie, signal.SIGCONT)
+    async with asyncio.timeout(PATIENCE):
+        while log.read_text().count("task leg") == said:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert crew.tally.counts[f"{run} pack"] == 1
+    assert text_of(await peer.get(id)) == "packed"
+    assert crew.replace_dead() == 0
+
+
+async def test_many_tasks_survive_workers_that_die_all_the_time(crew: Crew, peer: Peer) -> None:
+    points = [*CERTAIN, *UNCERTAIN, "nowhere", "nowhere", "nowhere"]
+    runs = {secrets.token_hex(4): point for point in points}
+    ids = await asyncio.gather(*(ordered(peer, run, point) for run, point in runs.items()))
+    ends = asyncio.gather(*(told(peer, id) for id in ids))
+    async with asyncio.timeout(60):
+        while not ends.done():
+            crew.replace_dead()
+            await asyncio.wait([ends], timeout=0.1)
+    for (run, _), task in zip(runs.items(), ends.result(), strict=True):
+        counts = crew.tally.counts
+        assert all(counts[f"{run} {what}"] <= 1 for what in ("pay", "pack", "ship"))
+        if text_of(task) == "Ada Rome":
+            assert [counts[f"{run} {what}"] for what in ("pay", "pack", "ship")] == [1, 1, 1]
+        else:
+            assert "is not known" in text_of(task) or "uncertain" in text_of(task), task
+    crew.replace_dead()
+
+
+async def test_a_worker_that_is_asked_to_end_leaves_nothing_leased(crew: Crew, peer: Peer) -> None:
+    run = secrets.token_hex(4)
+    id = await peer.begin("sleepy", run=run)
+    first = crew.folder / f"first-{run}"
+    async with asyncio.timeout(PATIENCE):
+        while not (first.exists() and first.read_text()):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    (crew.folder / f"go-{run}").touch()
+    assert await crew.retire(int(first.read_text())) == 0
+    assert text_of(await peer.ended(id)) == "packed"
+
+
+async def test_a_refused_round_leaves_no_task(crew: Crew, peer: Peer) -> None:
+    run = secrets.token_hex(4)
+    first = await peer.call("order", run=run, point="nowhere")
+    with pytest.raises(CallerError):
+        await again(peer, {"requestState": first["requestState"][:-4]}, {"run": run, "point": ""})
+    assert not [mark for mark in crew.tally.marks if run in mark]
