@@ -83,3 +83,13 @@ async def hold(ctx: Context) -> str:
         note("cancelled")
         raise
     return "never"
+
+
+@server.tool
+async def everything(ctx: Context) -> str:
+    """Ask for every kind of thing, each under a key."""
+    answers = await ctx.gather(first=Elicit("First?", Named), second=Elicit("Second?", Named))
+    verse = await ctx.sample("A verse?", max_tokens=20, key="verse")
+    roots = await ctx.roots(key="where")
+    names = f"{answers['first'].name} and {answers['second'].name}"
+    return f"{names}: {verse.text}, {len(roots)} roots"

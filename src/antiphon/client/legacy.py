@@ -55,7 +55,7 @@ class Callbacks:
         if need not in abilities(self._answerer()):
             return types.ErrorData(code=-32602, message=f"this client has no {need} elicitation")
         try:
-            answer = await self._answer("elicitation/create", wire)
+            answer = await self._answer("elicitation/create", wire, context)
         except (AntiphonError, TimeoutError):
             return types.ElicitResult(action="cancel")
         return types.ElicitResult.model_validate(answer)
@@ -66,7 +66,7 @@ class Callbacks:
         """Answer a sampling ask."""
         wire = params.model_dump(by_alias=True, mode="json", exclude_none=True)
         try:
-            answer = await self._answer("sampling/createMessage", wire)
+            answer = await self._answer("sampling/createMessage", wire, context)
         except (AntiphonError, TimeoutError):
             return types.ErrorData(code=USER_REJECTED, message="the completion was refused")
         if isinstance(answer.get("content"), list):
@@ -76,16 +76,19 @@ class Callbacks:
     async def roots(self, context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
         """Answer a roots ask."""
         try:
-            answer = await self._answer("roots/list", {})
+            answer = await self._answer("roots/list", {}, context)
         except (AntiphonError, TimeoutError):
             return types.ErrorData(code=-32601, message="this client has no roots")
         return types.ListRootsResult.model_validate(answer)
 
-    async def _answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _answer(
+        self, method: str, params: dict[str, Any], context: ClientRequestContext
+    ) -> dict[str, Any]:
         server, origin = self._who()
-        # A pushed request has no key of its own; the answerer sees the method's short name.
+        params.pop("_meta", None)
+        key = _key(method, params, dict(context.meta or {}))
         ask: AnyAsk = view(
-            PendingAsk(key=_key(method, params), method=method, params=params),
+            PendingAsk(key=key, method=method, params=params),
             server=server,
             origin=origin,
         )
@@ -118,8 +121,8 @@ async def visited(failure: Failure, answerer: Answerer | None, who: tuple[str, s
     return all(answer["action"] == "accept" for answer in answers.values())
 
 
-def _key(method: str, params: dict[str, Any]) -> str:
-    meta: dict[str, Any] = params.get("_meta") or {}
+def _key(method: str, params: dict[str, Any], meta: dict[str, Any]) -> str:
+    """Name an ask by what the server says, else by the short name of its kind."""
     key = meta.get(KEY)
     if isinstance(key, str) and key:
         return key

@@ -31,6 +31,9 @@ from antiphon.ports import Entropy
 
 _log = logging.getLogger("antiphon.legacy")
 
+KEY = "antiphon/key"
+"""Where an ask says its key: old sessions have no place for it, and scripts answer by key."""
+
 _DENIED = -1
 """What clients answer when a person refused a completion (LEGACY-24)."""
 
@@ -97,6 +100,7 @@ class SessionChannel(NoticeChannel):
         if ask.params.get("mode") == "url":
             id = self._visits.setdefault(key, self._entropy(16).hex())
         params = ask_params(ask.method, ask.params, self._context.protocol_version, id)
+        params["_meta"] = {KEY: key}
         return Request[dict[str, Any], str](method=ask.method, params=params)
 
     async def _one(self, request: Request[dict[str, Any], str], timeout: float | None) -> Any:
