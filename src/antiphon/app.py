@@ -207,7 +207,7 @@ class Server:
         """Register a tool.
 
         Options of its calls: `version`, `on_version_change`, `asks`, `unasked`, `anchor`,
-        `settle`, `ttl`, `deadline`, `park`, `task`, `detach`.
+        `settle`, `ttl`, `deadline`, `park`, `task`, `task_ttl`, `detach`, `legs`.
         """
         register = self._tool_of(
             name, _options(options), title, description, input_schema, annotations, meta
@@ -382,13 +382,13 @@ class Server:
 
     @asynccontextmanager
     async def working(
-        self, *, concurrency: int = 16, per_tool: Mapping[str, int] | None = None
+        self, *, concurrency: int | None = None, per_tool: Mapping[str, int] | None = None
     ) -> AsyncGenerator[None]:
         """Run legs of tasks in this process, whatever `legs=` says; what `antiphon worker` does.
 
         Args:
-            concurrency: Legs at a time.
-            per_tool: Legs at a time of one tool.
+            concurrency: Legs at a time; `Limits(legs=...)` unless given.
+            per_tool: Legs at a time of one tool; else what its `legs=` says.
 
         Raises:
             ConfigError: No other process sees the store, or it keeps no tasks.
@@ -442,13 +442,20 @@ class Server:
                     "use sqlite:///, postgresql:// or the memory store"
                 )
 
-    def runner(self, *, concurrency: int = 16, per_tool: Mapping[str, int] | None = None) -> Runner:
+    def runner(
+        self, *, concurrency: int | None = None, per_tool: Mapping[str, int] | None = None
+    ) -> Runner:
         """Make a runner of the legs of this server's tasks; for workers."""
+        own = {
+            name: listed.handler.options.legs
+            for name, listed in self._registry.tools.items()
+            if listed.handler.options.legs is not None
+        }
         return Runner(
             self._tasks,
             self._engine,
-            concurrency=concurrency,
-            per_tool=per_tool,
+            concurrency=concurrency or self.limits.legs,
+            per_tool={**own, **(per_tool or {})},
             lease=self.limits.lease.total_seconds(),
         )
 

@@ -11,14 +11,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from antiphon import ConfigError, Context, Limits, Seal, Server
 from antiphon.adapters.worker import run
+from antiphon.cli.app import app
+from antiphon.core.round import Round
 from antiphon.errors import StoreError, Unavailable
 from antiphon.stores import open_store, schema, statements
-from antiphon.testing import KEY
+from antiphon.testing import KEY, BackChannel
 from tests import servers
 from tests.tasks.kit import PATIENCE, Name, Peer, accept, running, serving
 
@@ -501,3 +505,69 @@ async def test_the_schema_of_an_older_release_is_brought_up_to_date(tmp_path: Pa
     store = open_store(f"sqlite:///{path}")
     async with servers.opened(store):
         assert [row.call for row in await store.calls()] == ["call"]
+
+
+async def test_a_tool_says_itself_how_many_of_its_legs_run_at_a_time() -> None:
+    gates = [asyncio.Event() for _ in range(3)]
+    started: list[int] = []
+    begun = asyncio.Event()
+
+    async def heavy(number: int) -> int:
+        started.append(number)
+        begun.set()
+        await gates[number].wait()
+        return number
+
+    server = serving()()
+    server.tool(task="allowed", legs=1)(heavy)
+    async with server.running():
+        peer = Peer(server)
+        ids = [await peer.begin("heavy", number=number) for number in range(3)]
+        await begun.wait()
+        for gate, id in zip(gates, ids, strict=True):
+            assert len(started) == 1 + gates.index(gate)
+            gate.set()
+            await peer.text(id)
+            begun.clear()
+            if len(started) < 3 and id != ids[-1]:
+                await begun.wait()
+    assert started == [0, 1, 2]
+
+
+async def test_a_legacy_session_runs_a_task_tool_in_the_call_with_progress() -> None:
+    async def chatty(ctx: Context) -> str:
+        await ctx.report(1, 2, "half way")
+        person = await ctx.elicit("Your name?", Name, key="who")
+        await ctx.detach("not here")
+        return f"Hello, {person.name}!"
+
+    async with running(chatty) as peer:
+        channel = BackChannel(lambda key, ask: accept(name="Ada"))
+        round = Round(
+            method="tools/call",
+            target="chatty",
+            arguments={},
+            capabilities={"elicitation": {}},
+            principal=peer.principal,
+            version="2025-11-25",
+            era="legacy",
+            progress_token="p",
+            channel=channel,
+        )
+        result = msgspec.json.decode(await peer.server.dispatcher.dispatch(round))
+    assert result["content"][0]["text"] == "Hello, Ada!"
+    assert [params["message"] for _, params in channel.notices] == ["half way"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tests.tasks.kit:serving"], "not a Server"),
+        (["tests.tasks.unshared:server"], "a worker runs the tasks that other processes made"),
+        (["tests.tasks.unshared:server", "--per-tool", "heavy"], "--per-tool takes TOOL=N"),
+    ],
+)
+def test_the_worker_command_says_what_is_wrong(arguments: list[str], says: str) -> None:
+    done = CliRunner().invoke(app, ["worker", *arguments])
+    assert done.exit_code == 2
+    assert says in " ".join(done.output.split())

@@ -18,20 +18,20 @@ class Working(Protocol):
     """A server whose legs can be run: `antiphon.Server`."""
 
     def working(
-        self, *, concurrency: int, per_tool: Mapping[str, int] | None
+        self, *, concurrency: int | None, per_tool: Mapping[str, int] | None
     ) -> AbstractAsyncContextManager[None]:
         """Run legs for as long as the context is open."""
         ...
 
 
 def run(
-    server: Working, *, concurrency: int = 16, per_tool: Mapping[str, int] | None = None
+    server: Working, *, concurrency: int | None = None, per_tool: Mapping[str, int] | None = None
 ) -> None:
     """Run legs until a signal ends it; makes the event loop.
 
     Args:
         server: The server whose tasks are run; its store must be one that others share.
-        concurrency: Legs at a time.
+        concurrency: Legs at a time; the server's `Limits(legs=...)` unless given.
         per_tool: Legs at a time of one tool.
     """
     asyncio.run(work(server, concurrency=concurrency, per_tool=per_tool))
@@ -40,7 +40,7 @@ def run(
 async def work(
     server: Working,
     *,
-    concurrency: int = 16,
+    concurrency: int | None = None,
     per_tool: Mapping[str, int] | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -51,7 +51,7 @@ async def work(
         loop.add_signal_handler(number, stop.set)
     try:
         async with server.working(concurrency=concurrency, per_tool=per_tool):
-            sys.stderr.write(f"Running tasks, {concurrency} at a time\n")
+            sys.stderr.write("Running tasks\n")
             sys.stderr.flush()
             await stop.wait()
     finally:

@@ -15,8 +15,9 @@ def worker(
         str, typer.Argument(metavar="MODULE:SERVER", help="Importable from the working directory.")
     ],
     concurrency: Annotated[
-        int, typer.Option("--concurrency", metavar="N", min=1, help="Tasks that run at a time.")
-    ] = 16,
+        int | None,
+        typer.Option("--concurrency", metavar="N", min=1, help="Tasks at a time; 16 unless set."),
+    ] = None,
     per_tool: Annotated[
         list[str] | None,
         typer.Option("--per-tool", metavar="TOOL=N", help="At most N of one tool; repeatable."),

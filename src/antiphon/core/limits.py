@@ -25,6 +25,9 @@ class Limits:
     tasks_per_principal: int = 10_000
     """Unfinished tasks of one principal, most of which wait for a person."""
 
+    legs: int = 16
+    """Legs of tasks that one process runs at a time; a worker may be told another number."""
+
     state_bytes: int = 32_768
     """Journal in a token. It travels both ways on every round."""
 

@@ -299,7 +299,7 @@ class Engine:
         if handler.on_cancel is not None:
             arguments = handler.signature.bind(round.arguments)
             spec = effects.Once(
-                key="on_cancel", fn=partial(handler.on_cancel, **arguments), args=()
+                key="cancel:task", fn=partial(handler.on_cancel, **arguments), args=()
             )
             await effects.once(run, spec)
 

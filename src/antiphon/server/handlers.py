@@ -45,6 +45,9 @@ class Options:
     detach: Literal["continue", "refuse"] | None = None
     """What happens at `ctx.detach` to a client that cannot take tasks (S8-2)."""
 
+    legs: int | None = None
+    """Legs of this tool's tasks that one process runs at a time."""
+
     def __post_init__(self) -> None:
         """Refuse options that do not fit, naming the option."""
         for name, allowed in (
@@ -58,6 +61,8 @@ class Options:
         for ask in self.asks:
             if ask not in _NEEDS:
                 raise ConfigError("asks= takes Elicit, ElicitUrl, Sample and ListRoots")
+        if self.legs is not None and self.legs < 1:
+            raise ConfigError("legs= must be at least one")
         for name in ("ttl", "deadline", "park", "settle", "task_ttl"):
             span = getattr(self, name)
             if span is not None and not seconds(span) > 0:

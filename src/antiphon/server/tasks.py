@@ -278,6 +278,8 @@ class TaskService:
             row = await self._mine(id, principal)
         except InvalidRequest:
             return None
+        except StoreError as error:
+            raise Unavailable(_NO_STORE) from error
         return msgspec.json.decode(wire.details(self._view(row, await self.opened(row))))
 
     async def _mine(self, id: str, principal: Principal) -> TaskRow:
