@@ -1,7 +1,9 @@
 """The private socket between workers, by itself: whole requests over, whole answers back."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,26 @@ SCOPE = {
     "query_string": b"a=1",
     "headers": [(b"mcp-session-id", b"w1-abc"), (b"accept", b"*/*")],
 }
+
+
+class Sibling:
+    """A worker that others speak to."""
+
+    def __init__(self, serve: "Serve | None" = None) -> None:
+        self._serve = serve
+        self.news: list[tuple[str, str]] = []
+        self.told = asyncio.Event()
+
+    async def serve_own(
+        self, scope: dict[str, Any], receive: Receive, send: Send, body: bytes, owner: Principal
+    ) -> None:
+        assert self._serve is not None
+        await self._serve(scope, receive, send, body, owner)
+
+    def hear(self, flag: tuple[str, str]) -> None:
+        self.news.append(flag)
+        self.told.set()
+
 
 Serve = Callable[[dict[str, Any], Receive, Send, bytes, Principal], Awaitable[None]]
 
@@ -75,7 +97,7 @@ async def test_a_request_arrives_as_it_came_with_who_is_calling(tmp_path: Path) 
         await send({"type": "http.response.body", "body": body + b"!"})
 
     client = Client()
-    async with Relay(tmp_path, 1).listening(serve):
+    async with Relay(tmp_path, 1).listening(Sibling(serve)):
         await passed(tmp_path, client, large)
     scope, body, owner = arrived
     assert {name: scope[name] for name in SCOPE} == SCOPE
@@ -100,7 +122,7 @@ async def test_a_stream_comes_through_piece_by_piece(tmp_path: Path) -> None:
         await send({"type": "http.response.body", "body": b"two", "more_body": False})
 
     client = Client()
-    async with Relay(tmp_path, 1).listening(serve):
+    async with Relay(tmp_path, 1).listening(Sibling(serve)):
         passing = asyncio.create_task(passed(tmp_path, client))
         async with asyncio.timeout(20):
             while client.body != b"one":
@@ -123,7 +145,7 @@ async def test_a_client_that_goes_away_is_gone_for_the_other_worker_too(tmp_path
         ended.set()
 
     client = Client()
-    async with Relay(tmp_path, 1).listening(serve), asyncio.timeout(20):
+    async with Relay(tmp_path, 1).listening(Sibling(serve)), asyncio.timeout(20):
         passing = asyncio.create_task(passed(tmp_path, client))
         await began.wait()
         client.left.set()
@@ -139,7 +161,7 @@ async def test_a_worker_that_dies_before_it_answers_took_its_session_with_it(
         raise ConnectionResetError
 
     client = Client()
-    async with Relay(tmp_path, 1).listening(serve):
+    async with Relay(tmp_path, 1).listening(Sibling(serve)):
         await passed(tmp_path, client)
     assert client.sent[0]["status"] == 404
 
@@ -153,7 +175,7 @@ async def test_a_worker_that_dies_in_the_middle_leaves_the_answer_unfinished(
         raise ConnectionResetError
 
     client = Client()
-    async with Relay(tmp_path, 1).listening(serve):
+    async with Relay(tmp_path, 1).listening(Sibling(serve)):
         await passed(tmp_path, client)
     assert client.body == b"half"
     assert not client.finished
@@ -163,3 +185,32 @@ async def test_nobody_there_is_not_found(tmp_path: Path) -> None:
     client = Client()
     await passed(tmp_path, client)
     assert client.sent[0]["status"] == 404
+
+
+async def test_what_one_worker_announces_every_other_hears(tmp_path: Path) -> None:
+    siblings = [Sibling() for _ in range(3)]
+    relays = [Relay(tmp_path, number) for number in range(3)]
+    news = [("resourceSubscriptions", f"shop://order/{number}") for number in range(250)]
+    async with AsyncExitStack() as stack:
+        for relay, sibling in zip(relays, siblings, strict=True):
+            await stack.enter_async_context(relay.listening(sibling))
+        await asyncio.to_thread(lambda: [relays[0].announce(flag) for flag in news])
+        for sibling in siblings[1:]:
+            async with asyncio.timeout(20):
+                while len(sibling.news) < len(news):
+                    sibling.told.clear()
+                    await sibling.told.wait()
+            assert sibling.news == news
+    assert siblings[0].news == []
+
+
+async def test_a_change_is_told_although_a_sibling_has_died(tmp_path: Path) -> None:
+    dead = tmp_path / "2.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(dead))
+    heard, relay = Sibling(), Relay(tmp_path, 0)
+    async with Relay(tmp_path, 1).listening(heard), relay.listening(Sibling()):
+        relay.announce(("toolsListChanged", ""))
+        async with asyncio.timeout(20):
+            await heard.told.wait()
+    assert heard.news == [("toolsListChanged", "")]

@@ -82,6 +82,21 @@ async def listening(client: Old) -> AsyncIterator[AsyncIterator[dict]]:
         await response.aclose()
 
 
+async def test_a_change_announced_in_one_worker_is_told_to_sessions_of_all(
+    running: Several,
+) -> None:
+    async with old(running.url) as hears, old(running.url) as says:
+        async with asyncio.timeout(PATIENCE):
+            while await hears.text("pid") == await says.text("pid"):
+                says.session = None
+                await says.open()
+        await hears.call("resources/subscribe", {"uri": "house://note"})
+        async with listening(hears) as messages, asyncio.timeout(PATIENCE):
+            await says.tool("touch")
+            notice = await anext(messages)
+        assert notice["params"]["uri"] == "house://note"
+
+
 async def test_a_session_ends_by_a_request_to_any_worker(running: Several) -> None:
     async with old(running.url) as client:
         ended = await client.http.delete(client.url, headers=client.headers())

@@ -95,6 +95,8 @@ async def refused(url: str) -> bool:
                 _, writer = await asyncio.open_connection(host, port)
             except ConnectionRefusedError:
                 return True
+            except ConnectionResetError:
+                continue  # it was waiting when the last listener closed
             writer.close()
 
 

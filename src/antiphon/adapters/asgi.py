@@ -20,7 +20,7 @@ from antiphon.adapters.http_door import Door, Refusal, doubled_names, relative_p
 from antiphon.adapters.http_exchange import Exchange, Receive, Send
 from antiphon.adapters.http_identity import NOBODY, NotIdentified, PrincipalOf, identify
 from antiphon.adapters.legacy.door import LegacyDoor
-from antiphon.adapters.relay import Relay
+from antiphon.adapters.relay import Flag, Relay
 from antiphon.core.round import LEGACY, Era, Principal, Round
 from antiphon.errors import CallerError, ConfigError
 from antiphon.wire import messages
@@ -142,15 +142,23 @@ class App:
         if isinstance(self._legacy, LegacyDoor):
             await self._legacy.drain(grace)
 
-    def join(self, relay: Relay) -> Legacy | None:
-        """Become one of several workers: foreign sessions are passed on through the relay.
+    def join(self, relay: Relay) -> None:
+        """Become one of several workers: sessions of others are passed on, changes are told."""
+        self._dispatcher.hub.tell_others = relay.announce
+        if isinstance(self._legacy, LegacyDoor):
+            self._legacy.join(relay)
 
-        Gives what answers for the sessions of this worker; None without legacy clients.
-        """
+    async def serve_own(
+        self, scope: Scope, receive: Receive, send: Send, body: bytes, owner: Principal
+    ) -> None:
+        """Answer what another worker has passed on: it has stood at that one's door already."""
         if not isinstance(self._legacy, LegacyDoor):
-            return None
-        self._legacy.join(relay)
-        return self._legacy.serve_own
+            return await _refuse(send, Refusal(404, "This server keeps no sessions."))
+        return await self._legacy.serve_own(scope, receive, send, body, owner)
+
+    def hear(self, flag: Flag) -> None:
+        """Note a change that was announced in another worker."""
+        self._dispatcher.hub.hear(flag)
 
     def shutdown(self) -> None:
         """End listen streams with their result and take no new ones; rounds run to their end."""

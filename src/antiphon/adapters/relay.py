@@ -1,21 +1,24 @@
-"""Passes requests of legacy sessions to the worker that holds them, over a private unix socket.
+"""What the workers of one machine say to each other, over private unix sockets.
+
+Two things: requests of legacy sessions go to the worker that holds them, and changes that were
+announced in one worker are told to all.
 
 A legacy session lives in one process, and its id names the worker. A worker that is sent somebody
 else's session hands the request on as it stands after the door: method, headers, body, and who is
 calling. Whoever can connect is believed, so the sockets lie in a folder that only their owner may
 enter; no request from outside ever reaches this listener by itself.
 
-One connection carries one request. Frames are a length and msgpack; closing the connection is how
-either side goes away. Knows no SDK and no session.
+One connection carries one request, or news. Frames are a length and msgpack; closing the connection
+is how either side goes away. Knows no SDK and no session.
 """
 
 import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -23,7 +26,23 @@ from antiphon.adapters.http_exchange import Message, Receive, Send
 from antiphon.adapters.legacy.plain import Scope, refuse
 from antiphon.core.round import Principal
 
-Serve: TypeAlias = Callable[[Scope, Receive, Send, bytes, Principal], Awaitable[None]]
+Flag: TypeAlias = tuple[str, str]
+"""A change, as the hub of a server names it."""
+
+
+class Sibling(Protocol):
+    """What a worker does for the others."""
+
+    async def serve_own(
+        self, scope: Scope, receive: Receive, send: Send, body: bytes, owner: Principal
+    ) -> None:
+        """Answer a request of a session of this worker."""
+        ...
+
+    def hear(self, flag: Flag) -> None:
+        """Note a change that was announced elsewhere."""
+        ...
+
 
 CHUNK_BYTES = 256 * 1024
 """Of one frame of an answer; a larger body is cut."""
@@ -31,13 +50,23 @@ CHUNK_BYTES = 256 * 1024
 FRAME_BYTES = 2 * 1024 * 1024
 """Of any frame; heads are smaller than what an HTTP server reads of them."""
 
+NEWS, NEWS_AT_ONCE = 10_000, 100
+"""Changes that wait to be told, beyond which the oldest are dropped; and those of one frame."""
+
+_TELL_SECONDS = 2.0
+"""A sibling that takes longer to be told is left to itself."""
+
 _NAME = re.compile(r"w([0-9]{1,4})-")
 _PASSED = ("method", "path", "raw_path", "query_string", "root_path", "scheme", "http_version")
 
 _log = logging.getLogger("antiphon.workers")
 
 
-class _Head(msgspec.Struct, array_like=True):
+class _News(msgspec.Struct, array_like=True, tag="news"):
+    changed: list[Flag]
+
+
+class _Head(msgspec.Struct, array_like=True, tag="request"):
     scope: dict[str, Any]
     headers: list[tuple[bytes, bytes]]
     owner: Principal
@@ -53,7 +82,7 @@ class _Part(msgspec.Struct, array_like=True):
     more: bool = False
 
 
-_read_head = msgspec.msgpack.Decoder(_Head).decode
+_read_first = msgspec.msgpack.Decoder(_Head | _News).decode
 _read_part = msgspec.msgpack.Decoder(_Part).decode
 _write = msgspec.msgpack.encode
 
@@ -67,6 +96,10 @@ class Relay:
         self._worker = worker
         self.prefix = f"w{worker}-"
         """How the ids of this worker's sessions begin."""
+
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news: dict[Flag, None] = {}
+        self._telling: asyncio.Task[None] | None = None
 
     def holder(self, session: str) -> int | None:
         """Tell which other worker a session id names; None when it is ours or nobody's."""
@@ -104,11 +137,33 @@ class Relay:
             writer.close()
         return None
 
+    # --- telling ------------------------------------------------------------------------------
+
+    def announce(self, flag: Flag) -> None:
+        """Tell the siblings of a change; from any thread, without waiting."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._note, flag)
+
+    def _note(self, flag: Flag) -> None:
+        self._news[flag] = None
+        if len(self._news) > NEWS:
+            del self._news[next(iter(self._news))]
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while self._news:
+            news, self._news = list(self._news), {}
+            own = self._socket(self._worker)
+            siblings = [path for path in self._folder.glob("*.sock") if path != own]
+            await asyncio.gather(*(_tell_one(path, news) for path in siblings))
+
     # --- being passed to ----------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def listening(self, serve: Serve) -> AsyncGenerator[None]:
-        """Answer what siblings pass on; `serve` answers for the sessions of this worker."""
+    async def listening(self, sibling: Sibling) -> AsyncGenerator[None]:
+        """Answer what siblings pass on, for the sessions of this worker, and hear their news."""
+        self._loop = asyncio.get_running_loop()
         path = self._socket(self._worker)
         path.unlink(missing_ok=True)  # of the worker that had this number before
         running: set[asyncio.Task[None]] = set()
@@ -118,7 +173,7 @@ class Relay:
             assert task is not None
             running.add(task)
             try:
-                await _answer(reader, writer, serve)
+                await _take(reader, writer, sibling)
             except (OSError, EOFError, msgspec.DecodeError):
                 _log.debug("a relayed request broke off", exc_info=True)
             except Exception:  # noqa: BLE001 - the edge: nothing may pass
@@ -131,16 +186,31 @@ class Relay:
         try:
             yield
         finally:
+            self._loop = None
             listener.close()
             path.unlink(missing_ok=True)
-            for task in tuple(running):
+            ending = [*running, *((self._telling,) if self._telling is not None else ())]
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
 
 
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, serve: Serve) -> None:
+async def _take(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sibling: Sibling
+) -> None:
+    """Take what a sibling has to say: a request, or news until it closes."""
+    while True:
+        first = _read_first(await _read(reader))
+        if isinstance(first, _Head):
+            return await _answer(first, reader, writer, sibling)
+        for flag in first.changed:
+            sibling.hear(flag)
+
+
+async def _answer(
+    head: _Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sibling: Sibling
+) -> None:
     """Serve one request of a sibling as if it had come here."""
-    head = _read_head(await _read(reader))
     body = await reader.readexactly(head.body)
     gone = asyncio.create_task(reader.read(1))  # siblings say nothing more; they only close
 
@@ -159,9 +229,22 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, se
     scope: Scope = {"type": "http", "asgi": {"version": "3.0"}, **head.scope}
     scope["headers"] = head.headers
     try:
-        await serve(scope, receive, send, body, head.owner)
+        await sibling.serve_own(scope, receive, send, body, head.owner)
     finally:
         gone.cancel()
+
+
+async def _tell_one(path: Path, news: list[Flag]) -> None:
+    """Tell one sibling; one that is just starting or ending has nobody who could miss it."""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_TELL_SECONDS):
+            _, writer = await asyncio.open_unix_connection(path)
+            try:
+                for at in range(0, len(news), NEWS_AT_ONCE):
+                    writer.write(_frame(_write(_News(news[at : at + NEWS_AT_ONCE]))))
+                    await writer.drain()
+            finally:
+                writer.close()
 
 
 async def _pass_back(reader: asyncio.StreamReader, send: Send) -> bool:

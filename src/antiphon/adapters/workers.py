@@ -299,10 +299,8 @@ async def _work(app: App, place: Place, listener: socket.socket, control: socket
     parent = asyncio.create_task(_until_parent_ends(control, stop))
     relay = Relay(Path(place.folder), place.worker)
     try:
-        async with contextlib.AsyncExitStack() as stack:
-            serve = app.join(relay)
-            if serve is not None:
-                await stack.enter_async_context(relay.listening(serve))
+        app.join(relay)
+        async with relay.listening(app):
             await serve_http(
                 app,
                 sockets=[listener],

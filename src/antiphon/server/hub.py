@@ -30,7 +30,8 @@ KINDS: Mapping[Kind, str] = {
 
 _URI = "resourceSubscriptions"
 _TASK = "taskIds"
-_Flag: TypeAlias = tuple[str, str]
+Flag: TypeAlias = tuple[str, str]
+"""A kind of change, and what has changed where the kind alone does not say it."""
 
 
 class Listener:
@@ -47,10 +48,10 @@ class Listener:
         self.loop = asyncio.get_running_loop()
         self._hub = hub
         self._wanted = frozenset(_flags(accepted))
-        self._changed: dict[_Flag, None] = {}
+        self._changed: dict[Flag, None] = {}
         self._news = asyncio.Event()
 
-    def mark(self, flag: _Flag) -> None:
+    def mark(self, flag: Flag) -> None:
         """Note a change, if it was asked for. Only on the listener's own loop."""
         if flag in self._wanted and not self.ended:
             self._changed[flag] = None
@@ -120,6 +121,9 @@ class Hub:
         self._attached: set[Listener] = set()
         self._by_principal: Counter[Principal] = Counter()
         self._closed = False
+        self.tell_others: Callable[[Flag], None] | None = None
+        """Passes a change on to the other workers of this machine, where there are any."""
+
         self.listened = asyncio.Event()
         """Set while somebody may listen to a task."""
 
@@ -149,7 +153,14 @@ class Hub:
         """Say that a task has changed."""
         self._announce((_TASK, task_id))
 
-    def _announce(self, flag: _Flag) -> None:
+    def _announce(self, flag: Flag) -> None:
+        self.hear(flag)
+        # Tasks are looked after in the store that all workers share.
+        if self.tell_others is not None and flag[0] != _TASK:
+            self.tell_others(flag)
+
+    def hear(self, flag: Flag) -> None:
+        """Note a change, announced here or by another worker."""
         listeners = self._listeners | self._attached if self._attached else self._listeners
         self._on_each_loop(listeners, lambda listener: listener.mark(flag))
 
@@ -226,7 +237,7 @@ class Hub:
             if not self._by_principal[listener.principal]:
                 del self._by_principal[listener.principal]
 
-    async def tell(self, flag: _Flag, principal: Principal) -> Told | None:
+    async def tell(self, flag: Flag, principal: Principal) -> Told | None:
         """Give the notification of a change; None when there is nothing to tell any more."""
         kind, name = flag
         if kind == _URI:
@@ -244,7 +255,7 @@ class Hub:
         self._on_each_loop(self._listeners | self._attached, Listener.end)
 
 
-def _flags(accepted: Mapping[str, Any]) -> Iterable[_Flag]:
+def _flags(accepted: Mapping[str, Any]) -> Iterable[Flag]:
     for member, value in accepted.items():
         if value is True:
             yield member, ""
