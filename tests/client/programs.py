@@ -17,6 +17,7 @@ COMMANDS = {
     "fastmcp": [str(PEERS / "fastmcp" / "bin" / "python"), str(HERE / "fastmcp_rooms.py")],
     "typescript": [str(PEERS / "bin" / "node"), str(HERE / "ts_rooms.mjs")],
 }
+TASKS = {"fastmcp tasks": [COMMANDS["fastmcp"][0], str(HERE / "fastmcp_tasks_server.py")]}
 ENVIRONMENT = {
     # Where the TypeScript peer finds its packages.
     "PEERS_NODE": str(PEERS / "node" / "here.js"),
@@ -26,14 +27,14 @@ ENVIRONMENT = {
 
 
 def over_stdio(name: str) -> list[str]:
-    return [*COMMANDS[name], "stdio"]
+    return [*(COMMANDS | TASKS)[name], "stdio"]
 
 
 @contextmanager
 def over_http(name: str) -> Iterator[str]:
     """Run a peer until the block ends; gives its URL."""
     with subprocess.Popen(
-        [*COMMANDS[name], "http"],
+        [*(COMMANDS | TASKS)[name], "http"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
