@@ -8,7 +8,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Protocol
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -47,13 +47,15 @@ async def work(
     """Run legs on the running event loop until a signal ends it, or `stop` is set."""
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stop.set)
+    with suppress(NotImplementedError):  # Windows ends it as it ends any process
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, stop.set)
     try:
         async with server.working(concurrency=concurrency, per_tool=per_tool):
             sys.stderr.write("Running tasks\n")
             sys.stderr.flush()
             await stop.wait()
     finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+        with suppress(NotImplementedError):
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
