@@ -31,10 +31,11 @@ from antiphon.errors import HandlerError
 from antiphon.server import effects
 from antiphon.server.answers import Answers
 from antiphon.server.handlers import needs_of
+from antiphon.server.keys import check_key
 from antiphon.server.notices import log, report
 from antiphon.server.push import must_restart, url_required, visited
 from antiphon.server.questions import question
-from antiphon.server.run import Run, check_key
+from antiphon.server.run import Run
 
 T = TypeVar("T")
 

@@ -38,6 +38,11 @@ def key_inside(mark: object) -> str | None:
     return None
 
 
+def in_thread() -> bool:
+    """Tell whether this is a thread of its own, where nothing can be awaited."""
+    return asyncio._get_running_loop() is None  # pyright: ignore[reportPrivateUsage] - documented
+
+
 @types.coroutine
 def give_up() -> Generator[Any, Any, None]:
     """Tell the driver, from the handler's own task, that it cannot be unwound."""

@@ -45,9 +45,11 @@ from antiphon.ports import (
 )
 from antiphon.seal.claims import encode_journal, largest
 from antiphon.server import settling
+from antiphon.server.checks import check_secret
 from antiphon.server.codec import Codec, codec_of, function_name, to_json
 from antiphon.server.handlers import is_async
-from antiphon.server.run import Run, check_key, check_secret
+from antiphon.server.keys import check_key
+from antiphon.server.run import Run
 from antiphon.server.signals import Abandoned
 
 log = logging.getLogger("antiphon")

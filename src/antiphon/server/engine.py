@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from antiphon.core.asks import seconds
+from antiphon.core.asks import Ask, seconds
 from antiphon.core.digest import arguments_digest, short_digest
 from antiphon.core.gate import Need, allows, gate
 from antiphon.core.journal import Entry, Handle, Journal, Pending
@@ -40,29 +40,23 @@ from antiphon.seal.claims import (
 )
 from antiphon.server import effects
 from antiphon.server.call import Call, check_map
+from antiphon.server.checks import check_secret, check_tries
 from antiphon.server.codec import codec_for
 from antiphon.server.context import Context
 from antiphon.server.endings import ending
 from antiphon.server.handlers import Handler
+from antiphon.server.keys import check_key
 from antiphon.server.push import PushWay
 from antiphon.server.questions import question
 from antiphon.server.redeem import Redeemer
 from antiphon.server.replies import Reply, deliver
-from antiphon.server.run import (
-    ENDED,
-    Asked,
-    Run,
-    SuspendWay,
-    check_key,
-    check_secret,
-    check_tries,
-    expiry,
-)
+from antiphon.server.run import ENDED, Run
 from antiphon.server.services import Services
 from antiphon.server.shapes.parked import Asking, Frame, Lot
 from antiphon.server.signals import Suspended
 from antiphon.server.signature import ArgumentsInvalid
 from antiphon.server.tasks import Leg, TaskService, owner_of
+from antiphon.server.ways import Asked, SuspendWay
 from antiphon.wire import results
 
 log = logging.getLogger("antiphon")
@@ -521,10 +515,15 @@ def _one_pending(key: str, asked: Asked, run: Run, now: float, native: bool) -> 
         digest=q.digest,
         note=q.note,
         tries=asked.tries,
-        expires=before.expires if before is not None and keeps else expiry(q.ask, now),
+        expires=before.expires if before is not None and keeps else _expiry(q.ask, now),
         schema=q.form.schema_json if native and q.form is not None else b"",
         secret=q.ask.secret,
     )
+
+
+def _expiry(ask: Ask, now: float) -> float:
+    """Tell when an ask expires; 0 is never."""
+    return now + seconds(ask.timeout) if ask.timeout is not None else 0.0
 
 
 def _ttl(run: Run) -> float | None:

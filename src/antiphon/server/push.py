@@ -24,8 +24,9 @@ from antiphon.errors import (
 from antiphon.server.call import Rejected
 from antiphon.server.handlers import Handler
 from antiphon.server.questions import Question, check_shape, unanswered
-from antiphon.server.run import Batch, Run
+from antiphon.server.run import Run
 from antiphon.server.services import Services
+from antiphon.server.ways import Batch
 
 if TYPE_CHECKING:
     from antiphon.core.limits import Limits

@@ -1,4 +1,4 @@
-"""One run of a handler: keys, recall, asking, and the ways in which a round ends inside it.
+"""One run of a handler: recall, asking, and how a round ends inside it.
 
 Theory. A run reads the journal from the top (`Replay`). An ask that is not in the journal ends
 the round, in one of two ways. In the handler's own task it raises `Suspended` at once: nearly
@@ -12,39 +12,38 @@ Legacy sessions and parked frames answer while the handler waits; how an ask is 
 """
 
 import asyncio
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
-from antiphon.core.asks import Ask, Outcome, seconds
+from antiphon.core.asks import Ask, Outcome
 from antiphon.core.gate import allows, gate
 from antiphon.core.journal import Entry, Replay
 from antiphon.errors import (
-    AmbiguousKey,
     AnswerInvalid,
     CannotAsk,
     HandlerError,
     NestedEffect,
     StoreError,
     SwallowedAsk,
-    ToolError,
     TooManyRounds,
 )
 from antiphon.server.call import Call, Rejected
+from antiphon.server.checks import check_secret, check_tries
 from antiphon.server.driving import (
     drive,
     give_up,
     holds,
+    in_thread,
     inside,
     key_inside,
     made_of_an_end,
     stand_still,
 )
+from antiphon.server.keys import Keys, check_key
 from antiphon.server.questions import Question, plain_form, question, read_answer, reasons
 from antiphon.server.signals import Abandoned, Suspended
+from antiphon.server.ways import Asked, Batch, Way
 
 if TYPE_CHECKING:
     from antiphon.core.round import Round
@@ -53,35 +52,14 @@ if TYPE_CHECKING:
     from antiphon.server.services import Services
     from antiphon.server.tasks import Leg
 
-_ORDINAL = re.compile(r"-\d+$|^\d+$")
-_MAX_KEY = 128
+ENDED = object()
+"""What `play` gives when the round ended inside the handler."""
+
 _DEAD_CALLS = 16
 """Calls of one task on a dead context before it is taken for one that swallows and loops."""
 
 _UNREAD_PATIENCE = 20
 """Quiet times for which branches may still come past what the journal holds."""
-
-Batch: TypeAlias = Sequence[tuple[str, Question]]
-
-
-class Asked(msgspec.Struct, frozen=True, gc=False):
-    """An ask that this round puts."""
-
-    question: Question
-    tries: int = 0
-    reason: str = ""
-
-
-class Way(Protocol):
-    """How asks reach the client."""
-
-    async def ask(self, run: "Run", batch: Batch) -> Sequence[Any]:
-        """Put asks that were gated; give their raw, well-shaped answers, or end the round."""
-        ...
-
-    async def pause(self, run: "Run") -> None:
-        """End a state-only round, or go on where rounds do not end."""
-        ...
 
 
 class Run:
@@ -133,8 +111,7 @@ class Run:
         self.steady: dict[str, Any] = {}
         self.reused: set[str] = set()
         self._dead_calls: dict[asyncio.Task[Any] | None, int] = {}
-        self._ordinals: dict[str, int] = {}
-        self._branch_bases: set[str] = set()
+        self.keys = Keys()
         self._mark = object()
         """Stands for this run where the run itself would be kept alive for too long."""
 
@@ -159,7 +136,7 @@ class Run:
 
     def need_async(self, what: str) -> None:
         """Refuse in a thread what only an `async` handler can do."""
-        if _in_thread():
+        if in_thread():
             raise CannotAsk(
                 f"ctx.{what} needs an async handler: a function of {self.handler.name!r} runs in a "
                 "thread, where a round cannot end. Write `async def`."
@@ -177,7 +154,7 @@ class Run:
         self.enter(what)
 
     def _count_dead_call(self) -> None:
-        if not _in_thread():
+        if not in_thread():
             task = asyncio.current_task()
             self._dead_calls[task] = self._dead_calls.get(task, 0) + 1
 
@@ -214,39 +191,13 @@ class Run:
         """Name an ask: the author's key, or one derived from what it asks for (S4-3)."""
         if given is not None:
             return check_key(given)
-        if self.in_branch:
-            if base in self._branch_bases or base in self._ordinals:
-                raise AmbiguousKey(base)
-            self._branch_bases.add(base)
-            return base
-        if base in self._branch_bases:
-            raise AmbiguousKey(base)
-        number = self._ordinals.get(base, 0) + 1
-        self._ordinals[base] = number
-        return base if number == 1 else f"{base}-{number}"
+        return self.keys.derive(base, in_branch=self.in_branch)
 
     def is_free(self, base: str) -> bool:
         """Tell whether nobody has asked, or been answered, under a derived key in this call."""
         return not (
-            base in self._ordinals
-            or base in self._branch_bases
-            or self.replay.used("ask", base)
-            or self.replay.knows("ask", base)
+            base in self.keys or self.replay.used("ask", base) or self.replay.knows("ask", base)
         )
-
-    def take_keys(self, counts: Mapping[str, int]) -> None:
-        """Count derived keys as used: of code that was run in an earlier round and is not now."""
-        for base, number in counts.items():
-            self._ordinals[base] = max(number, self._ordinals.get(base, 0))
-
-    def take_key(self, key: str) -> None:
-        """Count one derived key as used, with those that stand before it."""
-        base, dash, number = key.rpartition("-")
-        self.take_keys({base: int(number)} if dash and number.isdecimal() else {key: 1})
-
-    def taken_keys(self) -> dict[str, int]:
-        """Tell how many keys were derived from each base so far."""
-        return dict(self._ordinals)
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -526,60 +477,3 @@ class Run:
         """Wait for the bodies of effects that were cut loose when the round ended."""
         while self.effects:
             await asyncio.wait(self.effects)
-
-
-class SuspendWay:
-    """The modern way: the asks go out with the end of the round."""
-
-    async def ask(self, run: Run, batch: Batch) -> Sequence[Any]:
-        """End the round."""
-        run.remember_asked(batch)
-        if run.in_branch:
-            return await run.suspend(batch)
-        run.told = True
-        raise Suspended(run)
-
-    async def pause(self, run: Run) -> None:
-        """End the round."""
-        await run.suspend()
-
-
-ENDED = object()
-"""What `play` gives when the round ended inside the handler."""
-
-
-def _in_thread() -> bool:
-    """Tell whether this is a thread of its own, where nothing can be awaited."""
-    return asyncio._get_running_loop() is None  # pyright: ignore[reportPrivateUsage] - documented
-
-
-def check_key(key: str) -> str:
-    """Check a key that an author gave."""
-    if not key or len(key) > _MAX_KEY or not key.isprintable():
-        raise HandlerError(f"a key is a short printable text of 1 to {_MAX_KEY} characters")
-    if _ORDINAL.search(key):
-        raise HandlerError(
-            f"key {key!r} is a number or ends in one after a dash: that form is kept for keys the "
-            "framework derives. Name what it is about."
-        )
-    return key
-
-
-def check_secret(run: Run, kind: str, key: str, *, secret: bool) -> None:
-    """Refuse a secret that could be kept nowhere but in the token (S6-2)."""
-    if secret and not run.services.spill and run.round.era == "modern":
-        raise HandlerError(
-            f"{kind} {key!r} is secret=True, so its value must stay out of the token, and this "
-            "server has no store to keep it in. Give Server(store=...) one."
-        )
-
-
-def check_tries(key: str, rejected: Rejected, limit: int) -> None:
-    """Give up on an ask whose answers never fit."""
-    if rejected.tries > limit:
-        raise ToolError(f"The answer to {key!r} did not fit after {limit} more tries.")
-
-
-def expiry(ask: Ask, now: float) -> float:
-    """Tell when an ask expires; 0 is never."""
-    return now + seconds(ask.timeout) if ask.timeout is not None else 0.0

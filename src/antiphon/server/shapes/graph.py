@@ -190,7 +190,7 @@ class Graph:
         key = known.value.get("k") if known is not None else None
         if key is None:
             key = self._new_key(run, node, ready.base)
-        run.take_key(key)
+        run.keys.take(key)
         extra = ready.form.digest.hex() if ready.form is not None else getattr(ask, "url", "")
         kept = {"k": key, "t": ready.kind, "x": extra, **asking.left}
         if known is None or known.value != kept:
@@ -227,7 +227,7 @@ class _Traces:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._mark = run.replay.mark()
-        self._keys = run.taken_keys()
+        self._keys = run.keys.taken()
         self._commits = len(run.commits)
 
     def left(self) -> _Kept:
@@ -235,7 +235,7 @@ class _Traces:
         kept: _Kept = {}
         if entries := run.replay.since(self._mark):
             kept["e"] = [list(name) for name in entries]
-        if keys := {b: n for b, n in run.taken_keys().items() if self._keys.get(b) != n}:
+        if keys := {b: n for b, n in run.keys.taken().items() if self._keys.get(b) != n}:
             kept["d"] = keys
         if len(run.commits) > self._commits:
             kept["c"] = True
@@ -305,7 +305,7 @@ def _recalled(run: Run, node: Node) -> "Outcome[Any] | _Asking | None":
         return None
     for kind, key in kept.get("e", ()):
         run.replay.skip(kind, key)
-    run.take_keys(kept.get("d", {}))
+    run.keys.take_all(kept.get("d", {}))
     return came
 
 
@@ -322,7 +322,7 @@ def _answer(run: Run, node: Node, kept: _Kept) -> Outcome[Any] | None:
     except AnswerInvalid:
         return None  # it runs again, and asks again with the reason
     run.replay.skip("ask", key)
-    run.take_key(key)
+    run.keys.take(key)
     if kind == "url" and outcome.accepted:
         return Outcome(outcome.status, Opened(kept["x"]), key)
     return outcome

@@ -20,7 +20,8 @@ from typing import Any
 
 from antiphon.core.round import Principal, Round
 from antiphon.server.call import Call
-from antiphon.server.run import Batch, Run
+from antiphon.server.run import Run
+from antiphon.server.ways import Batch
 
 
 class Frame:

@@ -1,0 +1,24 @@
+"""What an ask or an effect is refused for before it happens. Reads a run and changes nothing."""
+
+from typing import TYPE_CHECKING
+
+from antiphon.errors import HandlerError, ToolError
+from antiphon.server.call import Rejected
+
+if TYPE_CHECKING:
+    from antiphon.server.run import Run
+
+
+def check_secret(run: "Run", kind: str, key: str, *, secret: bool) -> None:
+    """Refuse a secret that could be kept nowhere but in the token (S6-2)."""
+    if secret and not run.services.spill and run.round.era == "modern":
+        raise HandlerError(
+            f"{kind} {key!r} is secret=True, so its value must stay out of the token, and this "
+            "server has no store to keep it in. Give Server(store=...) one."
+        )
+
+
+def check_tries(key: str, rejected: Rejected, limit: int) -> None:
+    """Give up on an ask whose answers never fit."""
+    if rejected.tries > limit:
+        raise ToolError(f"The answer to {key!r} did not fit after {limit} more tries.")
