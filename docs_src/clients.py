@@ -41,6 +41,27 @@ async def next_week(target: Any, shelf: dict[str, str], answers: dict[str, Any])
         return step
 
 
+async def background(target: Any, answers: Any) -> str:
+    async with Client(target, answers=answers) as client:
+        result = await client.call_tool("rebuild", on_task=lambda task: print(task.message))
+    return result.content[0].text  # pyright: ignore[reportAttributeAccessIssue]
+
+
+async def leave(target: Any, shelf: dict[str, str]) -> None:
+    async with Client(target) as client:
+        step = await client.begin("rebuild")
+        if step.task is not None:
+            shelf["rebuild"] = step.dump()
+
+
+async def come_back(target: Any, shelf: dict[str, str], answers: dict[str, Any]) -> Any:
+    async with Client(target) as client:
+        step = await client.resume(shelf["rebuild"], answers, wait=30)
+        if step.waiting:
+            await client.cancel(step)
+        return step
+
+
 def script() -> Scripted:
     return Scripted(
         placement={"region": "eu-west", "size": 4},

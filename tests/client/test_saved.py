@@ -1,6 +1,7 @@
 """A saved call: what is written is read, and nothing else is taken for one."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,12 +9,17 @@ import pytest
 from antiphon.client import SavedCallInvalid
 from antiphon.client.saved import MAX_BYTES, SavedCall, load
 from antiphon.core.dialogue import Call
+from antiphon.core.task import Task
 from antiphon.core.wants import PendingAsk
 
 ASK = PendingAsk(
     key="k",
     method="elicitation/create",
     params={"message": "?", "requestedSchema": {"type": "object", "properties": {}}},
+)
+
+TASK = Task(
+    id="t-1", status="input_required", message="é", created="2026", updated="", ttl=60.0, poll=0.2
 )
 
 
@@ -29,6 +35,16 @@ ASK = PendingAsk(
             asks=(ASK,),
             answers={"k": {"action": "decline"}},
             rounds=3,
+        ),
+        Call(method="tools/call", params={"name": "t"}, task=TASK),
+        Call(
+            method="tools/call",
+            params={},
+            task=TASK,
+            asks=(ASK, replace(ASK, key="l")),
+            answers={"l": {"action": "decline"}},
+            keys={"k": "d1", "l": "d2", "m": "d3"},
+            answered=frozenset({"m"}),
         ),
     ],
 )
@@ -52,6 +68,23 @@ def test_a_call_without_a_token_has_no_such_member_and_an_empty_one_has():
     assert load(empty.dump()).call.token == ""
 
 
+def test_a_call_that_is_no_task_is_written_as_readers_of_old_expect_it():
+    plain = json.loads(SavedCall(call=Call(method="tools/call", params={})).dump())
+    assert (plain["version"], "task" in plain) == (1, False)
+    tasked = json.loads(SavedCall(call=Call(method="tools/call", params={}, task=TASK)).dump())
+    assert (tasked["version"], tasked["task"]["id"]) == (2, "t-1")
+
+
+def test_a_text_of_the_first_version_is_read():
+    text = (
+        '{"antiphon":"call","version":1,"method":"tools/call","params":{"name":"t"},"asks":{},'
+        '"rounds":2,"pauses":0,"target":"http://h/mcp","server":null,"protocol":"2026-07-28",'
+        '"received":1.5,"token":"s"}'
+    )
+    call = load(text).call
+    assert (call.token, call.rounds, call.task) == ("s", 2, None)
+
+
 def good(**changes: Any) -> str:
     data = json.loads(SavedCall(call=Call(method="tools/call", params={}, asks=(ASK,))).dump())
     return json.dumps({**data, **changes})
@@ -71,6 +104,12 @@ def good(**changes: Any) -> str:
         good(asks={"k": 1}),
         good(answers={"other": {}}),
         good(rounds="many"),
+        good(task={}),
+        good(task={"id": ""}),
+        good(task={"id": "t", "status": "lost"}),
+        good(task={"id": "t", "keys": {"k": "d"}}),
+        good(task={"id": "t"}, method="prompts/get"),
+        good(task={"id": "t"}, answers={"other": {}}),
         "\ud800",
         " " * (MAX_BYTES + 1),
     ],

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import uvicorn
+from pydantic import BaseModel
 
+from antiphon import Context, Server
 from antiphon.cli.demo_server import server
-from antiphon.client import Decline, Deny, FormAsk, Patience, SampleAsk, Scripted, UrlAsk
+from antiphon.client import Client, Decline, Deny, FormAsk, Patience, SampleAsk, Scripted, UrlAsk
 from antiphon.client.saved import load
 from docs_src import clients
 
@@ -54,6 +56,36 @@ async def test_a_call_that_reaches_a_bound_is_kept():
 
 def test_the_bounds_of_the_page_are_the_defaults():
     assert Patience() == Patience(rounds=10, total=3600, think=900, reply=300)
+
+
+class Size(BaseModel):
+    """How large."""
+
+    size: int
+
+
+rebuilding = Server("rebuilding")
+
+
+@rebuilding.tool(task="required")
+async def rebuild(ctx: Context) -> str:
+    """Rebuild an index in the background, and ask how large it may be."""
+    await ctx.report(0, 1, "reading")
+    answer = await ctx.elicit("How large may it be?", Size, key="size")
+    return f"rebuilt with {answer.size}"
+
+
+async def test_a_task_is_waited_for_left_and_taken_up(capsys: pytest.CaptureFixture[str]):
+    async with rebuilding.running():
+        assert await clients.background(rebuilding, Scripted(size={"size": 3})) == "rebuilt with 3"
+        shelf: dict[str, str] = {}
+        await clients.leave(rebuilding, shelf)
+        assert '"task":' in shelf["rebuild"]
+        async with Client(rebuilding) as client:
+            shelf["rebuild"] = (await client.resume(shelf["rebuild"])).dump()
+        step = await clients.come_back(rebuilding, shelf, {"size": {"size": 4}})
+        assert step.result.content[0].text == "rebuilt with 4"
+    assert "reading" in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -58,9 +58,15 @@ class Watched:
     looks: int = 0
     misses: int = 0
 
-    def expires(self, task: Task) -> float:
-        """The time at which the server may have forgotten it; `inf` for never."""
-        return float("inf") if task.ttl is None else self.began + task.ttl
+    def expired(self, task: Task, now: float) -> bool:
+        """Whether the server may have forgotten it."""
+        return task.ttl is not None and now >= self.began + task.ttl
+
+    def end(self, task: Task, now: float) -> float:
+        """When to stop thinking: with the task, unless it lives on beyond its time."""
+        if task.ttl is None or self.expired(task, now):
+            return self.deadline
+        return min(self.deadline, self.began + task.ttl)
 
     def seen(self, task: Task, now: float) -> None:
         """Note that the server has shown it."""
@@ -100,8 +106,8 @@ def attend(call: Call, watch: Watched, now: float) -> Flow:
         if not now < deadline:
             return Stopped("total", call)
         if call.asks and call.answers is None:
-            end = min(deadline, watch.expires(task))
-            happened = yield Answer(call, max(0.0, min(patience.think, end - now)))
+            end = watch.end(task, now)
+            happened = yield Answer(call, min(patience.think, end - now))
             after = answered(call, happened, end)
         elif call.answers is None and now < watch.due:
             happened = yield watch.wait(call, task, now)
@@ -173,6 +179,7 @@ def _seen(call: Call, body: object, watch: Watched, now: float) -> Call | Ending
         return Stopped("violation", call, snapshot)
     task = snapshot.task
     watch.seen(task, now)
+    moves = _standing(task) != _standing(cast("Task", call.task))
     call = replace(call, task=task)
     match task.status:
         case "completed":
@@ -181,10 +188,15 @@ def _seen(call: Call, body: object, watch: Watched, now: float) -> Call | Ending
             return Stopped("failed", call, failure=_failure(snapshot))
         case "cancelled":
             return Stopped("cancelled", call)
-        case _ if not now < watch.expires(task):
+        case _ if watch.expired(task, now) and not moves:
+            # Beyond its time a task is given up only when it stands still (TASK-25).
             return Stopped("expired", call)
         case _:
             return _asked(call, snapshot.asks)
+
+
+def _standing(task: Task) -> tuple[str, str, str]:
+    return task.status, task.message, task.updated
 
 
 def _failure(snapshot: Snapshot) -> Failure:
