@@ -13,31 +13,19 @@ from typing import Any, Protocol
 
 import msgspec
 
-from antiphon.core.asks import Ask, seconds
-from antiphon.core.digest import arguments_digest, short_digest
+from antiphon.core.asks import seconds
 from antiphon.core.gate import Need, allows, gate
-from antiphon.core.journal import Entry, Handle, Journal, Pending
+from antiphon.core.journal import Entry, Journal
 from antiphon.core.outcome import InputRequired
 from antiphon.core.round import Round
 from antiphon.errors import (
     AntiphonError,
     CapabilityMissing,
     Diverged,
-    StateTooLarge,
-    StoreError,
     TokenRefused,
     TooManyRounds,
-    Unavailable,
 )
 from antiphon.ports import Telemetry
-from antiphon.seal.claims import (
-    Binding,
-    Claims,
-    decode_journal,
-    encode,
-    encode_journal,
-    largest,
-)
 from antiphon.server import effects
 from antiphon.server.call import Call, check_map
 from antiphon.server.checks import check_secret, check_tries
@@ -55,14 +43,15 @@ from antiphon.server.services import Services
 from antiphon.server.shapes.parked import Asking, Frame, Lot
 from antiphon.server.signals import Suspended
 from antiphon.server.signature import ArgumentsInvalid
-from antiphon.server.tasks import Leg, TaskService, owner_of
-from antiphon.server.ways import Asked, SuspendWay
+from antiphon.server.tasks import Leg, TaskService
+from antiphon.server.tokens import Tokens, pending_of
+from antiphon.server.ways import SuspendWay
 from antiphon.wire import results
 
 log = logging.getLogger("antiphon")
 
-_SEGMENTS = 1_000
-"""Stored journals of one principal."""
+_MAX_HOLD = 30.0
+"""Seconds for which the end of a round may be held back."""
 
 _NO_ENTRIES: list[Entry] = []
 
@@ -83,6 +72,7 @@ class Engine:
         self.redeemer = Redeemer(services)
         self.handler = handlers.find
         self.tasks = tasks
+        self.tokens = Tokens(services)
         self.lot = Lot(services.limits.parked, services.limits.parked_per_principal)
         self._suspend = SuspendWay()
         self._life = services.limits.call.total_seconds()
@@ -148,9 +138,8 @@ class Engine:
     async def _again(
         self, round: Round, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
-        binding = self._binding(round, handler)
-        claims = await self.services.sealer.open(round.token, binding)
-        call = self._reopened(claims, claims.journal or await self._fetch(claims))
+        binding = self.tokens.binding(round, handler)
+        claims, call = await self.tokens.open(round.token, binding)
         round.call, round.number, round.first_trace = call.id, call.number, call.trace
         answers = call.accept(round.answers, self.services.clock())
         bound = self._bind(round, handler, arguments)
@@ -199,7 +188,7 @@ class Engine:
         run.close()
         if run.effects:
             await run.effects_settled()
-        pending = _pending(run, self.services.clock(), native=True)
+        pending = pending_of(run, self.services.clock(), native=True)
         raws: dict[str, Any] = {}
         if run.asked:
             batch = [(key, asked.question) for key, asked in run.asked.items()]
@@ -225,17 +214,6 @@ class Engine:
     def _takes_task(self, round: Round) -> bool:
         return self.tasks.available and allows(round.capabilities, "tasks")
 
-    def _reopened(self, claims: Claims, journal: Journal) -> Call:
-        return Call(
-            id=claims.call,
-            number=claims.round,
-            deadline=claims.deadline,
-            journal=journal,
-            entropy=self.services.entropy,
-            pending=claims.pending,
-            trace=claims.trace,
-        )
-
     def _bind(
         self, round: Round, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> dict[str, Any] | Reply:
@@ -252,16 +230,6 @@ class Engine:
             return handler.signature.bind(arguments)
         except ArgumentsInvalid as error:
             return ending(error, handler, self.services)
-
-    def _binding(self, round: Round, handler: Handler) -> Binding:
-        return Binding(
-            method=round.method,
-            target=round.target,
-            arguments=arguments_digest(round.arguments),
-            principal=round.principal,
-            audience=self.services.sealer.audience,
-            handler=handler.identity,
-        )
 
     # --- legs of tasks ----------------------------------------------------------------------------
 
@@ -421,119 +389,15 @@ class Engine:
         if journal.asked > limits.rounds or journal.pauses > limits.pauses:
             raise _too_many(journal, limits.rounds, limits.pauses)
         now = self.services.clock()
-        pending = _pending(run, now, native=journal.native)
+        pending = pending_of(run, now, native=journal.native)
         if run.leg is not None:
             run.leg.asked(run, journal, pending)
             return Reply(), ""
-        token = await self._seal(run, journal, pending)
+        token = await self.tokens.seal(run, journal, pending)
         bodies = [(key, a.question.body(a.reason)) for key, a in run.asked.items()]
         needs: list[Need] = [n for a in run.asked.values() for n in a.question.needs]
         result = results.input_required(bodies, token, self.services.meta)
         return Reply(result, needs=tuple(dict.fromkeys(needs))), token
-
-    # --- tokens ----------------------------------------------------------------------------------
-
-    async def _seal(self, run: Run, journal: Journal, pending: tuple[Pending, ...]) -> str:
-        sealer, call, budget = self.services.sealer, run.call, self.services.limits.state_bytes
-        handle = None
-        if [entry for entry in journal.entries if entry.secret]:
-            handle = await self._keep(run, journal)
-        claims = sealer.claims(
-            run.binding or self._binding(run.round, run.handler),
-            call=call.id,
-            round=call.number + 1,
-            deadline=call.deadline,
-            version=run.handler.options.version,
-            journal=journal if handle is None else None,
-            handle=handle,
-            pending=pending,
-            trace=call.trace or self._here(run),
-            ttl=_ttl(run),
-        )
-        plain = encode(claims)
-        # The journal is part of the claims: only where they are large is its own size looked at.
-        if len(plain) > budget and handle is None:
-            size = len(encode_journal(journal))
-            if size > budget:
-                handle = await self._keep(run, journal, size)
-                claims = msgspec.structs.replace(claims, journal=None, handle=handle)
-                plain = encode(claims)
-        return await sealer.seal(claims, plain)
-
-    def _here(self, run: Run) -> str:
-        telemetry = self.services.telemetry
-        return run.round.trace if telemetry is None else telemetry.here() or run.round.trace
-
-    async def _keep(self, run: Run, journal: Journal, size: int = 0) -> Handle:
-        """Put a journal that no token should carry into the store (S6)."""
-        services, call = self.services, run.call
-        if not services.spill:
-            for entry in journal.entries:
-                check_secret(run, entry.kind, entry.key, secret=entry.secret)
-            raise StateTooLarge(size, services.limits.state_bytes, largest(journal))
-        number = call.number + 1
-        data = await services.protect(encode_journal(journal), f"journal {call.id} {number}")
-        kept = await services.store.keep(
-            call.id,
-            number,
-            data,
-            owner=owner_of(run.round.principal),
-            quota=_SEGMENTS,
-            expires=call.deadline,
-        )
-        if not kept:
-            raise Unavailable("this caller has too many large calls open")
-        return Handle(number, short_digest(data))
-
-    async def _fetch(self, claims: Claims) -> Journal:
-        services, handle = self.services, claims.handle
-        assert handle is not None
-        try:
-            data = await services.store.fetch(claims.call, handle.round)
-        except StoreError as error:
-            raise Unavailable("the server's store cannot be reached; try again") from error
-        if data is None or short_digest(data) != handle.digest:
-            raise TokenRefused("segment")
-        return decode_journal(await services.reveal(data, f"journal {claims.call} {handle.round}"))
-
-
-_MAX_HOLD = 30.0
-
-
-def _pending(run: Run, now: float, *, native: bool) -> tuple[Pending, ...]:
-    return tuple([_one_pending(key, a, run, now, native) for key, a in run.asked.items()])
-
-
-def _one_pending(key: str, asked: Asked, run: Run, now: float, native: bool) -> Pending:
-    q = asked.question
-    before = run.call.pending.get(key)
-    # Asking again does not start the clock anew.
-    keeps = before is not None and before.digest == q.digest and before.expires
-    return Pending(
-        key=key,
-        kind=q.kind,
-        digest=q.digest,
-        note=q.note,
-        tries=asked.tries,
-        expires=before.expires if before is not None and keeps else _expiry(q.ask, now),
-        schema=q.form.schema_json if native and q.form is not None else b"",
-        secret=q.ask.secret,
-    )
-
-
-def _expiry(ask: Ask, now: float) -> float:
-    """Tell when an ask expires; 0 is never."""
-    return now + seconds(ask.timeout) if ask.timeout is not None else 0.0
-
-
-def _ttl(run: Run) -> float | None:
-    own = run.handler.options.ttl
-    if not any(a.question.ask.ttl is not None for a in run.asked.values()):
-        return None if own is None else seconds(own)
-    # The most patient ask of the round counts; one that says nothing has the usual patience.
-    usual = run.services.sealer.ttl if own is None else seconds(own)
-    spans = (a.question.ask.ttl for a in run.asked.values())
-    return max(usual if span is None else seconds(span) for span in spans)
 
 
 def _too_many(journal: Journal, rounds: int, pauses: int) -> AntiphonError:
