@@ -172,8 +172,7 @@ class Context:
         key = run.key_for("approve", key)
         ready = question(ask)
         if not run.replay.knows("ask", key) and missing(run.round.capabilities, ready.needs):
-            if not run.in_branch:
-                run.replay.check_new("ask", key, ready.note)
+            run.check_new("ask", key, ready.note)
             run.replay.record(Entry("ask", key, _UNAVAILABLE, ready.digest, ready.note))
             return Approval("unavailable")
         (outcome,) = await run.ask_named(((key, ask),))
@@ -254,8 +253,7 @@ class Context:
         await run.enter_async("pause")
         key = run.key_for("pause", key)
         if run.replay.recall("patch", f"pause:{key}", b"", "") is None:
-            if not run.in_branch:
-                run.replay.check_new("pause", key, "")
+            run.check_new("pause", key, "")
             run.replay.record(Entry("patch", f"pause:{key}", True))
             await run.pause(hold=hold)
 
@@ -304,8 +302,7 @@ class Context:
         value = run.recall_memo(key)
         if value is None:
             value = run.services.clock()
-            if not run.in_branch:
-                run.replay.check_new("memo", key, "ctx.now")
+            run.check_new("memo", key, "ctx.now")
             run.replay.record(Entry("memo", key, value))
         return datetime.fromtimestamp(value, UTC)
 

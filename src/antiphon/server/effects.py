@@ -90,8 +90,7 @@ async def once(run: Run, spec: Once) -> tuple[Any, bool]:
     entry = run.replay.recall("effect", spec.key, digest, name)
     if entry is not None:
         return _recalled(entry, codec, spec.key), bool(entry.value.get("reused"))
-    if not run.in_branch:
-        run.replay.check_new("effect", spec.key, name)
+    run.check_new("effect", spec.key, name)
     await _anchor(run)
     check_budget(run)
     effect = _effect(run, spec, name, arguments)
@@ -435,8 +434,7 @@ async def memo(
     codec = codec_of(fn, returns)
     entry = run.replay.recall("memo", key, b"", name)
     if entry is None:
-        if not run.in_branch:
-            run.replay.check_new("memo", key, name)
+        run.check_new("memo", key, name)
         check_secret(run, "memo", key, secret=secret)
         value = await call_user(run, key, fn, args, {})
         run.enter("memo")  # the round may have ended while it was computed

@@ -84,6 +84,9 @@ class Run:
     trouble: StoreError | None = None
     """Why the store could not guard an effect. The handler may not go on as if it had (S1-3)."""
 
+    early: tuple[str, str, str] | None = None
+    """The first new thing that a branch did while entries were unread; judged at the end."""
+
     binding: "Binding | None" = None
     """What the request says of itself, where a token was held against it."""
 
@@ -272,6 +275,27 @@ class Run:
             self.reject(key, Rejected(tries, reasons(error)))
             return None
 
+    def check_new(self, kind: str, key: str, note: str) -> None:
+        """Refuse something new while recorded entries are unread (S4-5).
+
+        In a branch that is no sign yet: another one may still come past them.
+        """
+        if not self.replay.replaying:
+            return
+        if not self.in_branch:
+            self.replay.check_new(kind, key, note)
+        elif self.early is None and kind != "ask":
+            self.early = (kind, key, note)  # asks are judged by what is still asked at the end
+
+    def check_end(self) -> None:
+        """Refuse what branches did anew if nobody has come past the entries by now."""
+        if not self.replay.replaying:
+            return
+        if self.early is not None:
+            self.replay.check_new(*self.early)
+        for key, asked in self.asked.items():
+            self.replay.check_new("ask", key, asked.question.note)
+
     def reject(self, key: str, rejected: Rejected) -> None:
         """Drop an answer that does not fit; it will be asked for again, or the call ends (S4-6)."""
         self.replay.forget("ask", key)
@@ -286,8 +310,7 @@ class Run:
                 if not allows(capabilities, need):
                     gate(capabilities, ready.needs, f"asking for {key!r}")
             check_secret(self, "ask", key, secret=ready.ask.secret)
-            if self.replay.replaying and not self.in_branch:
-                self.replay.check_new("ask", key, ready.note)
+            self.check_new("ask", key, ready.note)
         if len(self.asked) + len(batch) > limits.asks_per_round:
             raise HandlerError(
                 f"more than {limits.asks_per_round} asks in one round: ask for less at a time, or "

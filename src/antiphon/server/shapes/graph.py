@@ -10,7 +10,9 @@ an answer comes in the next round.
 
 A node that has asked is not run again once its answer is there: the journal holds under which key
 it asked and what form it showed. It is run again only when it must ask again (no answer, or one
-that did not fit), or when nobody declares a type by which its answer could be read. Whether a
+that did not fit), when nobody declares a type by which its answer could be read, or when it takes
+a value that is worked out anew and differs: then it shows whether the answer is still one to this
+very question (P5). Whether a
 node that gave a *value* is run again is the shape's choice: steps keep their values, resolvers do
 not.
 
@@ -27,8 +29,10 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, TypeAlias, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
 
 from antiphon.core.asks import Ask, Elicit, ElicitUrl, ListRoots, Opened, Outcome
+from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import Entry
 from antiphon.errors import AnswerInvalid, ConfigError, Diverged, HandlerError, UnsupportedForm
 from antiphon.server import forms
@@ -42,7 +46,11 @@ from antiphon.server.run import Run
 Values: TypeAlias = Mapping[str, Outcome[Any]]
 _Kept: TypeAlias = dict[str, Any]
 """What the journal holds of a node: `v` value, or `k` key, `t` kind and `x` form or URL of its
-ask; `e` entries and `d` derived keys that it left behind."""
+ask; `e` entries and `d` derived keys that it left behind; `i` a digest of the values, worked out
+anew in every round, about which it asked."""
+
+_UNKNOWN = "?"
+"""Stands for values of which no digest can be made."""
 
 _NO_ASK = ListRoots()
 
@@ -142,6 +150,7 @@ class Graph:
         """
         run = run_of(ctx)
         values: dict[str, Outcome[Any]] = {}
+        live: set[str] = set()
         wave: list[_Asking] = []
         waiting = dict(self._nodes)
         while waiting or wave:
@@ -151,12 +160,17 @@ class Graph:
                 wave = []
             for node in ready:
                 del waiting[node.name]
-                came = _recalled(run, node)
+                inputs = _inputs(node, values, live)
+                came = _recalled(run, node, inputs)
                 if came is None:
                     came = await _called(run, node, ctx, arguments, values)
+                    if inputs and isinstance(came, _Asking):
+                        came.left["i"] = inputs
                 if isinstance(came, _Asking):
                     wave.append(came)
                 else:
+                    if node.codec is None:
+                        live.add(node.name)
                     _settle(node, came, values)
         return values
 
@@ -287,7 +301,19 @@ def _load(node: Node, data: Any) -> Any:
         ) from error
 
 
-def _recalled(run: Run, node: Node) -> "Outcome[Any] | _Asking | None":
+def _inputs(node: Node, values: Values, live: set[str]) -> str:
+    """Tell apart the values that a node takes from nodes that are run in every round."""
+    taken = [values[want.node] for want in node.wants if want.node in live]
+    if not taken:
+        return ""
+    try:
+        plain = to_jsonable_python([(outcome.status, outcome.value) for outcome in taken])
+        return short_digest(canonical(plain)).hex()
+    except (ValueError, TypeError, RecursionError):
+        return _UNKNOWN
+
+
+def _recalled(run: Run, node: Node, inputs: str) -> "Outcome[Any] | _Asking | None":
     """Give what a node gave in an earlier round; None if it has to run."""
     entry = run.replay.seen("patch", node.entry)
     if entry is None:
@@ -295,6 +321,8 @@ def _recalled(run: Run, node: Node) -> "Outcome[Any] | _Asking | None":
     kept: _Kept = entry.value
     came: Outcome[Any] | _Asking
     if "k" in kept:
+        if inputs == _UNKNOWN or kept.get("i", "") != inputs:
+            return None
         answer = _answer(run, node, kept)
         if answer is None:
             return None
