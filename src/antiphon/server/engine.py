@@ -283,8 +283,8 @@ class Engine:
                 return await self._ended(run)
             if isinstance(value, InputRequired):
                 return await self._native(run, value)
-            if run.commits:
-                await effects.commit(run)
+            if run.commits or run.early is not None:
+                await self._commit(run)
             return self._complete(run, value)
         except Suspended:
             return await self._commit_later(run)
@@ -313,11 +313,23 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - whatever it is, the frame cannot go on
             await frame.end()
             return ending(error, run.handler, self.services, run.round)
+        except BaseException:
+            # The client went away: nobody will ever bring the token that was being made.
+            await frame.end()
+            raise
         left = run.call.deadline - self.services.clock()
         self.lot.park(frame, token, min(seconds(run.handler.options.park or 0.0), left))
         if run.hold:
             await asyncio.sleep(min(run.hold, _MAX_HOLD))
         return reply
+
+    async def _commit(self, run: Run) -> None:
+        """Judge what branches did anew, and do what was noted for the end of the call."""
+        run.check_end()
+        if isinstance(run.way, Frame):
+            # Its own task has ended with the handler: the rest is this request's.
+            run.task, run.way = asyncio.current_task(), self._suspend
+        await effects.commit(run)
 
     async def _commit_later(self, run: Run) -> Reply:
         """An anchored call whose first effect is one for its end: that is the next round's."""
@@ -337,9 +349,7 @@ class Engine:
         run.close()
         if run.effects:
             await run.effects_settled()
-        if run.replay.replaying:
-            for key, asked in run.asked.items():
-                run.replay.check_new("ask", key, asked.question.note)
+        run.check_end()
         if run.hold and run.leg is None:
             await asyncio.sleep(min(run.hold, _MAX_HOLD))
         journal = self._journal(run, state=run.call.journal.state, native=run.native)

@@ -1,0 +1,131 @@
+"""Programs that once got round a promise: each did, or hung, before it was mended."""
+
+import asyncio
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel
+
+from antiphon import Context, Elicit, Resolve
+from antiphon.stores.memory import MemoryStore
+from antiphon.testing import Rounds
+from tests.linear.kit import serving
+
+
+class Yes(BaseModel):
+    ok: bool
+
+
+async def test_an_answer_about_a_value_does_not_count_for_another_value() -> None:
+    prices = [100, 200]
+
+    def price() -> int:
+        return prices.pop(0)
+
+    def confirm(price: Annotated[int, Resolve(price)]) -> Elicit:
+        return Elicit(f"Buy at {price}?", Yes)
+
+    async def buy(
+        price: Annotated[int, Resolve(price)], yes: Annotated[Yes, Resolve(confirm)]
+    ) -> str:
+        return f"bought at {price}"
+
+    async with Rounds(serving(buy)) as rounds:
+        done = await rounds.call("buy", answers={"yes": {"ok": True}})
+    assert done.is_error
+    assert "Buy at 100?" in done.text
+    assert "Buy at 200?" in done.text
+
+
+async def test_an_answer_about_a_value_without_a_digest_is_held_against_the_question() -> None:
+    class Quote:
+        def __init__(self, amount: int) -> None:
+            self.amount = amount
+
+    quotes = [Quote(100), Quote(200)]
+
+    def quote() -> Quote:
+        return quotes.pop(0)
+
+    def confirm(quote: Annotated[Quote, Resolve(quote)]) -> Elicit:
+        return Elicit(f"Buy at {quote.amount}?", Yes)
+
+    async def buy(
+        quote: Annotated[Quote, Resolve(quote)], yes: Annotated[Yes, Resolve(confirm)]
+    ) -> str:
+        return f"bought at {quote.amount}"
+
+    async with Rounds(serving(buy)) as rounds:
+        done = await rounds.call("buy", answers={"yes": {"ok": True}})
+    assert done.is_error
+    assert "diverged" in done.text
+
+
+async def test_a_parked_and_anchored_call_commits_instead_of_waiting_for_ever() -> None:
+    paid: list[int] = []
+
+    async def pay(ctx: Context) -> str:
+        ctx.on_commit("pay", paid.append, 5)
+        return "done"
+
+    async with Rounds(serving(pay, anchor=True, park=60)) as rounds, asyncio.timeout(5):
+        done = await rounds.call("pay")
+    assert done.text == "done"
+    assert done.rounds == 2
+    assert paid == [5]
+
+
+async def test_a_branch_that_acts_on_another_path_is_found_before_the_call_completes() -> None:
+    release = ["first"]
+
+    async def work(ctx: Context) -> str:
+        async def ask() -> None:
+            if release[0] == "first":
+                await ctx.elicit("Go on?", Yes, key="go")
+
+        async def act() -> None:
+            if release[0] != "first":
+                await ctx.once("act", lambda: None)
+
+        await asyncio.gather(ask(), act())
+        return "done"
+
+    async with Rounds(serving(work)) as rounds:
+        step = await rounds.begin("work")
+        release[0] = "second"
+        done = await rounds.answer(step, {"go": {"ok": True}})
+    assert done.is_error
+    assert "ask 'go'" in done.text
+    assert "effect 'act'" in done.text
+
+
+class Stalling(MemoryStore):
+    """A store that never ends keeping a journal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keeping = asyncio.Event()
+
+    async def keep(self, *args: Any, **how: Any) -> bool:
+        self.keeping.set()
+        return await asyncio.get_running_loop().create_future()
+
+
+async def test_a_client_that_leaves_while_its_token_is_made_leaves_no_frame_behind() -> None:
+    left: list[str] = []
+
+    async def work(ctx: Context) -> None:
+        try:
+            await ctx.memo("word", lambda: "hidden", secret=True)
+            await ctx.elicit("Go on?", Yes)
+        finally:
+            left.append("unwound")
+
+    store = Stalling()
+    async with Rounds(serving(work, park=60), store=store, fresh=False) as rounds:
+        request = asyncio.ensure_future(rounds.begin("work"))
+        await store.keeping.wait()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        assert left == ["unwound"]
