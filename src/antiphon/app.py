@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, get_args, overload
 
 import msgspec
 
@@ -27,10 +27,17 @@ from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
 from antiphon.server.catalog import Catalog
-from antiphon.server.compile import docstring, prompt_handler, resource_handler, tool_handler
+from antiphon.server.compile import (
+    check_uri,
+    docstring,
+    own_name,
+    prompt_handler,
+    resource_handler,
+    tool_handler,
+)
 from antiphon.server.dispatch import Dispatcher
 from antiphon.server.engine import Engine
-from antiphon.server.handlers import Handler, Options
+from antiphon.server.handlers import Handler, Options, check_choice
 from antiphon.server.hints import Cache
 from antiphon.server.hub import Hub
 from antiphon.server.listing import prompt_entry, resource_entry, tool_entry
@@ -100,6 +107,10 @@ class Server:
         """
         if not name:
             raise ConfigError("Server(name) must not be empty")
+        check_choice("redeem", redeem, get_args(Redeem))
+        check_choice("legs", legs, ("here", "elsewhere"))
+        for era in eras:
+            check_choice("eras", era, get_args(Era))
         self.name = name
         self.version = version
         self.limits = limits or Limits()
@@ -246,7 +257,7 @@ class Server:
         """Make what registers a function, or the end of a flow, as a tool."""
 
         def register(fn: Callable[..., Any], flow: Flow | None = None) -> Any:
-            own = name or fn.__name__
+            own = own_name(fn, name, "tool")
             handler, adapter = tool_handler(fn, own, options, input_schema=input_schema, flow=flow)
             entry = tool_entry(
                 handler,
@@ -283,7 +294,7 @@ class Server:
         chosen = _options(options)
 
         def register(fn: Callable[..., Any]) -> Any:
-            own = name or fn.__name__
+            own = own_name(fn, name, "prompt")
             text = description or docstring(fn)
             handler = prompt_handler(fn, own, chosen, text)
             entry = prompt_entry(handler, title=title, description=text, meta=meta)
@@ -306,15 +317,17 @@ class Server:
         **options: Any,
     ) -> Callable[[F], F]:
         """Register a resource, or a template when its URI has `{variables}`."""
+        check_uri(uri)
         chosen = _options(options)
         names = Template(uri).names if is_template(uri) else ()
 
         def register(fn: Callable[..., Any]) -> Any:
+            own = own_name(fn, name, "resource")
             hints = (cache or self._cache).members()
             handler = resource_handler(fn, uri, names, chosen, mime_type=mime_type, hints=hints)
             entry = resource_entry(
                 handler,
-                name=name or fn.__name__,
+                name=own,
                 title=title,
                 description=description or docstring(fn),
                 mime_type=mime_type,

@@ -26,6 +26,25 @@ _PLAIN = (str, int, float, bool, bytes, type(None), object, Any, inspect.Paramet
 _BLOCKS = (Text, Image, Audio, Embedded, Link, Contents, ToolResult)
 
 
+def own_name(fn: object, name: str | None, kind: HandlerKind) -> str:
+    """Give the name of what a decorator was put on, and refuse what is no function."""
+    if not callable(fn):
+        raise ConfigError(
+            f"@server.{kind} is put on a function, not on a {type(fn).__name__}. "
+            f"Options have names: @server.{kind}(name=...)."
+        )
+    found = name or getattr(fn, "__name__", None)
+    if found is None:
+        raise ConfigError(f"a {type(fn).__name__} has no name of its own: give the {kind} name=")
+    return found
+
+
+def check_uri(uri: object) -> None:
+    """Refuse `@server.resource` without its URI: the function stands in its place."""
+    if not isinstance(uri, str):
+        raise ConfigError('a resource needs its URI: @server.resource("shop://stock")')
+
+
 def tool_handler(
     fn: Callable[..., Any],
     name: str,

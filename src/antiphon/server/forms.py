@@ -179,9 +179,15 @@ def _is_record(spec: type[Any]) -> bool:
 
 
 def _refuse_spec(spec: object) -> NoReturn:
-    name = preview(getattr(spec, "__name__", type(spec).__name__))
-    why = "is not a form"
-    raise UnsupportedForm(name, why, "Use a Pydantic model, a dataclass or a flat schema dict.")
+    what = f"is not a form but {_kind(spec)}"
+    cure = "Write (message, Form); a form is a Pydantic model, a dataclass or a flat schema dict."
+    raise UnsupportedForm("(form)", what, cure)
+
+
+def _kind(spec: object) -> str:
+    if isinstance(spec, type):
+        return f"the type {preview(spec.__name__)}"
+    return f"a value of type {preview(type(spec).__name__)}"
 
 
 # --- secrets ----------------------------------------------------------------------------------

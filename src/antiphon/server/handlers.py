@@ -56,22 +56,34 @@ class Options:
             ("task", (None, "allowed", "required")),
             ("detach", (None, "continue", "refuse")),
         ):
-            if getattr(self, name) not in allowed:
-                raise ConfigError(f"{name}={getattr(self, name)!r} is none of {allowed}")
+            check_choice(name, getattr(self, name), allowed)
         for ask in self.asks:
             if ask not in _NEEDS:
                 raise ConfigError("asks= takes Elicit, ElicitUrl, Sample and ListRoots")
         if self.legs is not None and self.legs < 1:
             raise ConfigError("legs= must be at least one")
         for name in ("ttl", "deadline", "park", "settle", "task_ttl"):
-            span = getattr(self, name)
-            if span is not None and not seconds(span) > 0:
-                raise ConfigError(f"{name}= must be greater than zero")
+            _check_span(name, getattr(self, name))
 
     @property
     def needs(self) -> tuple[Need, ...]:
         """What the declared asks need of the client."""
         return tuple(need for ask in self.asks for need in _NEEDS[ask])
+
+
+def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
+    """Refuse a setting that is none of its choices, naming them."""
+    if value not in allowed:
+        raise ConfigError(f"{name}={value!r} is none of {', '.join(map(repr, allowed))}")
+
+
+def _check_span(name: str, span: Seconds | None) -> None:
+    try:
+        positive = span is None or seconds(span) > 0
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}={span!r} is neither seconds nor a timedelta") from None
+    if not positive:
+        raise ConfigError(f"{name}= must be greater than zero")
 
 
 def needs_of(ask: type[Ask] | Ask) -> tuple[Need, ...]:

@@ -76,7 +76,9 @@ class Registry:
 
     def _add(self, kind: str, table: dict[str, Listed], name: str, listed: Listed) -> None:
         if name in table:
-            raise ConfigError(f"{listed.handler.kind} {name!r} is registered already")
+            what = f"{listed.handler.kind} {name!r} is registered already"
+            other = "URI" if kind == "resources" else "name="
+            raise ConfigError(f"{what}. Give one of the two another {other}.")
         table[name] = listed
         self.kinds.add(kind)
         self.revision += 1

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
 from antiphon.core.text import safe
@@ -83,6 +83,10 @@ class Signature:
                 self.context = parameter.name
             elif parameter.resolve is not None:
                 self.resolved[parameter.name] = parameter
+            elif parameter.name == "ctx" and parameter.annotation is Any:
+                # It would become an argument that every client is asked for.
+                where = getattr(fn, "__qualname__", repr(fn))
+                raise ConfigError(f"{where}: annotate the context, `ctx: {context_type.__name__}`")
             elif parameter.name in given:
                 self.given[parameter.name] = parameter
             else:
@@ -190,8 +194,20 @@ def arguments_model(fn: Callable[..., Any], parameters: Mapping[str, Parameter])
         )
         model.model_json_schema(by_alias=True)
     except (PydanticUserError, TypeError) as error:
-        raise ConfigError(f"{qualname}: its parameters cannot be described: {error}") from error
+        raise ConfigError(f"{qualname}: {_undescribed(parameters)}") from error
     return model
+
+
+def _undescribed(parameters: Mapping[str, Parameter]) -> str:
+    """Name the parameter whose type has no JSON schema; why is the cause of the error."""
+    cure = "Take JSON types, models, dataclasses or typed dicts, and make the rest inside."
+    for name, parameter in parameters.items():
+        try:
+            TypeAdapter(parameter.annotation).json_schema()
+        except (PydanticUserError, TypeError):
+            type_ = safe(getattr(parameter.annotation, "__name__", repr(parameter.annotation)), 80)
+            return f"parameter {name!r} is a {type_}, which has no JSON schema. {cure}"
+    return f"its parameters have no JSON schema together. {cure}"
 
 
 def reasons_of(error: ValidationError) -> list[str]:

@@ -25,6 +25,9 @@ def open_store(store: "str | Store | None", *, clock: Clock = time.time) -> Stor
     if store is None:
         return MemoryStore(clock=clock)
     if not isinstance(store, str):
+        if not hasattr(store, "durable"):
+            what = type(store).__name__
+            raise ConfigError(f"store= takes a URL or a store, not a {what}. URLs: {_KNOWN}")
         return store
     scheme = urlsplit(store).scheme
     match scheme:
@@ -38,6 +41,8 @@ def open_store(store: "str | Store | None", *, clock: Clock = time.time) -> Stor
             return _load("redis", "RedisStore", "redis")(store)
         case _:
             # Without the rest: a URL may carry a password.
+            if not scheme:
+                raise ConfigError(f"store= is no URL: it has no scheme. Known: {_KNOWN}")
             raise ConfigError(f"store URL scheme {scheme!r} is not known. Known: {_KNOWN}")
 
 
