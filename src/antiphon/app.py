@@ -1,6 +1,6 @@
 """`Server`: what authors write against. Joins registry, engine, keys, store and adapters.
 
-Holds no rule of its own: each decorator compiles and registers, each transport is handed the
+Holds no rule of its own: the decorators are the registrar's, each transport is handed the
 dispatcher. Nothing is opened before a transport starts.
 """
 
@@ -8,9 +8,9 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Literal, TypeVar, cast, get_args, overload
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -27,39 +27,25 @@ from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
 from antiphon.server.catalog import Catalog
-from antiphon.server.compile import (
-    check_uri,
-    docstring,
-    own_name,
-    prompt_handler,
-    resource_handler,
-    tool_handler,
-)
 from antiphon.server.dispatch import Dispatcher
 from antiphon.server.engine import Engine
-from antiphon.server.handlers import Handler, Options, check_choice
+from antiphon.server.handlers import check_choice
 from antiphon.server.hints import Cache
 from antiphon.server.hub import Hub
-from antiphon.server.listing import prompt_entry, resource_entry, tool_entry
+from antiphon.server.registering import Registrar
 from antiphon.server.registry import Registry
 from antiphon.server.runner import Runner
 from antiphon.server.services import Redeem, Services
-from antiphon.server.shapes.steps import Flow
 from antiphon.server.task_watch import TaskWatch
 from antiphon.server.tasks import TaskService
-from antiphon.server.uris import Template, is_template
 from antiphon.stores import open_store
 from antiphon.wire.envelope import admit
 from antiphon.wire.results import server_meta
 
 log = logging.getLogger("antiphon")
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-_OPTIONS = frozenset(Options.__dataclass_fields__)
-
-
-class Server:
+class Server(Registrar):
     """An MCP server whose handlers may ask in the middle of a call."""
 
     def __init__(
@@ -117,22 +103,10 @@ class Server:
         self.eras = eras
         self._principal = principal
         self._opened = 0
-        self._flows: list[Flow] = []
-        seal = seal or Seal()
         environ = os.environ if environ is None else environ
         # `antiphon serve --workers` gives its workers a common ledger this way (S1-2).
         store = store if store is not None else environ.get("ANTIPHON_STORE") or None
-        keyring, origin = seal.keyring(environ, entropy)
-        self._key_origin = origin
-        sealer = Sealer(
-            keyring,
-            ttl=seal.ttl,
-            audience=seal.audience or name,
-            clock=clock,
-            entropy=entropy,
-            codec=seal.codec,
-            max_bytes=2 * self.limits.state_bytes + 16_384,
-        )
+        sealer = self._sealer(seal or Seal(), environ, clock, entropy)
         meta = server_meta(name, version, title)
         self._services = Services(
             sealer=sealer,
@@ -147,29 +121,25 @@ class Server:
             expose_errors=expose_errors,
         )
         self._hub = Hub(self.limits, serves=self._serves_change)
-        self._registry = Registry(self._hub)
+        registry = Registry(self._hub)
         self._tasks = TaskService(self._services, self._hub.task_changed)
-        self._engine = Engine(self._services, self._registry, self._tasks)
+        self._engine = Engine(self._services, registry, self._tasks)
         self._tasks.engine = self._engine
         self._legs = legs
         self._runner: Runner | None = None
         self._watch: TaskWatch | None = None
-        self._cache = cache or Cache()
-        self._catalog = Catalog(
-            self._registry,
-            sealer,
-            self.limits,
-            meta=meta,
-            cache=self._cache,
-            instructions=instructions,
+        cache = cache or Cache()
+        catalog = Catalog(
+            registry, sealer, self.limits, meta=meta, cache=cache, instructions=instructions
         )
+        super().__init__(registry, catalog, cache)
         if self._tasks.available:
-            self._catalog.extensions[TASKS] = {}
+            catalog.extensions[TASKS] = {}
             self._hub.task_view = self._tasks.view
             if self._services.store.shared:
                 self._watch = TaskWatch(self._tasks, self._hub)
         self.instructions = instructions
-        self.dispatcher = Dispatcher(name, self._engine, self._catalog, self._registry, self._hub)
+        self.dispatcher = Dispatcher(name, self._engine, catalog, registry, self._hub)
         """What adapters are given."""
 
         self._offer = Offer(
@@ -178,207 +148,28 @@ class Server:
             title=title,
             instructions=instructions,
             dispatcher=self.dispatcher,
-            capabilities=self._catalog.capabilities,
+            capabilities=catalog.capabilities,
             entropy=entropy,
         )
         self._doors: list[LegacyDoor] = []
 
+    def _sealer(
+        self, seal: Seal, environ: Mapping[str, str], clock: Clock, entropy: Entropy
+    ) -> Sealer:
+        keyring, self._key_origin = seal.keyring(environ, entropy)
+        return Sealer(
+            keyring,
+            ttl=seal.ttl,
+            audience=seal.audience or self.name,
+            clock=clock,
+            entropy=entropy,
+            codec=seal.codec,
+            max_bytes=2 * self.limits.state_bytes + 16_384,
+        )
+
     def _serves_change(self, kind: str) -> bool:
         kinds = self._registry.kinds
         return any(kind.startswith(known[:-1]) for known in kinds)
-
-    # --- tools -----------------------------------------------------------------------------------
-
-    @overload
-    def tool(self, fn: F, /) -> F: ...
-    @overload
-    def tool(
-        self,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        annotations: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Callable[[F], F]: ...
-    def tool(
-        self,
-        fn: Any = None,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        annotations: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Any:
-        """Register a tool.
-
-        Options of its calls: `version`, `on_version_change`, `asks`, `unasked`, `anchor`,
-        `settle`, `ttl`, `deadline`, `park`, `task`, `task_ttl`, `detach`, `legs`.
-        """
-        register = self._tool_of(
-            name, _options(options), title, description, input_schema, annotations, meta
-        )
-        return register if fn is None else register(fn)
-
-    def flow(
-        self,
-        name: str,
-        *,
-        title: str | None = None,
-        description: str | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        annotations: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Flow:
-        """Begin a tool in steps; it is registered by its `@flow.finish`. Options as for a tool."""
-        register = self._tool_of(
-            name, _options(options), title, description, input_schema, annotations, meta
-        )
-        flow = Flow(name, register)
-        self._flows.append(flow)
-        return flow
-
-    def _tool_of(
-        self,
-        name: str | None,
-        options: Options,
-        title: str | None,
-        description: str | None,
-        input_schema: Mapping[str, Any] | None,
-        annotations: Mapping[str, Any] | None,
-        meta: Mapping[str, Any] | None,
-    ) -> Callable[..., Any]:
-        """Make what registers a function, or the end of a flow, as a tool."""
-
-        def register(fn: Callable[..., Any], flow: Flow | None = None) -> Any:
-            own = own_name(fn, name, "tool")
-            handler, adapter = tool_handler(fn, own, options, input_schema=input_schema, flow=flow)
-            entry = tool_entry(
-                handler,
-                adapter,
-                title=title,
-                description=description or docstring(fn),
-                input_schema=input_schema,
-                annotations=annotations,
-                meta=meta,
-            )
-            self._registry.add_tool(handler, entry)
-            return self._with_legacy(fn, handler)
-
-        return register
-
-    def _check_flows(self) -> None:
-        """Refuse to serve a flow that was never finished: nobody would miss it otherwise."""
-        self._flows = [flow for flow in self._flows if not flow.finished]
-        if self._flows:
-            raise ConfigError(f"{self._flows[0]} has no finish: end it with @flow.finish")
-
-    def prompt(
-        self,
-        fn: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Any:
-        """Register a prompt; its parameters are its arguments."""
-        chosen = _options(options)
-
-        def register(fn: Callable[..., Any]) -> Any:
-            own = own_name(fn, name, "prompt")
-            text = description or docstring(fn)
-            handler = prompt_handler(fn, own, chosen, text)
-            entry = prompt_entry(handler, title=title, description=text, meta=meta)
-            self._registry.add_prompt(handler, entry)
-            return self._with_legacy(fn, handler)
-
-        return register if fn is None else register(fn)
-
-    def resource(
-        self,
-        uri: str,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        cache: Cache | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Callable[[F], F]:
-        """Register a resource, or a template when its URI has `{variables}`."""
-        check_uri(uri)
-        chosen = _options(options)
-        names = Template(uri).names if is_template(uri) else ()
-
-        def register(fn: Callable[..., Any]) -> Any:
-            own = own_name(fn, name, "resource")
-            hints = (cache or self._cache).members()
-            handler = resource_handler(fn, uri, names, chosen, mime_type=mime_type, hints=hints)
-            entry = resource_entry(
-                handler,
-                name=own,
-                title=title,
-                description=description or docstring(fn),
-                mime_type=mime_type,
-                meta=meta,
-            )
-            self._registry.add_resource(handler, entry)
-            return self._with_legacy(fn, handler)
-
-        return register
-
-    def completion(self, ref: str, argument: str) -> Callable[[F], F]:
-        """Register the completion of an argument of a prompt (by name) or template (by URI).
-
-        The function takes the text so far and, if it wants, the other arguments.
-        """
-
-        def register(fn: F) -> F:
-            self._catalog.completers[(ref, argument)] = fn
-            return fn
-
-        return register
-
-    def _with_legacy(self, fn: Callable[..., Any], handler: Handler) -> Any:
-        """Let `@tool.legacy` give a second handler for old clients."""
-        current = handler
-
-        def legacy(second: F) -> F:
-            nonlocal current
-            make = {"tool": _legacy_tool, "prompt": _legacy_prompt, "resource": _legacy_resource}
-            other = make[handler.kind](second, handler)
-            replaced = current.with_legacy(other)
-            self._registry.replace(current, replaced)
-            current = replaced
-            return second
-
-        def on_cancel(undo: F) -> F:
-            nonlocal current
-            replaced = current.with_on_cancel(undo)
-            self._registry.replace(current, replaced)
-            current = replaced
-            return undo
-
-        with suppress(AttributeError):  # a method of an object takes no attributes
-            cast("Any", fn).legacy = legacy
-            if handler.kind == "tool":
-                cast("Any", fn).on_cancel = on_cancel
-        return fn
-
-    def remove(self, kind: Literal["tool", "prompt", "resource", "template"], name: str) -> bool:
-        """Take something away; listeners are told. False if there is none of that name."""
-        return self._registry.remove(kind, name)
 
     def resource_updated(self, uri: str) -> None:
         """Tell listeners that a resource has changed."""
@@ -572,26 +363,3 @@ class _Told:
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._notify(method, params)
-
-
-def _options(options: Mapping[str, Any]) -> Options:
-    unknown = set(options) - _OPTIONS
-    if unknown:
-        raise ConfigError(
-            f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(_OPTIONS))}"
-        )
-    return Options(**options)
-
-
-def _legacy_tool(fn: Callable[..., Any], handler: Handler) -> Handler:
-    return tool_handler(fn, handler.name, handler.options)[0]
-
-
-def _legacy_prompt(fn: Callable[..., Any], handler: Handler) -> Handler:
-    return prompt_handler(fn, handler.name, handler.options, docstring(handler.fn))
-
-
-def _legacy_resource(fn: Callable[..., Any], handler: Handler) -> Handler:
-    names = Template(handler.name).names if is_template(handler.name) else ()
-    made = resource_handler(fn, handler.name, names, handler.options, mime_type=None, hints=b"")
-    return made
