@@ -36,6 +36,7 @@ from antiphon.server.notices import log, report
 from antiphon.server.push import must_restart, url_required, visited
 from antiphon.server.questions import question
 from antiphon.server.run import Run
+from antiphon.server.unawaited import Unawaited
 
 T = TypeVar("T")
 
@@ -132,7 +133,8 @@ class Context:
     ) -> Coroutine[Any, Any, Approval]:
         """Ask for an explicit yes. False unless the person approved this very question (S4-9)."""
         self._run.need_async("approve")
-        return self._approve(Elicit(message, _APPROVE, details=details, **options), key)
+        ask = Elicit(message, _APPROVE, details=details, **options)
+        return Unawaited(self._approve(ask, key))
 
     async def _one(self, ask: Ask, key: str | None) -> Any:
         return (await self._run.ask_one(key, ask)).unwrap()
