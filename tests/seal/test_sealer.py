@@ -14,7 +14,7 @@ from antiphon.core.round import Principal
 from antiphon.errors import StateTooLarge, TokenRefused, Unavailable
 from antiphon.seal import base64url
 from antiphon.seal.claims import Binding, Claims, encode
-from antiphon.seal.sealer import Sealer, fingerprint
+from antiphon.seal.sealer import Sealer
 from tests.seal.conftest import NEW, OLD, Clock, make_sealer
 
 same_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -361,11 +361,3 @@ async def test_no_error_and_no_repr_shows_a_key_a_token_or_an_answer(
     for text in shown:
         for secret in (NEW[:8], token[10:20], "eu-west"):
             assert secret not in text
-
-
-def test_a_fingerprint_is_six_characters_that_tell_tokens_apart():
-    marks = {fingerprint(f"token {n}") for n in range(200)}
-
-    assert len(marks) == 200
-    assert {len(mark) for mark in marks} == {6}
-    assert fingerprint("\ud800")

@@ -1,8 +1,6 @@
 """`antiphon keygen`: print a key for sealing tokens."""
 
-import secrets
-
-BYTES = 32
+from antiphon.seal.keyring import generate_key
 
 
 def keygen() -> None:
@@ -11,4 +9,4 @@ def keygen() -> None:
     Put the new key first and keep the old one behind it until the tokens it sealed have expired:
     ANTIPHON_KEYS=new,old
     """
-    print(secrets.token_hex(BYTES))
+    print(generate_key())

@@ -66,9 +66,6 @@ class Link(
     mime_type: str | None = None
 
 
-Block = Text | Image | Audio | Embedded | Link
-
-
 class Message(msgspec.Struct, frozen=True):
     """One message of a prompt."""
 

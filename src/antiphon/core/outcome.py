@@ -1,7 +1,7 @@
-"""How a round can end: complete, input required, task created, failed. A closed union."""
+"""What a native handler returns to end its round and ask. A value; it decides nothing."""
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -14,26 +14,3 @@ class InputRequired(msgspec.Struct, frozen=True):
     asks: Mapping[str, Ask] = msgspec.field(default_factory=dict[str, Ask])
     state: Any = None
     """Any JSON value; given back as `ctx.state` in the next round."""
-
-
-class Complete(msgspec.Struct, frozen=True):
-    """The call is done. `result` is the JSON of the result object, without the modern envelope."""
-
-    result: bytes
-
-
-class TaskCreated(msgspec.Struct, frozen=True):
-    """The rest of the call runs as a task."""
-
-    task_id: str
-
-
-class Failed(msgspec.Struct, frozen=True):
-    """The round ended in a JSON-RPC error."""
-
-    code: int
-    message: str
-    data: Any = None
-
-
-RoundOutcome: TypeAlias = Complete | InputRequired | TaskCreated | Failed

@@ -28,9 +28,7 @@ _KEY: Final = 32
 _NONCE: Final = bytes(12)
 """Each key encrypts one message, so one nonce is enough."""
 
-_LEAST: Final = _BODY + 16
-
-OVERHEAD: Final = _LEAST
+OVERHEAD: Final = _BODY + 16
 """Bytes that sealing adds to a plaintext."""
 
 
@@ -69,7 +67,7 @@ class Aead:
         Raises:
             TokenRefused: malformed, format, unknown-key or forged; checked in this order.
         """
-        if not len(data) >= _LEAST:
+        if not len(data) >= OVERHEAD:
             raise TokenRefused("malformed")
         if data[0] != _VERSION:
             raise TokenRefused("format")

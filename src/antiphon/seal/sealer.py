@@ -7,7 +7,6 @@ Spending a token is not done here: that is the ledger's.
 
 from collections.abc import Mapping
 from datetime import timedelta
-from hashlib import blake2b
 from typing import Final
 
 from antiphon.core.journal import Handle, Journal, Pending
@@ -189,8 +188,3 @@ class Sealer:
 
 def _boxes(keyring: Keyring, entropy: Entropy) -> dict[Purpose, Aead]:
     return {purpose: Aead(keyring, purpose, entropy) for purpose in PURPOSES}
-
-
-def fingerprint(token: str) -> str:
-    """Six characters that tell tokens apart in a log and say nothing about them."""
-    return blake2b(token.encode("utf-8", "surrogatepass"), digest_size=3).hexdigest()

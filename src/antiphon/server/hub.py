@@ -65,11 +65,6 @@ class Listener:
         """Hear of one resource less."""
         self._wanted -= {(_URI, uri)}
 
-    @property
-    def watched(self) -> int:
-        """How many resources it hears of."""
-        return sum(kind == _URI for kind, _ in self._wanted)
-
     def end(self) -> None:
         """End the subscription from the server's side. Only on the listener's own loop."""
         self.ended = True

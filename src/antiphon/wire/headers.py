@@ -111,14 +111,6 @@ def _remembered(raw: bytes) -> str:
     return decode_value(raw, "Mcp-Name")
 
 
-def encode_value(text: str) -> str:
-    """Give the header value of a text: itself where it can stand in a header (HDR-04)."""
-    plain = text.isascii() and text.isprintable() and text == text.strip(" ")
-    if plain and not (text.startswith("=?base64?") and text.endswith("?=")):
-        return text
-    return "=?base64?" + binascii.b2a_base64(text.encode(), newline=False).decode() + "?="
-
-
 def _argument(arguments: Mapping[str, Any] | None, path: tuple[str, ...]) -> Any:
     value: Any = arguments
     for step in path:

@@ -12,7 +12,6 @@ from antiphon.wire.forms import adapt
 Json = dict[str, Any]
 
 FORMS = "2025-06-18"
-URLS = "2025-11-25"
 MODES = "2025-11-25"
 LINKS = "2025-06-18"
 AUDIO = "2025-03-26"
