@@ -1,12 +1,15 @@
 """Programs that once got round a promise: each did, or hung, before it was mended."""
 
 import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
-from antiphon import Context, Elicit, Resolve
+from antiphon import Context, Elicit, Resolve, Server
+from antiphon.errors import StoreError, Unavailable
 from antiphon.stores.memory import MemoryStore
 from antiphon.testing import Rounds
 from tests.linear.kit import serving
@@ -129,3 +132,108 @@ async def test_a_client_that_leaves_while_its_token_is_made_leaves_no_frame_behi
         with pytest.raises(asyncio.CancelledError):
             await request
         assert left == ["unwound"]
+
+
+class Word(BaseModel):
+    word: str
+
+
+async def test_the_answer_to_a_secret_step_stays_out_of_the_token() -> None:
+    def make(**world: Any) -> Server:
+        server = Server("cloud", **world)
+        flow = server.flow("enter")
+
+        @flow.step(secret=True)
+        def word() -> Elicit:
+            return Elicit("The word?", Word)
+
+        @flow.step
+        def sure(word: Word) -> Elicit:
+            return Elicit("Sure?", Yes)
+
+        @flow.finish
+        async def enter(word: Word, sure: Yes) -> str:
+            return word.word
+
+        return server
+
+    async with Rounds(make) as rounds:
+        step = await rounds.begin("enter")
+        step = await rounds.answer(step, {"word": {"word": "sentinel" * 200}})
+        assert len(step.token) < 1_000  # encrypted, so what can be seen is its length
+        done = await rounds.answer(step, {"yes": {"ok": True}})
+    assert done.text == "sentinel" * 200
+
+
+@pytest.mark.parametrize("held", ["bare", "in a model", "in a dataclass"])
+async def test_effects_of_other_secrets_are_not_taken_for_one_another(held: str) -> None:
+    charged: list[str] = []
+
+    class Card(BaseModel):
+        number: SecretStr
+
+    @dataclass
+    class Wallet:
+        card: Card
+
+    def wrap(number: str) -> Any:
+        secret = SecretStr(number)
+        if held == "bare":
+            return secret
+        return Card(number=secret) if held == "in a model" else Wallet(Card(number=secret))
+
+    async def pay(ctx: Context) -> str:
+        number = (await ctx.elicit("Which card?", Word)).word
+        await ctx.once(
+            "charge", lambda _: charged.append(number), wrap(number), scope="arguments", window=60
+        )
+        return "reused" if ctx.reused("charge") else "charged"
+
+    async with Rounds(serving(pay)) as rounds:
+        texts = [
+            (await rounds.call("pay", answers={"word": {"word": number}})).text
+            for number in ("one", "two", "one")
+        ]
+    assert texts == ["charged", "charged", "reused"]
+    assert charged == ["one", "two"]
+
+
+class Unguarded(MemoryStore):
+    """A store that cannot guard effects."""
+
+    async def begin(self, *args: Any, **how: Any) -> Any:
+        raise StoreError("out of reach")
+
+
+async def test_a_parked_handler_does_not_go_on_after_an_effect_that_nobody_guards() -> None:
+    async def work(ctx: Context) -> None:
+        with suppress(Exception):
+            await ctx.once("act", lambda: None)
+        await ctx.elicit("Go on?", Yes)
+
+    async with Rounds(serving(work, park=60), store=Unguarded(), fresh=False) as rounds:
+        step = await rounds.begin("work")
+    assert step.code == Unavailable("").code
+
+
+async def test_another_version_does_not_restart_after_what_a_failed_attempt_did() -> None:
+    done: list[str] = []
+
+    def release(version: str, key: str, *, fails: bool) -> Any:
+        async def pay(ctx: Context) -> str:
+            await ctx.elicit("Go on?", Yes)
+            await ctx.once(key, done.append, key)
+            if fails:
+                raise RuntimeError
+            return "paid"
+
+        return serving(pay, version=version, on_version_change="restart")
+
+    async with Rounds(release("1", "charge", fails=True)) as rounds:
+        step = await rounds.begin("pay")
+        failed = await rounds.answer(step, {"yes": {"ok": True}})
+        await rounds.deploy(release("2", "charge-card", fails=False))
+        again = await rounds.answer(step, {"yes": {"ok": True}})
+    assert failed.is_error
+    assert "diverged" in again.text
+    assert done == ["charge"]

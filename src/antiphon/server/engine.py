@@ -22,6 +22,7 @@ from antiphon.errors import (
     AntiphonError,
     CapabilityMissing,
     Diverged,
+    StoreError,
     TokenRefused,
     TooManyRounds,
 )
@@ -151,8 +152,8 @@ class Engine:
             if claims.version != handler.options.version:
                 # Not before the claim: a duplicate still gets what the other version recorded.
                 try:
-                    call.restart(_other_version(claims.version, call, handler))
-                except Diverged as error:
+                    await self._restart(claims.version, call, handler)
+                except (Diverged, StoreError) as error:
                     return ending(error, handler, self.services, round)
             frame = self.lot.take(round.token) if round.token is not None else None
             if frame is not None:
@@ -231,6 +232,20 @@ class Engine:
         except ArgumentsInvalid as error:
             return ending(error, handler, self.services)
 
+    async def _restart(self, recorded: str, call: Call, handler: Handler) -> None:
+        """Begin a running call again with another version of its handler.
+
+        What an attempt did that failed before its end is in the ledger only.
+
+        Raises:
+            Diverged: It may not be.
+        """
+        journal = _other_version(recorded, call, handler)
+        known = {entry.key for entry in journal.entries}
+        if any(row.key not in known for row in await self.services.store.effects(call.id)):
+            raise _version_changed(recorded, handler)
+        call.restart(journal)
+
     # --- legs of tasks ----------------------------------------------------------------------------
 
     async def leg(self, round: Round, call: Call, leg: Leg, version: str) -> Reply:
@@ -238,7 +253,7 @@ class Engine:
         handler, arguments = self.handler(round)
         try:
             if version != handler.options.version:
-                call.restart(_other_version(version, call, handler))
+                await self._restart(version, call, handler)
             bound = handler.signature.bind(arguments)
         except (Diverged, ArgumentsInvalid) as error:
             return ending(error, handler, self.services, round)
@@ -308,6 +323,8 @@ class Engine:
         except Asking:
             pass
         try:
+            if run.trouble is not None:
+                raise run.trouble  # also when the handler has swallowed it
             journal = self._journal(run, state=run.call.journal.state, native=run.native)
             reply, token = await self._ask(run, journal)
         except Exception as error:  # noqa: BLE001 - whatever it is, the frame cannot go on
@@ -421,11 +438,15 @@ def _other_version(recorded: str, call: Call, handler: Handler) -> Journal:
     options, journal = handler.options, call.journal
     effects_ = [e for e in call.entries if e.kind == "effect"]
     if options.on_version_change == "refuse" or any(not e.retry for e in effects_):
-        raise Diverged(
-            recorded=f"version {recorded!r} of {handler.identity}",
-            now=f"version {options.version!r}",
-            cure='Start the call again; or on_version_change="restart", which is refused after an '
-            "effect that has no retry=True.",
-        )
+        raise _version_changed(recorded, handler)
     carried = [msgspec.structs.replace(e, carried=True) for e in effects_]
     return Journal(journal.seed, carried, None, journal.asked, journal.pauses)
+
+
+def _version_changed(recorded: str, handler: Handler) -> Diverged:
+    return Diverged(
+        recorded=f"version {recorded!r} of {handler.identity}",
+        now=f"version {handler.options.version!r}",
+        cure='Start the call again; or on_version_change="restart", which is refused after an '
+        "effect that has no retry=True.",
+    )

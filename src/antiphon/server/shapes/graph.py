@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, TypeAlias, cast, get_args, get_origin
 
+import msgspec
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
@@ -264,6 +265,8 @@ async def _called(
     value = await node.call(ctx, arguments, values)
     left = traces.left() if traces is not None else {}
     if isinstance(value, Ask):
+        if node.secret and not value.secret:
+            value = msgspec.structs.replace(value, secret=True)  # its answer is the step's value
         return _Asking(node, value, left)
     return _keep(run, node, value, left)
 
