@@ -1,5 +1,6 @@
 """What an ask or an effect is refused for before it happens. Reads a run and changes nothing."""
 
+import inspect
 from typing import TYPE_CHECKING
 
 from antiphon.errors import HandlerError, ToolError
@@ -16,6 +17,18 @@ def check_secret(run: "Run", kind: str, key: str, *, secret: bool) -> None:
             f"{kind} {key!r} is secret=True, so its value must stay out of the token, and this "
             "server has no store to keep it in. Give Server(store=...) one."
         )
+
+
+def check_function(what: str, key: object, fn: object) -> None:
+    """Refuse what cannot be called, before it is claimed and fails for good."""
+    if callable(fn) and isinstance(key, str):
+        return
+    if inspect.iscoroutine(fn):
+        fn.close()  # it was never going to be awaited
+    raise HandlerError(
+        f"ctx.{what} takes a key, a function and its arguments, and calls the function itself: "
+        f'ctx.{what}("create", create, name), not ctx.{what}(create(name)).'
+    )
 
 
 def check_tries(key: str, rejected: Rejected, limit: int) -> None:

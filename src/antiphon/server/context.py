@@ -30,6 +30,7 @@ from antiphon.core.round import Era, Principal
 from antiphon.errors import HandlerError
 from antiphon.server import effects
 from antiphon.server.answers import Answers
+from antiphon.server.checks import check_function
 from antiphon.server.handlers import needs_of
 from antiphon.server.keys import check_key
 from antiphon.server.notices import log, report
@@ -203,6 +204,7 @@ class Context:
             EffectUncertain: It was started before and its end is not known.
         """
         self._run.need_async("once")
+        check_function("once", key, fn)
         spec = effects.Once(
             key=key,
             fn=fn,
@@ -235,10 +237,12 @@ class Context:
     ) -> Coroutine[Any, Any, T]:
         """Compute a value once per call and keep it in the journal."""
         self._run.need_async("memo")
+        check_function("memo", key, fn)
         return effects.memo(self._run, key, fn, args, returns=returns, secret=secret)
 
     def on_commit(self, key: str, fn: Callable[..., Any], *args: Any) -> Awaitable[None]:
         """Run an effect when the call completes, and never before. Awaiting it is optional."""
+        check_function("on_commit", key, fn)
         effects.on_commit(self._run, key, fn, args)
         return _DONE
 

@@ -56,7 +56,12 @@ def _ending(error: Exception, handler: Handler, services: Services) -> Reply:
     if isinstance(error, CallerError):
         return failed(error, keep=False)
     if isinstance(error, StoreError):
-        log.error("store failed", extra={"handler": handler.identity}, exc_info=error)
+        log.error(
+            "store failed under %s",
+            handler.identity,
+            extra={"handler": handler.identity},
+            exc_info=error,
+        )
         return failed(Unavailable("the server's store cannot be reached; try again"), keep=False)
     if isinstance(error, ArgumentsInvalid):
         return _told(
@@ -72,12 +77,17 @@ def _ending(error: Exception, handler: Handler, services: Services) -> Reply:
         kind = "handler broke a rule" if isinstance(error, HandlerError) else "round failed"
         # Its own text may show the start of a question, which no log does; the cause is theirs.
         log.error(
+            "%s: %s, %s",
             kind,
+            handler.identity,
+            type(error).__name__,
             extra={"handler": handler.identity, "error": type(error).__name__},
             exc_info=error.__cause__,
         )
         return _told(handler, str(error), services, keep=False)
-    log.error("handler failed", extra={"handler": handler.identity}, exc_info=error)
+    log.error(
+        "handler failed: %s", handler.identity, extra={"handler": handler.identity}, exc_info=error
+    )
     text = f"{type(error).__name__}: {error}" if services.expose_errors else _HIDDEN
     return _told(handler, f"{handler.kind} {handler.name!r} failed: {text}", services, keep=False)
 
