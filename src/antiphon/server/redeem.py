@@ -125,7 +125,10 @@ class Redeemer:
         if channel is not None:
             channel.keep_running = flight.wanted
         try:
-            claim = await self._claim(key, answers, expires)
+            try:
+                claim = await self._claim(key, answers, expires)
+            except StoreError as error:
+                raise _unreachable() from error
             if isinstance(claim, Mine):
                 flight.fence = claim.fence
                 return await self._run(flight, expires, claim.prefix, work)
@@ -136,7 +139,10 @@ class Redeemer:
             if flight.done is not None:
                 flight.done.set_result(None)
 
-    async def _claim(self, key: tuple[str, int], answers: bytes, expires: float) -> Claim:
+    def _claim(
+        self, key: tuple[str, int], answers: bytes, expires: float
+    ) -> Coroutine[Any, Any, Claim]:
+        # No coroutine of its own: every round comes through here.
         services = self._services
         call, number = key
         claiming = services.store.claim(
@@ -147,10 +153,7 @@ class Redeemer:
             expires=expires,
             tries=services.limits.releases,
         )
-        try:
-            return await (self._claim_elsewhere(key, claiming) if self._waits else claiming)
-        except StoreError as error:
-            raise _unreachable() from error
+        return self._claim_elsewhere(key, claiming) if self._waits else claiming
 
     async def _claim_elsewhere(
         self, key: tuple[str, int], claiming: Coroutine[Any, Any, Claim]
@@ -197,10 +200,18 @@ class Redeemer:
         if not reply.keep:
             await self._give_back(flight)
             return reply
-        recording = self._record(flight, reply, expires)
+        if self._waits or reply.task is not None:
+            recording = self._whole(self._record(flight, reply, expires))
+        else:
+            call, number = flight.key
+            recording = self._services.store.record(
+                call, number, flight.fence, to_bytes(reply), expires=expires
+            )
         try:
-            recorded = await (self._whole(recording) if self._waits else recording)
+            recorded = await recording
         except StoreError as error:
+            if not self._waits:
+                await self._release(flight.key, flight.fence)
             raise _unreachable() from error
         return reply if recorded else None
 
@@ -209,9 +220,7 @@ class Redeemer:
         call, number = flight.key
         made: Any = {"task": reply.task} if reply.task is not None else {}
         try:
-            outcome = to_bytes(reply)
-            if services.store.durable:
-                outcome = await services.protect(outcome, _place(flight.key))
+            outcome = await services.protect(to_bytes(reply), _place(flight.key))
             return await services.store.record(
                 call, number, flight.fence, outcome, expires=expires, **made
             )
