@@ -10,75 +10,40 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-import msgspec
-
 from antiphon.errors import StoreError
 from antiphon.ports import (
     Begin,
     Begun,
-    Busy,
     CallRow,
     Claim,
     Clock,
     Effect,
     EffectRow,
-    FailedEffect,
     Fenced,
     Mine,
-    Mismatch,
     NewTask,
     Recorded,
     Running,
-    Settled,
     Spent,
-    Uncertain,
     Under,
     UnderLeg,
 )
 from antiphon.stores.calendar import Calendar
+from antiphon.stores.memory_rows import (
+    BegunRow,
+    RoundRow,
+    SegmentRow,
+    find,
+    in_the_way,
+    state_of,
+    unlink,
+    wake,
+)
 from antiphon.stores.memory_tasks import MemoryTasks
 
 _FIRST = Mine(1)
 _RUNNING = Running()
-_BUSY = Busy()
 _MIB = 1024 * 1024
-
-
-class _Round(msgspec.Struct, gc=False):
-    """One redeemed round. Not tracked by the collector: a chain of rows has no cycle."""
-
-    call: str
-    round: int
-    answers: bytes
-    lease: float
-    expires: float
-    below: "_Round | None"
-    fence: int = 1
-    state: str = "running"
-    body: bytes | None = None
-    """The outcome once recorded; until then the prefix."""
-
-    why: str = "released"
-    waiters: "set[asyncio.Future[None]] | None" = None
-
-
-class _Effect(msgspec.Struct, gc=False):
-    effect: Effect
-    fence: int
-    lease: float
-    expires: float
-    started: float
-    settled: float | None = None
-    result: bytes | None = None
-    error: str | None = None
-
-
-class _Segment(msgspec.Struct, gc=False):
-    call: str
-    round: int
-    owner: str
-    data: bytes
-    expires: float
 
 
 class MemoryStore(MemoryTasks):
@@ -115,19 +80,19 @@ class MemoryStore(MemoryTasks):
         self._max_effects = effects
         self._max_results = effect_bytes
         self._max_segments = segment_bytes
-        self._calls: dict[str, _Round] = {}
+        self._calls: dict[str, RoundRow] = {}
         self._count = 0
-        self._bodies: dict[int, _Round] = {}
+        self._bodies: dict[int, RoundRow] = {}
         self._body_bytes = 0
-        self._effects: dict[str, _Effect] = {}
+        self._effects: dict[str, BegunRow] = {}
         self._result_bytes = 0
         self._fence = 0
-        self._segments: dict[tuple[str, int], _Segment] = {}
+        self._segments: dict[tuple[str, int], SegmentRow] = {}
         self._segment_bytes = 0
         self._owners: dict[str, int] = {}
-        self._due: Calendar[_Round] = Calendar()
-        self._due_effects: Calendar[_Effect] = Calendar()
-        self._due_segments: Calendar[_Segment] = Calendar()
+        self._due: Calendar[RoundRow] = Calendar()
+        self._due_effects: Calendar[BegunRow] = Calendar()
+        self._due_segments: Calendar[SegmentRow] = Calendar()
 
     async def open(self) -> None:
         """Nothing to connect."""
@@ -147,20 +112,20 @@ class MemoryStore(MemoryTasks):
             self._sweep(now)
         top = self._calls.get(call)
         if top is not None and top.round >= round:
-            row = _find(top, round)
+            row = find(top, round)
             if row is None:
                 return Spent("evicted")
             return self._claim_again(row, answers, now, lease, expires, tries)
         if self._count >= self._max_rounds:
             return Spent("full")
-        row = _Round(call, round, answers, now + lease, expires, top)
+        row = RoundRow(call, round, answers, now + lease, expires, top)
         self._calls[call] = row
         self._count += 1
         due.add(row)
         return _FIRST
 
     def _claim_again(
-        self, row: _Round, answers: bytes, now: float, lease: float, expires: float, tries: int
+        self, row: RoundRow, answers: bytes, now: float, lease: float, expires: float, tries: int
     ) -> Claim:
         if row.answers != answers:
             return Spent("other-answers")
@@ -178,10 +143,10 @@ class MemoryStore(MemoryTasks):
         row.expires = max(row.expires, expires)
         return Mine(row.fence, row.body)
 
-    def _held(self, call: str, round: int, fence: int) -> _Round | None:
+    def _held(self, call: str, round: int, fence: int) -> RoundRow | None:
         row = self._calls.get(call)
         if row is not None and row.round != round:
-            row = _find(row, round)
+            row = find(row, round)
         if row is None or row.fence != fence or row.state != "running":
             return None
         return row
@@ -221,7 +186,7 @@ class MemoryStore(MemoryTasks):
         if self._body_bytes > self._max_bodies:
             self._evict()
         if row.waiters is not None:
-            _wake(row)
+            wake(row)
         return True
 
     async def release(self, call: str, round: int, fence: int, *, spend: bool = False) -> None:
@@ -231,12 +196,12 @@ class MemoryStore(MemoryTasks):
             return
         row.state = "spent" if spend else "released"
         if row.waiters is not None:
-            _wake(row)
+            wake(row)
 
     async def settled(self, call: str, round: int, *, timeout: float) -> None:
         """Return when the round may have left `Running`, or after `timeout` seconds."""
         top = self._calls.get(call)
-        row = _find(top, round) if top is not None else None
+        row = find(top, round) if top is not None else None
         if row is None or row.state != "running":
             return
         patience = min(timeout, row.lease - self._clock())
@@ -278,7 +243,7 @@ class MemoryStore(MemoryTasks):
             if top is row:
                 del self._calls[row.call]
             else:
-                _unlink(top, row)
+                unlink(top, row)
             self._count -= 1
             if self._bodies.pop(id(row), None) is not None and row.body is not None:
                 self._body_bytes -= len(row.body)
@@ -299,7 +264,7 @@ class MemoryStore(MemoryTasks):
         now = self._clock()
         if self._due_effects.next <= now:
             self._sweep_effects(now)
-        holder: _Round | None = None
+        holder: RoundRow | None = None
         if isinstance(under, UnderLeg):
             if not self.holds_leg(under):
                 return Fenced()
@@ -309,7 +274,7 @@ class MemoryStore(MemoryTasks):
                 return Fenced()
         row = self._effects.get(effect.id)
         if row is not None:
-            taken = _taken(row, effect, now, retry=retry, window=window)
+            taken = in_the_way(row, effect, now, retry=retry, window=window)
             if taken is not None:
                 return taken
             self._drop_effect(row)
@@ -319,14 +284,14 @@ class MemoryStore(MemoryTasks):
                 "effect_bytes=...), or configure a store on disk."
             )
         self._fence += 1
-        row = _Effect(effect, self._fence, now + lease, expires, now)
+        row = BegunRow(effect, self._fence, now + lease, expires, now)
         self._effects[effect.id] = row
         self._due_effects.add(row)
         if holder is not None and isinstance(under, Under):
             self._keep_prefix(holder, under.prefix)
         return Begun(row.fence)
 
-    def _keep_prefix(self, row: _Round, prefix: bytes | None) -> None:
+    def _keep_prefix(self, row: RoundRow, prefix: bytes | None) -> None:
         if row.body is None and prefix is not None:
             row.body = prefix
             self._bodies[id(row)] = row
@@ -334,11 +299,11 @@ class MemoryStore(MemoryTasks):
             if self._body_bytes > self._max_bodies:
                 self._evict()
 
-    def _started(self, effect: str, fence: int) -> _Effect | None:
+    def _started(self, effect: str, fence: int) -> BegunRow | None:
         row = self._effects.get(effect)
         return row if row is not None and row.fence == fence and row.settled is None else None
 
-    def _drop_effect(self, row: _Effect) -> None:
+    def _drop_effect(self, row: BegunRow) -> None:
         del self._effects[row.effect.id]
         self._result_bytes -= len(row.result or b"")
 
@@ -360,7 +325,7 @@ class MemoryStore(MemoryTasks):
         self._settle(row, result, error)
         return True
 
-    def _settle(self, row: _Effect, result: bytes | None, error: str | None) -> None:
+    def _settle(self, row: BegunRow, result: bytes | None, error: str | None) -> None:
         row.settled = self._clock()
         row.error = error
         if error is None:
@@ -386,7 +351,7 @@ class MemoryStore(MemoryTasks):
         rows = [row for row in self._effects.values() if row.effect.call == call]
         rows.sort(key=lambda row: row.started)
         return [
-            EffectRow(call, e.key, e.function, _state(row, now), row.started, row.settled)
+            EffectRow(call, e.key, e.function, state_of(row, now), row.started, row.settled)
             for row in rows
             for e in (row.effect,)
         ]
@@ -409,7 +374,7 @@ class MemoryStore(MemoryTasks):
         now = self._clock()
         for row in self._effects.values():
             if row.effect.call == call and row.effect.key == key:
-                if _state(row, now) != "uncertain":
+                if state_of(row, now) != "uncertain":
                     return False
                 if result is None:
                     self._drop_effect(row)
@@ -439,14 +404,14 @@ class MemoryStore(MemoryTasks):
             return False
         if old is not None:
             self._drop_segment(old)
-        row = _Segment(call, round, owner, data, expires)
+        row = SegmentRow(call, round, owner, data, expires)
         self._segments[call, round] = row
         self._segment_bytes += len(data)
         self._owners[owner] = self._owners.get(owner, 0) + 1
         self._due_segments.add(row)
         return True
 
-    def _drop_segment(self, row: _Segment) -> None:
+    def _drop_segment(self, row: SegmentRow) -> None:
         del self._segments[row.call, row.round]
         self._segment_bytes -= len(row.data)
         left = self._owners[row.owner] - 1
@@ -459,45 +424,3 @@ class MemoryStore(MemoryTasks):
         """Give the segment, or None when it is gone."""
         row = self._segments.get((call, round))
         return None if row is None or row.expires <= self._clock() else row.data
-
-
-def _find(row: _Round | None, round: int) -> _Round | None:
-    while row is not None and row.round > round:
-        row = row.below
-    return row if row is not None and row.round == round else None
-
-
-def _unlink(top: _Round, row: _Round) -> None:
-    while top.below is not None and top.below is not row:
-        top = top.below
-    top.below = row.below
-
-
-def _wake(row: _Round) -> None:
-    waiters, row.waiters = row.waiters, None
-    for waiter in waiters or ():
-        if not waiter.done():
-            waiter.set_result(None)
-
-
-def _taken(
-    row: _Effect, effect: Effect, now: float, *, retry: bool, window: float | None
-) -> Begin | None:
-    """What stands in the way of beginning, or None when it may be begun anew."""
-    if row.settled is not None and window is not None and now >= row.settled + window:
-        return None
-    if row.effect.function != effect.function or row.effect.arguments != effect.arguments:
-        return Mismatch(row.effect.function)
-    if row.error is not None:
-        return FailedEffect(row.error)
-    if row.result is not None:
-        return Settled(row.result, row.effect.call)
-    if now < row.lease:
-        return _BUSY
-    return None if retry else Uncertain(row.effect.call)
-
-
-def _state(row: _Effect, now: float) -> str:
-    if row.settled is None:
-        return "started" if now < row.lease else "uncertain"
-    return "done" if row.error is None else "failed"
