@@ -23,7 +23,7 @@ journal through its context, and which keys it derived, is kept with it.
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, TypeAlias, cast, get_args, get_origin
@@ -40,7 +40,7 @@ from antiphon.server import forms
 from antiphon.server.codec import Codec
 from antiphon.server.context import Context, run_of
 from antiphon.server.forms import Form
-from antiphon.server.handlers import is_async
+from antiphon.server.handlers import Invoke, is_async
 from antiphon.server.questions import question, read_answer
 from antiphon.server.run import Run
 
@@ -121,9 +121,9 @@ class Node:
 class Graph:
     """Nodes in the order in which they can run."""
 
-    __slots__ = ("_nodes",)
+    __slots__ = ("_consumers", "_nodes")
 
-    def __init__(self, what: str, nodes: Mapping[str, Node], consumers: Iterable[Want]) -> None:
+    def __init__(self, what: str, nodes: Mapping[str, Node], consumers: Sequence[Want]) -> None:
         """Order the nodes and tell each what is expected of it.
 
         Raises:
@@ -141,7 +141,19 @@ class Graph:
             depth[name] = 1 + max((depth[n] for n in before[name]), default=0)
         ordered = sorted(nodes, key=lambda name: (depth[name], declared[name]))
         self._nodes = {name: nodes[name] for name in ordered}
+        self._consumers = consumers
         _expect(self._nodes, [*consumers, *(w for n in nodes.values() for w in n.wants)])
+
+    def before(self, call: Invoke) -> Invoke:
+        """Give a call that resolves the graph first and takes what it wants of it."""
+
+        async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+            values = await self.resolve(ctx, arguments)
+            for want in self._consumers:
+                arguments[want.parameter] = want.take(values)
+            return await call(ctx, arguments)
+
+        return invoke
 
     async def resolve(self, ctx: Context, arguments: Mapping[str, Any]) -> Values:
         """Run what must run, ask what must be asked; give every node's outcome.

@@ -24,15 +24,7 @@ def resolved_invoke(call: Invoke, signature: Signature, what: str) -> Invoke:
     """
     nodes = _Nodes(what, signature.arguments)
     wants = tuple(nodes.want(parameter, "") for parameter in signature.resolved.values())
-    graph = Graph(what, nodes.found, wants)
-
-    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
-        values = await graph.resolve(ctx, arguments)
-        for want in wants:
-            arguments[want.parameter] = want.take(values)
-        return await call(ctx, arguments)
-
-    return invoke
+    return Graph(what, nodes.found, wants).before(call)
 
 
 class _Nodes:

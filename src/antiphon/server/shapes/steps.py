@@ -97,14 +97,7 @@ class Flow:
         graph = Graph(str(self), nodes, wants)
         for name, node in nodes.items():
             node.codec = self._codec(name, node)
-
-        async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
-            values = await graph.resolve(ctx, arguments)
-            for want in wants:
-                arguments[want.parameter] = want.take(values)
-            return await call(ctx, arguments)
-
-        return invoke
+        return graph.before(call)
 
     def _node(self, name: str, step: "_Step", signature: Signature) -> Node:
         context: str | None = None
