@@ -16,6 +16,12 @@ class Contact(BaseModel):
     name: str
 
 
+class Voucher(BaseModel):
+    """Printed on every leaflet, and named like a secret."""
+
+    access_token: str = Field(json_schema_extra={"x-antiphon-not-secret": True})
+
+
 def make_server(**kit: Any) -> Server:
     server = Server("cloud", version="1.0.0", **kit)
 
@@ -46,5 +52,16 @@ def make_server(**kit: Any) -> Server:
             where=ListRoots(),
         )
         return f"{got['place'].region}; {got['idea'].text}; {len(got['where'])} roots"
+
+    @server.prompt
+    async def letter(ctx: Context, to: str) -> str:
+        """Write to somebody."""
+        contact = await ctx.elicit("Who signs it?", Contact)
+        return f"Write a letter to {to}, signed {contact.name}."
+
+    @server.resource("cloud://databases/{name}/card")
+    async def card(ctx: Context, name: str) -> str:
+        contact = await ctx.elicit(f"Who looks after {name}?", Contact)
+        return f"{name}: {contact.name}"
 
     return server

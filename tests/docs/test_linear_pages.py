@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from antiphon import MemoryStore, Server
+from antiphon import MemoryStore, Server, UnsupportedForm
+from antiphon.server.forms import Form
 from antiphon.testing import FakeClock, Rounds
 from docs_src import approvals, divergence, effects, linear
 
@@ -39,6 +41,23 @@ async def test_asks_in_a_loop_get_keys_of_their_own(rounds: Any) -> None:
         | {"inputResponses": refusal},
     )
     assert done.text == "ops: Ada, Grace"
+
+
+async def test_prompts_and_resources_ask_as_tools_do(rounds: Any) -> None:
+    world = rounds(linear.make_server)
+    letter = await world.prompt("letter", {"to": "Ann"}, answers={"contact": {"name": "Ada"}})
+    assert "Write a letter to Ann, signed Ada." in str(letter.result)
+    card = await world.read("cloud://databases/orders/card", answers={"contact": {"name": "Bo"}})
+    assert "orders: Bo" in str(card.result)
+
+
+def test_a_field_named_like_a_secret_is_asked_for_only_when_it_is_marked() -> None:
+    class Leaflet(BaseModel):
+        access_token: str
+
+    with pytest.raises(UnsupportedForm, match="looks like a secret"):
+        Form.of(Leaflet)
+    assert set(Form.of(linear.Voucher).schema["properties"]) == {"access_token"}
 
 
 async def test_gather_asks_three_kinds_in_one_round(rounds: Any) -> None:
