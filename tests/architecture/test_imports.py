@@ -60,6 +60,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 LOADED_LATE: dict[str, set[str]] = {
     "cli/connect.py": {"antiphon.client.blocking"},
     "cli/demo.py": {"antiphon.client.blocking", "antiphon.cli.demo_server"},
+    "cli/serve.py": {"antiphon.adapters.run", "antiphon.adapters.workers"},
 }
 """Our own modules that a file may import inside a function, each because loading it early would
 cost everybody what only some need: the legacy adapter, the client, an optional driver, or a server,

@@ -1,6 +1,7 @@
 """`antiphon serve`: run a server over HTTP or stdio, with one worker or several.
 
-`python -m antiphon.cli.serve MODULE:SERVER OPTIONS` is one worker; the command starts it.
+`python -m antiphon.cli.serve MODULE:SERVER OPTIONS` is one worker; the command starts it. What runs
+servers is loaded by the commands that do: the help of the others should not wait for uvicorn.
 """
 
 import importlib
@@ -15,8 +16,6 @@ import msgspec
 import typer
 
 from antiphon.adapters.asgi import App
-from antiphon.adapters.run import run_http, run_loop
-from antiphon.adapters.workers import can_share, find_place, run_worker, run_workers
 from antiphon.cli.exits import FAILED, USAGE, errors, fail
 from antiphon.errors import ConfigError
 
@@ -87,6 +86,8 @@ def serve(
     if stdio and (http or workers > 1):
         fail("--stdio excludes --http and --workers", USAGE)
     if stdio:
+        from antiphon.adapters.run import run_loop
+
         run_loop(load_server(server).serve_stdio())
         return
     host, port = _address(http or DEFAULT_HTTP)
@@ -95,7 +96,7 @@ def serve(
         if workers == 1:
             app = endpoint.application(server)
             _log_to_stderr()
-            run_http(app, host, port)
+            _run_one(app, host, port)
         else:
             raise typer.Exit(_run_several(server, endpoint, host, port, workers))
     except ConfigError as error:
@@ -120,7 +121,15 @@ def load_server(name: str) -> Any:
     return found
 
 
+def _run_one(app: App, host: str, port: int) -> None:
+    from antiphon.adapters.run import run_http
+
+    run_http(app, host, port)
+
+
 def _run_several(server: str, endpoint: Endpoint, host: str, port: int, workers: int) -> int:
+    from antiphon.adapters.workers import can_share, run_workers
+
     if not can_share():
         fail("several workers need Unix: Windows has one worker (leave --workers out)", USAGE)
     share_among_workers()
@@ -161,6 +170,8 @@ def _address(text: str) -> tuple[str, int]:
 def work(server: str, options: str) -> int:
     """Be one worker; gives the exit code."""
     try:
+        from antiphon.adapters.workers import find_place, run_worker
+
         place = find_place()
         app = msgspec.json.decode(options, type=Endpoint).application(server)
         _log_to_stderr()
