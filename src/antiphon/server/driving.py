@@ -38,6 +38,17 @@ def key_inside(mark: object) -> str | None:
     return None
 
 
+def foreign_in(
+    error: BaseException, is_ours: Callable[[BaseException], bool]
+) -> BaseException | None:
+    """Give what is not the end of a round of ours; a group is ours if everything in it is."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        # Python 3.11 takes a function here, and no method.
+        return group.split(lambda one: is_ours(one))[1]
+    return None if is_ours(error) else error
+
+
 def in_thread() -> bool:
     """Tell whether this is a thread of its own, where nothing can be awaited."""
     return asyncio._get_running_loop() is None  # pyright: ignore[reportPrivateUsage] - documented

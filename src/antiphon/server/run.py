@@ -14,7 +14,7 @@ Legacy sessions and parked frames answer while the handler waits; how an ask is 
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from antiphon.core.asks import Ask, Outcome
 from antiphon.core.gate import allows, gate
@@ -32,6 +32,7 @@ from antiphon.server.call import Call, Rejected
 from antiphon.server.checks import check_secret, check_tries
 from antiphon.server.driving import (
     drive,
+    foreign_in,
     give_up,
     holds,
     in_thread,
@@ -435,7 +436,7 @@ class Run:
             self._level(before)
         if holds(error, Abandoned):
             raise Abandoned from error
-        foreign = self._foreign(error)
+        foreign = foreign_in(error, self._is_ours)
         if foreign is None:
             return
         if isinstance(foreign, Suspended):
@@ -445,14 +446,6 @@ class Run:
         if isinstance(foreign, asyncio.CancelledError):
             raise RuntimeError("the handler was cancelled from inside") from error
         raise foreign
-
-    def _foreign(self, error: BaseException) -> BaseException | None:
-        """Give what is not the end of this round; a group is ours if everything in it is."""
-        if isinstance(error, BaseExceptionGroup):
-            group = cast("BaseExceptionGroup[BaseException]", error)
-            # Python 3.11 takes a function here, and no method.
-            return group.split(lambda one: self._is_ours(one))[1]
-        return None if self._is_ours(error) else error
 
     def _is_ours(self, error: BaseException) -> bool:
         if isinstance(error, Suspended):
