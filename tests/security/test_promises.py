@@ -1,8 +1,10 @@
 """Programs that once got round a promise: each did, or hung, before it was mended."""
 
 import asyncio
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -237,3 +239,24 @@ async def test_another_version_does_not_restart_after_what_a_failed_attempt_did(
     assert failed.is_error
     assert "diverged" in again.text
     assert done == ["charge"]
+
+
+async def test_the_ledger_does_not_tell_who_guesses_an_answer_that_the_guess_is_right(
+    tmp_path: Path,
+) -> None:
+    async def enter(ctx: Context) -> str:
+        given = await ctx.elicit("The word?", Word, secret=True)
+        await ctx.once("use", lambda word: None, given.word)
+        return "in"
+
+    file = tmp_path / "ledger.db"
+    async with Rounds(serving(enter), store=f"sqlite:///{file}") as rounds:
+        for _ in range(2):
+            done = await rounds.call("enter", answers={"word": {"word": "4711"}})
+            assert done.text == "in"
+    with closing(sqlite3.connect(file)) as ledger:
+        answers = ledger.execute("SELECT answers FROM antiphon_rounds").fetchall()
+        arguments = ledger.execute("SELECT arguments FROM antiphon_effects").fetchall()
+    # A digest that could be tried out would be the same for the same answer.
+    assert len(answers) == len(set(answers)) == 2
+    assert len(arguments) == len(set(arguments)) == 2

@@ -145,7 +145,8 @@ class Call:
             if pending.expires:
                 self.timed.append(entry)
         self.entries = entries
-        return short_digest(canonical(accepted)) if accepted else b""
+        # With the seed, which only tokens carry: who reads the ledger cannot try out answers.
+        return short_digest(self.seed, canonical(accepted)) if accepted else b""
 
     def _fits(self, pending: Pending, raw: Mapping[str, Any]) -> bool:
         """Check content against the schema it was asked with, where no re-run will (ELICIT-24)."""

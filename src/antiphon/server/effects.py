@@ -179,6 +179,9 @@ def _effect(run: Run, spec: Once, name: str, arguments: bytes) -> Effect:
     call = run.call.id
     if spec.scope == "call":
         identity = f"{call}/{spec.key}"
+        if spec.args:
+            # With the seed, which only tokens carry: who reads the ledger cannot try them out.
+            arguments = short_digest(run.call.seed, arguments)
     else:
         identity = _shared_identity(run, spec, arguments)
     return Effect(identity, call, spec.key, name, arguments)
