@@ -260,3 +260,15 @@ async def test_the_ledger_does_not_tell_who_guesses_an_answer_that_the_guess_is_
     # A digest that could be tried out would be the same for the same answer.
     assert len(answers) == len(set(answers)) == 2
     assert len(arguments) == len(set(arguments)) == 2
+
+
+async def test_no_warning_shows_a_result_that_is_of_another_type_than_declared(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    async def tell(ctx: Context) -> Yes:
+        given = await ctx.elicit("The word?", Word)
+        return {"ok": given.word}  # pyright: ignore[reportReturnType]
+
+    async with Rounds(serving(tell)) as rounds:
+        await rounds.call("tell", answers={"word": {"word": "sentinel"}})
+    assert not [warning for warning in recwarn if "sentinel" in str(warning.message)]

@@ -31,7 +31,8 @@ def tool_writer(adapter: TypeAdapter[Any] | None) -> Writer:
         if isinstance(value, ToolResult):
             return _full(value, meta)
         if adapter is not None:
-            return _structured(adapter.dump_json(value, by_alias=True), meta)
+            # A warning about a value of another type would show the value, wherever warnings go.
+            return _structured(adapter.dump_json(value, by_alias=True, warnings=False), meta)
         return _loose(value, meta)
 
     return write
