@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 
-from antiphon import Context, Server
+from antiphon import Context, Server, ToolError
 from antiphon.telemetry.otel import OpenTelemetry
 from antiphon.testing import Rounds
 
@@ -85,3 +85,23 @@ async def test_rounds_are_counted_by_outcome_and_refusals_by_reason() -> None:
     assert refused.code == -32602
     assert seen.counts("antiphon.rounds") == {"input_required": 1, "error": 1}
     assert sum(seen.counts("antiphon.tokens.refused").values()) == 1
+
+
+async def test_a_failed_round_is_marked_without_the_words_of_its_error() -> None:
+    observed = Observed()
+
+    def make(**kit: Any) -> Server:
+        server = observed.make_server(**kit)
+
+        @server.prompt
+        async def greet(ctx: Context) -> str:
+            raise ToolError("sentinel is not at home")
+
+        return server
+
+    async with Rounds(make) as rounds:
+        step = await rounds.prompt("greet")
+    (span,) = observed.spans.get_finished_spans()
+    assert "sentinel" in str(step.error)
+    assert not span.status.is_ok
+    assert "sentinel" not in span.to_json()

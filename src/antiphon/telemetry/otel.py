@@ -39,10 +39,18 @@ class OpenTelemetry:
         parent = _propagator.extract({"traceparent": round.trace}) if round.trace else None
         name = f"{round.method} {round.target}".strip()
         with self._tracer.start_as_current_span(
-            name, context=parent, kind=trace.SpanKind.SERVER, record_exception=False
+            name,
+            context=parent,
+            kind=trace.SpanKind.SERVER,
+            record_exception=False,
+            set_status_on_exception=False,
         ) as span:
             try:
                 yield
+            except Exception as error:
+                # Not its text: that of a prompt's or a resource's error is the handler's own word.
+                span.set_status(trace.StatusCode.ERROR, type(error).__name__)
+                raise
             finally:
                 outcome = round.outcome or "error"
                 span.set_attribute("mcp.method.name", round.method)
