@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-import msgspec
-
 from antiphon.core.asks import seconds
 from antiphon.core.gate import Need, allows, gate
 from antiphon.core.journal import Entry, Journal
@@ -46,6 +44,7 @@ from antiphon.server.signals import Suspended
 from antiphon.server.signature import ArgumentsInvalid
 from antiphon.server.tasks import Leg, TaskService
 from antiphon.server.tokens import Tokens, pending_of
+from antiphon.server.versions import carried_over, version_changed
 from antiphon.server.ways import SuspendWay
 from antiphon.wire import results
 
@@ -240,10 +239,10 @@ class Engine:
         Raises:
             Diverged: It may not be.
         """
-        journal = _other_version(recorded, call, handler)
+        journal = carried_over(recorded, call, handler)
         known = {entry.key for entry in journal.entries}
         if any(row.key not in known for row in await self.services.store.effects(call.id)):
-            raise _version_changed(recorded, handler)
+            raise version_changed(recorded, handler)
         call.restart(journal)
 
     # --- legs of tasks ----------------------------------------------------------------------------
@@ -431,22 +430,3 @@ def _too_many(journal: Journal, rounds: int, pauses: int) -> AntiphonError:
     if journal.asked > rounds:
         return TooManyRounds(rounds)
     return TooManyRounds(pauses, "state-only rounds")
-
-
-def _other_version(recorded: str, call: Call, handler: Handler) -> Journal:
-    """The handler's declared version changed under a running call: keep effects, drop the rest."""
-    options, journal = handler.options, call.journal
-    effects_ = [e for e in call.entries if e.kind == "effect"]
-    if options.on_version_change == "refuse" or any(not e.retry for e in effects_):
-        raise _version_changed(recorded, handler)
-    carried = [msgspec.structs.replace(e, carried=True) for e in effects_]
-    return Journal(journal.seed, carried, None, journal.asked, journal.pauses)
-
-
-def _version_changed(recorded: str, handler: Handler) -> Diverged:
-    return Diverged(
-        recorded=f"version {recorded!r} of {handler.identity}",
-        now=f"version {handler.options.version!r}",
-        cure='Start the call again; or on_version_change="restart", which is refused after an '
-        "effect that has no retry=True.",
-    )
