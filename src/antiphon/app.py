@@ -305,6 +305,7 @@ class Server(Registrar):
             eras=self.eras,
             legacy=door,
             lifespan=partial(self._running_with, door),
+            is_open=self._is_open,
         )
 
     @asynccontextmanager
@@ -340,6 +341,12 @@ class Server(Registrar):
         principal = Principal(transport="process")
         round = admit(message, self.dispatcher, principal, channel=_Told(notify))
         return msgspec.json.decode(await self.dispatcher.dispatch(round))
+
+    def _is_open(self) -> bool:
+        """Tell whether requests can be served now: what needs no opening always can."""
+        return self._opened > 0 or not (
+            self._services.store.durable or self._registry.makes_tasks()
+        )
 
     def stats(self) -> dict[str, int]:
         """Count what is alive in this process."""

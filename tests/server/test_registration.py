@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from antiphon import ConfigError, Server
+from antiphon import ConfigError, Context, Server
+from antiphon.testing import Rounds
 
 
 class Socket:
@@ -102,3 +103,31 @@ def test_settings_of_a_server_that_do_not_fit_are_named_with_what_would(
 ) -> None:
     with pytest.raises(ConfigError, match=text):
         Server("shop", **setting)
+
+
+@pytest.mark.requirement("TOOL-01")
+async def test_a_result_that_does_not_fit_its_declared_type_is_not_sent() -> None:
+    def make(**kit: Any) -> Server:
+        server = Server("s", **kit)
+
+        @server.tool
+        async def broken() -> dict[str, int]:
+            return {"count": "SENTINEL"}  # pyright: ignore[reportReturnType]
+
+        return server
+
+    async with Rounds(make) as world:
+        done = await world.call("broken", {})
+    assert done.is_error
+    assert "declared return type" in done.text
+    assert "SENTINEL" not in done.text
+
+
+def test_s4_7_unasked_answers_are_for_native_handlers_only() -> None:
+    server = Server("s")
+
+    async def parked(ctx: Context) -> str:
+        return "x"
+
+    with pytest.raises(ConfigError, match="never see answers"):
+        server.tool(unasked="accept", park=10)(parked)

@@ -73,6 +73,7 @@ class App:
         eras: Collection[Era] = ("modern", "legacy"),
         legacy: Legacy | None = None,
         lifespan: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        is_open: Callable[[], bool] = lambda: False,
     ) -> None:
         """Serve a dispatcher.
 
@@ -86,6 +87,7 @@ class App:
             eras: Which wires are served. `("modern",)` closes the old door.
             legacy: Serves requests of the earlier era.
             lifespan: Entered at start-up and left at shutdown.
+            is_open: Whether requests can be served although the lifespan was not run.
         """
         if "modern" not in eras:
             raise ConfigError('eras= must contain "modern"; only the legacy era can be closed')
@@ -97,6 +99,10 @@ class App:
         self._principal = principal
         self._legacy = legacy if "legacy" in eras else None
         self._lifespan = lifespan
+        self._alive = lifespan is None
+        self._is_open = is_open
+        self._life: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[bool] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI server."""
@@ -104,6 +110,8 @@ class App:
             return await self._live(receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
+        if not self._alive and not await self._come_alive():
+            return await _refuse(send, Refusal(503, "The server could not start; see its log."))
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
         doubled = _NONE if len(headers) == len(pairs) else doubled_names(pairs)
@@ -277,10 +285,36 @@ class App:
                 _log.exception("the server could not start")
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
+            self._alive = True
             await send({"type": "lifespan.startup.complete"})
             await receive()
             self.shutdown()
+        self._alive = self._lifespan is None
         await send({"type": "lifespan.shutdown.complete"})
+
+    async def _come_alive(self) -> bool:
+        """Open what the lifespan opens: mounted in another application, ours may never be run."""
+        if self._is_open():
+            self._alive = True
+            return True
+        if self._life is None:
+            self._ready = asyncio.get_running_loop().create_future()
+            self._life = asyncio.create_task(self._stay_alive(self._ready), name="antiphon life")
+        return self._ready is not None and await asyncio.shield(self._ready)
+
+    async def _stay_alive(self, ready: "asyncio.Future[bool]") -> None:
+        """Hold it open until the event loop ends; a failed start is tried again."""
+        assert self._lifespan is not None
+        try:
+            async with self._lifespan():
+                self._alive = True
+                ready.set_result(True)
+                await asyncio.Event().wait()
+        except Exception:  # noqa: BLE001 - the edge: nothing may pass
+            _log.exception("the server could not start")
+            ready.set_result(False)
+        finally:
+            self._alive, self._life = False, None
 
 
 def _in_session(head: _Head) -> bool:

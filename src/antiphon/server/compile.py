@@ -107,6 +107,11 @@ def _handler(
     flow: Flow | None = None,
     **more: Any,
 ) -> Handler:
+    if options.unasked == "accept" and (flow or signature.resolved or options.park is not None):
+        raise ConfigError(
+            f'{kind} {name!r}: unasked="accept" is for handlers that return InputRequired; steps, '
+            "resolvers and parked handlers never see answers that were not asked for"
+        )
     invoke = plain_invoke(fn, signature)
     if flow is not None:
         invoke = flow.invoke(invoke, signature)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Message, Text, ToolResult
@@ -32,10 +32,22 @@ def tool_writer(adapter: TypeAdapter[Any] | None) -> Writer:
             return _full(value, meta)
         if adapter is not None:
             # A warning about a value of another type would show the value, wherever warnings go.
-            return _structured(adapter.dump_json(value, by_alias=True, warnings=False), meta)
+            fitting = _fitting(adapter, value)
+            return _structured(adapter.dump_json(fitting, by_alias=True, warnings=False), meta)
         return _loose(value, meta)
 
     return write
+
+
+def _fitting(adapter: TypeAdapter[Any], value: Any) -> Any:
+    """Hold a result to its declared type: a client may check it against the schema (TOOL-01)."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError:
+        raise HandlerError(
+            f"the handler returned a {type(value).__name__} that does not fit its declared return "
+            "type: return what the annotation says, or change the annotation"
+        ) from None
 
 
 def tool_error(text: str, meta: bytes) -> bytes:

@@ -37,9 +37,8 @@ class OpenTelemetry:
     def round(self, round: Round) -> Generator[None]:
         """Trace one round; what it was is read from the round when it has ended."""
         parent = _propagator.extract({"traceparent": round.trace}) if round.trace else None
-        name = f"{round.method} {round.target}".strip()
         with self._tracer.start_as_current_span(
-            name,
+            round.method,
             context=parent,
             kind=trace.SpanKind.SERVER,
             record_exception=False,
@@ -56,6 +55,9 @@ class OpenTelemetry:
                 span.set_attribute("mcp.method.name", round.method)
                 span.set_attribute("antiphon.era", round.era)
                 span.set_attribute("antiphon.outcome", outcome)
+                if round.outcome and round.method != "resources/read":
+                    # Only names that exist: what a stranger calls is of unbounded variety.
+                    span.update_name(f"{round.method} {round.target}")
                 if round.call:
                     span.set_attribute("antiphon.call", round.call)
                     span.set_attribute("antiphon.round", round.number)
