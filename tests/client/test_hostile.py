@@ -179,9 +179,23 @@ async def test_one_failed_request_does_not_end_the_connection():
 async def test_a_dead_port_is_one_plain_error():
     with Rigged(lambda m: None) as server:
         url = server.url
-    with pytest.raises(CannotConnect, match="cannot connect"):
-        async with Client(url):
+    with pytest.raises(CannotConnect, match=f"cannot reach {url}: is the server running"):
+        async with Client(url.replace("//", "//ada:secret@") + "?k=secret"):
             pass
+
+
+async def test_a_path_where_nothing_is_names_itself_and_the_usual_one():
+    nothing = Raw(b"not here", status=404, content_type="text/plain")
+    with Rigged(lambda m: nothing, discover=nothing) as server:
+        for era in ("auto", "modern"):
+            with pytest.raises(CannotConnect, match=f"{server.url}: .*404.*/mcp is usual"):
+                async with Client(server.url, era=era):
+                    pass
+
+
+def test_an_unknown_scheme_is_not_taken_for_a_command():
+    with pytest.raises(CannotConnect, match="unknown scheme 'htp'"):
+        Client("htp://example.test/mcp")
 
 
 @pytest.mark.parametrize("command", ["antiphon-no-such-program", f"{sys.executable} -c pass"])

@@ -33,6 +33,11 @@ class Failures:
     """The true reasons of softened failures, by a name that no server can guess."""
 
     _kept: dict[str, Lost] = field(default_factory=dict[str, Lost])
+    where: str = ""
+    """The URL that was last posted to, without credentials and query."""
+
+    nothing_there: bool = False
+    """Whether the last answer was a 404 that no MCP server wrote."""
 
     def keep(self, lost: Lost) -> httpx2.Response:
         """Keep a reason and make the answer that stands for it."""
@@ -58,18 +63,22 @@ class SoftClient(httpx2.AsyncClient):
         """Send, and turn a failure into an answer that names it."""
         if request.method != "POST":
             return await super().send(request, **options)
+        self._failures.where = where = _plain(request.url)
+        self._failures.nothing_there = False
         try:
             response = await super().send(request, **options)
+        except _NEVER_LEFT as error:
+            why = f"{cannot_reach(where)} ({type(error).__name__}: {error})"
+            return self._answer(request, Lost(sent=False, why=why))
         except httpx2.HTTPError as error:
-            return self._softened(request, error, sent=not isinstance(error, _NEVER_LEFT))
+            return self._softened(request, error, sent=True)
         except OAuthFlowError as error:
             return self._softened(request, error, sent=False)
         if _says_nothing(response):
             why = _explain(response.status_code)
             await response.aclose()
-            answer = self._failures.keep(Lost(sent=response.status_code >= 500, why=why))
-            answer.request = request
-            return answer
+            return self._answer(request, Lost(sent=response.status_code >= 500, why=why))
+        self._failures.nothing_there = response.status_code == 404 and not _is_json(response)
         stream = response.stream
         if isinstance(stream, httpx2.AsyncByteStream):
             streaming = "text/event-stream" in response.headers.get("content-type", "")
@@ -80,7 +89,10 @@ class SoftClient(httpx2.AsyncClient):
         self, request: httpx2.Request, error: Exception, *, sent: bool
     ) -> httpx2.Response:
         why = str(error) or type(error).__name__
-        answer = self._failures.keep(Lost(sent=sent, why=f"{type(error).__name__}: {why}"))
+        return self._answer(request, Lost(sent=sent, why=f"{type(error).__name__}: {why}"))
+
+    def _answer(self, request: httpx2.Request, lost: Lost) -> httpx2.Response:
+        answer = self._failures.keep(lost)
         answer.request = request
         return answer
 
@@ -90,7 +102,23 @@ def _says_nothing(response: httpx2.Response) -> bool:
     status = response.status_code
     if status < 500 and status not in _NOT_ERA_EVIDENCE:
         return False
-    return not response.headers.get("content-type", "").lower().startswith("application/json")
+    return not _is_json(response)
+
+
+def _is_json(response: httpx2.Response) -> bool:
+    return response.headers.get("content-type", "").lower().startswith("application/json")
+
+
+def _plain(url: httpx2.URL) -> str:
+    return str(url.copy_with(username=None, password=None, query=None, fragment=None))
+
+
+def cannot_reach(where: str) -> str:
+    """Say that nobody listens there, and what to try."""
+    return (
+        f"cannot reach {where}: is the server running? Start it with "
+        "`antiphon serve MODULE:SERVER`, or check the address"
+    )
 
 
 def _explain(status: int) -> str:

@@ -20,7 +20,7 @@ from antiphon.client.caching import Cache
 from antiphon.client.dispatch import DECLARE, Delivered
 from antiphon.client.errors import CannotConnect
 from antiphon.client.following import Heard, TaskNews
-from antiphon.client.http import Failures
+from antiphon.client.http import Failures, cannot_reach
 from antiphon.core.dialogue import Call, Failure, Lost, Outcome, Reply
 from antiphon.core.round import Era
 from antiphon.core.task import CANCEL
@@ -170,7 +170,8 @@ class Connection:
         try:
             await asyncio.wait([ready], timeout=self._within)
             if not ready.done():
-                raise CannotConnect(f"the server was not ready within {self._within:g} s")
+                at = f" at {self._failures.where}" if self._failures.where else ""
+                raise CannotConnect(f"the server{at} was not ready within {self._within:g} s")
             return ready.result()
         except BaseException:
             ready.cancel()
@@ -205,7 +206,13 @@ class Connection:
                 ready.set_exception(self._reason(cause))
 
     def _reason(self, cause: BaseException) -> BaseException:
+        where = self._failures.where
+        at = f"cannot connect to {where}" if where else "cannot connect"
         match cause:
+            case CannotConnect() | MCPError() if self._failures.nothing_there:
+                reason = CannotConnect(
+                    f"{at}: nothing is there (HTTP 404): the path may be wrong; /mcp is usual"
+                )
             case CannotConnect():
                 return cause
             case MCPError():
@@ -213,9 +220,10 @@ class Connection:
                 why = lost.why if lost else cause.error.message
                 if cause.code == _CLOSED:
                     why = "the server ended the connection before it was ready"
-                reason = CannotConnect(f"cannot connect: {why}")
+                unreached = lost is not None and why.startswith(cannot_reach(where))
+                reason = CannotConnect(why if unreached else f"{at}: {why}")
             case _:
-                reason = CannotConnect(f"cannot connect: {type(cause).__name__}: {cause}")
+                reason = CannotConnect(f"{at}: {type(cause).__name__}: {cause}")
         reason.__cause__ = cause
         return reason
 

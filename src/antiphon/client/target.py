@@ -4,6 +4,7 @@ Knows no call and no answer. A target that is saved loses its credentials.
 """
 
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -22,6 +23,9 @@ from antiphon.client.http import Failures, soft_client
 
 MAX_EVENT = 16 * 1024 * 1024
 """Bytes of one event of a stream; a result with an image passes, an endless one does not."""
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
 class Target(Protocol):
@@ -168,7 +172,12 @@ def read_target(target: object, access: Access) -> Target:
     """
     if isinstance(target, str):
         text = target.strip()
-        if text.startswith(("http://", "https://")):
+        scheme, marks, _ = text.partition("://")
+        if marks and _SCHEME.fullmatch(scheme):
+            if scheme.lower() not in ("http", "https"):
+                raise CannotConnect(
+                    f"unknown scheme {scheme!r}: a URL begins with http:// or https://"
+                )
             return HttpTarget(
                 url=text,
                 headers=access.headers or {},
