@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon import __version__
 from tests.cli.running import ANTIPHON, antiphon, environment, spawned
 from tests.client.programs import ENVIRONMENT, over_http, over_stdio
 from tests.client.rigged import Rigged, asks, form, text
@@ -116,8 +117,43 @@ def test_a_server_that_is_not_there_is_one_line():
         url = server.url
     ran = antiphon("call", url, "t")
     assert ran.code == 1
-    assert ran.err.startswith("error: cannot connect")
+    assert ran.err.startswith(f"error: cannot reach {url}: is the server running?")
     assert "Traceback" not in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("call", "t"), ("call", "t", "a=1"), ("tools",), ("tasks", "id")]
+)
+def test_a_failed_connection_is_one_json_object_for_scripts(words: tuple[str, ...]):
+    with Rigged(lambda m: None) as server:
+        url = server.url
+    for target in (url, "htp://x"):
+        ran = antiphon(words[0], target, *words[1:], "--json")
+        assert (ran.code, ran.json["outcome"]) == (1, "failed")
+        assert ran.json["error"]["type"] == "CannotConnect"
+
+
+def test_an_answer_to_a_key_that_nobody_asked_is_warned_of(rooms: str):
+    ran = antiphon("call", rooms, "book", "day=friday", *ANSWERED, "-a", "rom.room=hidden")
+    assert (ran.code, ran.out) == (0, "Oak for 4 on friday\n")
+    assert ran.err == f"warning: --answer rom.room was not used: the server asked {ROOM}, {SURE}\n"
+    typo = antiphon("call", rooms, "book", "day=friday", "-a", "rom.room=hidden")
+    assert (typo.code, f"the server asked {ROOM}\n" in typo.err) == (2, True)
+    assert "hidden" not in ran.err + typo.err
+    assert "warning" not in antiphon("call", rooms, "book", "day=friday", *ANSWERED).err
+
+
+def test_hints_are_not_broken_into_lines_without_a_terminal(tmp_path: Path):
+    file = tmp_path / ("long" * 40)
+    with Rigged(lambda m: asks(who=form("Who?"))) as server:
+        ran = antiphon("call", server.url, "t", "--save", str(file))
+    assert ran.code == 4, ran.err
+    assert f"Go on with: antiphon resume {file}\n" in ran.err
+
+
+def test_the_version_is_printed():
+    assert antiphon("--version").out == f"antiphon {__version__}\n"
 
 
 def test_the_last_words_of_a_command_that_died_are_shown():

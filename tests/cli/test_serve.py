@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from antiphon.client import Client, Scripted
-from tests.cli.running import ANTIPHON, antiphon, environment
+from antiphon.seal.keyring import generate_key
+from tests.cli.running import ANTIPHON, Ran, antiphon, environment
 
 MODULE = '''
 import os
@@ -121,3 +123,66 @@ def test_a_wrong_name_or_address_is_usage(words: list[str], told: str):
     ran = antiphon("serve", *words)
     assert ran.code == 2
     assert told in ran.err
+
+
+def started(house: Path, *words: str) -> Ran:
+    """Start a server that cannot run, and see it end."""
+    done = subprocess.run(
+        [*ANTIPHON, "serve", *words],
+        cwd=house,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env=environment(ANTIPHON_KEYS=generate_key()),
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def errors_of(ran: Ran) -> list[str]:
+    """Lines beside the notes and warnings about how workers share."""
+    lines = ran.err.splitlines()
+    return [line for line in lines if not line.startswith(("No ANTIPHON_", "WARNING "))]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_in_use_is_one_line_and_exit_code_one(house: Path, workers: str):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ran = started(house, "house:server", "--http", address, "--workers", workers)
+    (line,) = errors_of(ran)
+    assert ran.code == 1
+    assert address in line
+    assert "Address already in use" in line
+    assert "another address" in line
+
+
+@pytest.mark.parametrize("how", [["--http", "127.0.0.1:0"], ["--stdio"]])
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        ("sqlite:///house.py/x.db", "Check the path"),
+        ("postgresql://127.0.0.1:1/none", "Check that the database is reachable"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_is_one_line_and_exit_code_one(
+    house: Path, store: str, told: str, how: list[str]
+):
+    text = MODULE.replace('version="1"', f'version="1", store={store!r}')
+    (house / "shut.py").write_text(text)
+    ran = started(house, "shut:server", *how)
+    (line,) = errors_of(ran)
+    assert ran.code == 1
+    assert line.startswith("error: ")
+    assert told in line
+
+
+def test_an_import_that_fails_within_the_module_is_named(house: Path):
+    (house / "inner.py").write_text("import nonesuch_package")
+    (house / "outer.py").write_text("import inner")
+    (house / "wrong.py").write_text("from json import nonesuch")
+    missing = started(house, "outer:server")
+    assert (missing.code, "'inner' imports 'nonesuch_package'" in missing.err) == (2, True)
+    wrong = started(house, "wrong:server")
+    assert (wrong.code, "'wrong' cannot be imported" in wrong.err) == (2, True)
+    assert "Traceback" not in missing.err + wrong.err

@@ -9,14 +9,17 @@ ended first, then running rounds finish, then the application's lifespan is left
 import asyncio
 import contextlib
 import gc
+import os
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import uvicorn
+from uvicorn.lifespan.on import LifespanOn
 
 from antiphon.adapters.asgi import App
+from antiphon.errors import AntiphonError
 
 GRACE_SECONDS = 30
 """How long running rounds may go on after the process was asked to end."""
@@ -26,6 +29,10 @@ HEAD_BYTES = 64 * 1024
 
 Announce = Callable[[str], None]
 _T = TypeVar("_T")
+
+
+class CannotStart(AntiphonError):
+    """The server cannot serve: its address is taken, or its lifespan failed. Names the cause."""
 
 
 def announce_to_stderr(url: str) -> None:
@@ -74,6 +81,9 @@ async def serve_http(
         stop: Ends the server as a signal would, for those who embed it.
         keep_alive: Seconds that an idle connection is kept; longer than a proxy in front keeps it.
         forwarded_allow_ips: Proxies whose X-Forwarded headers are believed; none by default.
+
+    Raises:
+        CannotStart: The address cannot be bound, or the application's lifespan failed.
     """
     config = uvicorn.Config(
         app,  # pyright: ignore[reportArgumentType] - ASGI messages are plain dicts to us
@@ -109,7 +119,21 @@ class _Server(uvicorn.Server):
         self._stop = stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        self.lifespan = lifespan = _Lifespan(self.config)
+        try:
+            await super().startup(sockets)
+        except SystemExit as left:
+            # Uvicorn leaves the process with a code of its own; here whoever runs it decides.
+            cause = left.__context__
+            if not isinstance(cause, OSError):
+                raise CannotStart(lifespan.why or "the application did not start") from None
+            where = f"{self.config.host}:{self.config.port}"
+            # A name that is not found has a negative number, and only its own text says so.
+            number = cause.errno or 0
+            why = os.strerror(number) if number > 0 else str(cause)
+            raise CannotStart(
+                f"cannot listen on {where}: {why}. Choose another address, or end what has it."
+            ) from cause
         if self.started and self._announce is not None:
             self._announce(url_of(self.servers[0].sockets[0]) + self._app.path)
 
@@ -125,6 +149,17 @@ class _Server(uvicorn.Server):
         draining = asyncio.create_task(self._app.drain(grace * 0.9))
         await super().shutdown(sockets)
         await draining
+
+
+class _Lifespan(LifespanOn):
+    """Keeps why the application did not start; uvicorn only logs it."""
+
+    why = ""
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "lifespan.startup.failed":
+            self.why = str(message.get("message", ""))
+        await super().send(message)
 
 
 def url_of(listener: socket.socket) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antiphon.cli import files
+from antiphon.cli import files, show
 from antiphon.cli.arguments import tool_arguments
 from antiphon.cli.connect import connected, settings_of
 from antiphon.cli.exits import USAGE, fail
@@ -61,10 +61,10 @@ def call(
     Exit codes: 0 done, 1 error, 2 usage, 3 a person said no, 4 waiting (saved).
     """
     session = Session.start(answer, save=save, json=json, ask=not no_input, detach=detach)
-    settings = settings_of(header, era, timeout, verbose)
+    settings = settings_of(header, era, timeout, verbose, json)
     with connected(target, settings, session.answers) as client:
         try:
-            given = tool_arguments(arguments or (), _schema(client, tool, arguments))
+            given = tool_arguments(arguments or (), _schema(client, tool, arguments, json))
         except ValueError as error:
             fail(str(error), USAGE)
         code = session.run(client, partial(client.begin, tool, given))
@@ -107,7 +107,9 @@ def resume(
         fail(f"{file}: {error}", USAGE)
     where = target or _trusted(file, saved.target, run=run)
     session = Session.start(answer, save=save or file, json=json, ask=not no_input, detach=detach)
-    with connected(where, settings_of(header, era, timeout, verbose), session.answers) as client:
+    with connected(
+        where, settings_of(header, era, timeout, verbose, json), session.answers
+    ) as client:
         if restart:
             code = session.run(client, partial(_restarted, client, text))
         else:
@@ -136,7 +138,7 @@ def _trusted(file: Path, target: str | list[str] | None, *, run: bool) -> str | 
 
 
 def _schema(
-    client: "BlockingClient", tool: str, arguments: list[str] | None
+    client: "BlockingClient", tool: str, arguments: list[str] | None, json: bool
 ) -> Mapping[str, Any] | None:
     """Look the tool up, so that its arguments get their types; without arguments it need not be."""
 
@@ -145,7 +147,7 @@ def _schema(
     try:
         found = {each.name: each for each in client.list_tools()}
     except ClientError as error:
-        fail(str(error))
+        show.failed(error, json=json)
     if tool not in found:
         names = ", ".join(found) or "none"
         fail(f"the server has no tool {tool!r}; it has: {names}", USAGE)

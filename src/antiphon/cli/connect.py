@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from antiphon.cli import show
 from antiphon.cli.arguments import headers as read_headers
 from antiphon.cli.exits import USAGE, errors, fail
 from antiphon.client.errors import CannotConnect
@@ -28,6 +29,7 @@ class Settings:
     era: str = "auto"
     timeout: float = 300.0
     verbose: bool = False
+    json: bool = False
 
     def __post_init__(self) -> None:
         """Refuse an unknown era."""
@@ -35,13 +37,15 @@ class Settings:
             fail(f"--era is auto, modern or legacy, not {self.era!r}", USAGE)
 
 
-def settings_of(header: Sequence[str] | None, era: str, timeout: float, verbose: bool) -> Settings:
+def settings_of(
+    header: Sequence[str] | None, era: str, timeout: float, verbose: bool, json: bool
+) -> Settings:
     """Read the options that every command with a connection has."""
     try:
         given = read_headers(header or ())
     except ValueError as error:
         fail(str(error), USAGE)
-    return Settings(headers=given, era=era, timeout=timeout, verbose=verbose)
+    return Settings(headers=given, era=era, timeout=timeout, verbose=verbose, json=json)
 
 
 def interactive() -> bool:
@@ -62,20 +66,20 @@ def connected(
 
     with ExitStack() as stack:
         log: Any = sys.stderr if settings.verbose else stack.enter_context(_log())
-        client = BlockingClient(
-            target,
-            answers=answers,
-            era=cast("Any", settings.era),
-            headers=settings.headers,
-            patience=Patience(reply=settings.timeout),
-            env=dict(os.environ),
-            errlog=log,
-        )
         try:
+            client = BlockingClient(
+                target,
+                answers=answers,
+                era=cast("Any", settings.era),
+                headers=settings.headers,
+                patience=Patience(reply=settings.timeout),
+                env=dict(os.environ),
+                errlog=log,
+            )
             stack.enter_context(client)
         except CannotConnect as error:
             _show_tail(log)
-            fail(str(error))
+            show.failed(error, json=settings.json)
         yield client
 
 
@@ -89,4 +93,6 @@ def _show_tail(log: TextIO) -> None:
     log.seek(0)
     text = log.read()[-_TAIL:].strip()
     if text:
-        errors().print("the server's last words:", safe(text, _TAIL), markup=False, sep="\n")
+        errors().print(
+            "the server's last words:", safe(text, _TAIL), markup=False, sep="\n", soft_wrap=True
+        )

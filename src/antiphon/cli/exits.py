@@ -25,6 +25,11 @@ def errors() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def say(text: str) -> None:
+    """Tell people one line, unbroken: what is to be copied from it stays whole."""
+    errors().print(Text(escape(text)), soft_wrap=True)
+
+
 def fail(message: str, code: int = FAILED) -> NoReturn:
     """Say what is wrong and leave."""
     errors().print(Text("error: ", style="bold red"), Text(escape(message)), sep="", soft_wrap=True)

@@ -15,7 +15,7 @@ INTRODUCTION = """\
 <!-- Written by `python -m antiphon.cli.reference > docs/command-line.md`. -->
 
 `antiphon COMMAND --help` says the same. `antiphon --install-completion` teaches your shell to
-complete commands and options.
+complete commands and options; `antiphon --version` prints the version.
 
 | exit code | means |
 |---|---|

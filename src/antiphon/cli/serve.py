@@ -17,7 +17,7 @@ import typer
 
 from antiphon.adapters.asgi import App
 from antiphon.cli.exits import FAILED, USAGE, errors, fail
-from antiphon.errors import ConfigError
+from antiphon.errors import AntiphonError, ConfigError
 
 DEFAULT_HTTP = "127.0.0.1:8400"
 LEDGER = "sqlite:///.antiphon/ledger.db"
@@ -88,17 +88,25 @@ def serve(
     if stdio:
         from antiphon.adapters.run import run_loop
 
-        run_loop(load_server(server).serve_stdio())
+        loaded = load_server(server)
+        try:
+            run_loop(loaded.serve_stdio())
+        except AntiphonError as error:
+            fail(str(error))
         return
     host, port = _address(http or DEFAULT_HTTP)
     endpoint = Endpoint(path, tuple(allow_host or ()), tuple(allow_origin or ()), stateless)
     try:
-        if workers == 1:
-            app = endpoint.application(server)
-            _log_to_stderr()
-            _run_one(app, host, port)
-        else:
+        if workers > 1:
             raise typer.Exit(_run_several(server, endpoint, host, port, workers))
+        _run_one(_application(endpoint, server), host, port)
+    except AntiphonError as error:
+        fail(str(error))
+
+
+def _application(endpoint: Endpoint, server: str) -> App:
+    try:
+        return endpoint.application(server)
     except ConfigError as error:
         fail(str(error), USAGE)
 
@@ -111,19 +119,39 @@ def load_server(name: str) -> Any:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        fail(f"there is no module {error.name!r} here ({Path.cwd()})", USAGE)
-    except AttributeError:
+        loaded = importlib.import_module(module)
+    except ImportError as error:
+        fail(_not_imported(module, error), USAGE)
+    except ConfigError as error:
+        fail(str(error), USAGE)
+    found = getattr(loaded, attribute, None)
+    if found is None:
         fail(f"module {module!r} has no {attribute!r}", USAGE)
     if not hasattr(found, "asgi"):
         fail(f"{name} is a {type(found).__name__}, not a Server", USAGE)
     return found
 
 
+def _not_imported(module: str, error: ImportError) -> str:
+    """Tell a module that is not there from one that imports something that is not."""
+    name = error.name or ""
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{name}."):
+        return f"there is no module {name!r} here ({Path.cwd()})"
+    importer, trace = module, error.__traceback__
+    while trace is not None:
+        where = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if where and not where.startswith(("importlib", "_frozen_importlib", __name__)):
+            importer = where
+        trace = trace.tb_next
+    if isinstance(error, ModuleNotFoundError):
+        return f"module {importer!r} imports {name!r}, which is not installed here: install it"
+    return f"module {importer!r} cannot be imported: {error}"
+
+
 def _run_one(app: App, host: str, port: int) -> None:
     from antiphon.adapters.run import run_http
 
+    _log_to_stderr()
     run_http(app, host, port)
 
 
@@ -155,9 +183,22 @@ def share_among_workers() -> None:
         )
 
 
+def _not_said_anyway(record: logging.LogRecord) -> bool:
+    """Leave out of the log what the one line about a failed start says."""
+    if record.name == "uvicorn.error":
+        return record.funcName not in ("startup", "send")
+    cause = record.exc_info[1] if record.exc_info else None
+    # A named error tells its cure; the trace of any other is all there is to go by.
+    return record.funcName != "_live" or not isinstance(cause, AntiphonError)
+
+
 def _log_to_stderr() -> None:
     """Show the log, unless the server's own module has arranged for it."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.addFilter(_not_said_anyway)
+    logging.basicConfig(
+        level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", handlers=[handler]
+    )
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -178,7 +219,7 @@ def work(server: str, options: str) -> int:
         run_worker(app, place)
     except typer.Exit as refused:
         return refused.exit_code
-    except ConfigError as error:
+    except AntiphonError as error:
         sys.stderr.write(f"error: {error}\n")
         return FAILED
     return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.cli import files, show
 from antiphon.cli.connect import interactive
-from antiphon.cli.exits import DONE, FAILED, REFUSED, USAGE, WAITING, errors, fail
+from antiphon.cli.exits import DONE, FAILED, REFUSED, USAGE, WAITING, errors, fail, say
 from antiphon.client.answers import Answers, Scripted, method_for
 from antiphon.client.errors import (
     AnswerUnfit,
@@ -26,6 +26,7 @@ from antiphon.client.terminal import Terminal
 from antiphon.client.values import AnyAsk, Cancel, Decline, Step, view
 from antiphon.core.gate import Need
 from antiphon.core.task import Task
+from antiphon.core.text import safe
 from antiphon.errors import AnswerInvalid
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ class Session:
     step: Step | None = None
     """The call as it last stood."""
 
+    given: tuple[str, ...] = ()
+    """What --answer names, without the answers."""
+
+    asked: dict[str, None] = field(default_factory=dict[str, None])
+    """The keys that the server asked, in order."""
+
     @classmethod
     def start(
         cls,
@@ -65,7 +72,8 @@ class Session:
         except ValueError as error:
             fail(str(error), USAGE)
         terminal = Terminal(errors()) if ask and interactive() else None
-        return cls(script, terminal, save, json, detach)
+        given = tuple(text.partition("=")[0].strip() for text in answer or ())
+        return cls(script, terminal, save, json, detach, given=given)
 
     @property
     def answers(self) -> Any:
@@ -119,6 +127,7 @@ class Session:
     def _rounds(self, client: "BlockingClient", step: Step) -> int:
         while step.waiting:
             self.step = step
+            self.asked.update(dict.fromkeys(step.asks))
             if step.task is not None and not step.asks and self.detach:
                 return self._left(step)
             answers, missing = self._answer(step)
@@ -156,7 +165,7 @@ class Session:
         self.refused = self.refused or isinstance(answer, Decline | Cancel)
 
     def _one(self, ask: AnyAsk) -> Any:
-
+        self.asked[ask.key] = None
         try:
             return method_for(self.script, ask)(ask)
         except Pass:
@@ -171,7 +180,19 @@ class Session:
 
     # --- how it ends ---------------------------------------------------------------------------
 
+    def _warn_of_unused(self) -> None:
+        """Name answers to keys that nobody asked: most often a key is misspelt."""
+        unused = [
+            name
+            for name in self.given
+            if not any(name == key or name.startswith(f"{key}.") for key in self.asked)
+        ]
+        if unused:
+            asked = ", ".join(safe(key, 200) for key in self.asked) or "nothing"
+            say(f"warning: --answer {', '.join(unused)} was not used: the server asked {asked}")
+
     def _done(self, step: Step) -> int:
+        self._warn_of_unused()
         dumped = step.result.model_dump(by_alias=True, mode="json", exclude_none=True)
         failed = bool(dumped.get("isError"))
         code = REFUSED if self.refused else FAILED if failed else DONE
@@ -186,27 +207,27 @@ class Session:
         asks = {key: step.asks[key] for key in missing}
         if step.task is not None and self.save is None:
             return self._left(step)
+        self._warn_of_unused()
         if self.save is None:
             if self.json:
                 show.as_json("unanswered", asks=show.asks_json(asks))
-            errors().print("The server asks, and nobody answers here:")
+            say("The server asks, and nobody answers here:")
             show.open_asks(asks)
             fail("answer with --answer, or save the call with --save FILE", USAGE)
         files.write(self.save, step.dump())
         if self.json:
             show.as_json("waiting", **self._standing(step))
         else:
-            errors().print(f"Waiting for answers; saved in {self.save}:", markup=False)
+            say(f"Waiting for answers; saved in {self.save}:")
             show.open_asks(asks)
-            errors().print(
-                f"Go on with: antiphon resume {shlex.quote(str(self.save))}", markup=False
-            )
+            say(f"Go on with: antiphon resume {shlex.quote(str(self.save))}")
         return WAITING
 
     def _left(self, step: Step) -> int:
         """Leave a task to itself: its id is all that is needed to come back."""
         task = step.task
         assert task is not None
+        self._warn_of_unused()
         if self.save is not None:
             files.write(self.save, step.dump())
         if self.json:
@@ -214,7 +235,7 @@ class Session:
         else:
             show.task(task)
             show.open_asks(step.asks)
-            errors().print(f"Go on with: {_comeback(step, task, self.save)}", markup=False)
+            say(f"Go on with: {_comeback(step, task, self.save)}")
         return WAITING
 
     def _standing(self, step: Step) -> dict[str, Any]:
@@ -234,25 +255,23 @@ class Session:
             self.bar.pause()
         if self.save is not None:
             files.write(self.save, step.dump())
-            errors().print(f"The task goes on; it is saved in {self.save}.", markup=False)
+            say(f"The task goes on; it is saved in {self.save}.")
             return
         try:
             client.cancel(step)
         except ClientError as error:
-            errors().print(f"The task could not be cancelled: {error}", markup=False)
+            say(f"The task could not be cancelled: {error}")
         else:
-            errors().print(f"Cancelled task {step.task.id}.", markup=False)
+            say(f"Cancelled task {step.task.id}.")
 
     def _failed(self, error: ClientError) -> int:
 
         code = USAGE if isinstance(error, AnswerInvalid) else FAILED
         if self.save is not None and error.step is not None and _worth_saving(error):
             files.write(self.save, error.step.dump())
-            errors().print(f"The call is saved in {self.save}.", markup=False)
+            say(f"The call is saved in {self.save}.")
             code = code if code == USAGE else WAITING
-        if self.json:
-            show.as_json("failed", error={"type": type(error).__name__, "message": str(error)})
-        fail(str(error), code)
+        show.failed(error, json=self.json, code=code)
 
 
 def _worth_saving(error: ClientError) -> bool:

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from antiphon.cli.exits import errors
+from antiphon.cli.exits import FAILED, errors, fail
+from antiphon.client.errors import ClientError, StateRefused, TaskGone
 from antiphon.client.values import AnyAsk
 from antiphon.core.task import MAX_ID, Task
 from antiphon.core.text import escape, safe
@@ -18,6 +19,27 @@ from antiphon.core.text import escape, safe
 def as_json(outcome: str, **members: Any) -> None:
     """Print the one object of `--json`."""
     print(json.dumps({"outcome": outcome, **members}, ensure_ascii=True))
+
+
+def failed(error: ClientError, *, json: bool, code: int = FAILED) -> NoReturn:
+    """Say why a command failed, to scripts and to people, and leave."""
+    message = _for_people(error)
+    if json:
+        as_json("failed", error={"type": type(error).__name__, "message": message})
+    fail(message, code)
+
+
+def _for_people(error: ClientError) -> str:
+    """Name the cure as a command where the library's error names a method."""
+    text = str(error)
+    if isinstance(error, TaskGone):
+        return text.partition(" Start over:")[0] + " Check the id, or call the tool again."
+    if isinstance(error, StateRefused):
+        return (
+            text.partition(" Start over:")[0]
+            + " Start over: antiphon resume FILE --restart, or call the tool again."
+        )
+    return text
 
 
 def result(dumped: Mapping[str, Any]) -> None:

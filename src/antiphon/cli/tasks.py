@@ -6,11 +6,12 @@ import typer
 
 from antiphon.cli import show
 from antiphon.cli.connect import connected, settings_of
-from antiphon.cli.exits import errors, fail
+from antiphon.cli.exits import say
 from antiphon.cli.options import ANSWER, HEADER, JSON, NO_INPUT, SAVE, TARGET, TIMEOUT, VERBOSE
 from antiphon.cli.session import Session
-from antiphon.client.errors import ClientError
+from antiphon.client.errors import ClientError, RemoteError, TaskGone
 from antiphon.client.values import Step
+from antiphon.errors import INVALID_PARAMS
 
 
 def tasks(
@@ -36,17 +37,17 @@ def tasks(
     """
     ask = wait and not no_input
     session = Session.start(answer, save=save, json=json, ask=ask, detach=not wait)
-    settings = settings_of(header, "modern", timeout, verbose)
+    settings = settings_of(header, "modern", timeout, verbose, json)
     with connected(target, settings, session.answers) as client:
         if cancel:
             try:
                 client.cancel_task(id)
             except ClientError as error:
-                fail(str(error))
+                show.failed(_unknown(error, id), json=json)
             if json:
                 show.as_json("done", task={"id": id})
             else:
-                errors().print("The server was told to cancel the task.", markup=False)
+                say("The server was told to cancel the task.")
             return
 
         def look(**options: object) -> Step:
@@ -56,3 +57,10 @@ def tasks(
 
         code = session.run(client, look)
     raise typer.Exit(code)
+
+
+def _unknown(error: ClientError, id: str) -> ClientError:
+    """Say of a task that cannot be cancelled what is said of one that cannot be looked at."""
+    if isinstance(error, RemoteError) and error.code == INVALID_PARAMS:
+        return TaskGone(error.message, error.data, task=id)
+    return error

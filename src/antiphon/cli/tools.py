@@ -8,9 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from antiphon.cli.connect import connected, settings_of
-from antiphon.cli.exits import fail
 from antiphon.cli.options import ERA, HEADER, JSON, TARGET, TIMEOUT, VERBOSE
-from antiphon.cli.show import as_json
+from antiphon.cli.show import as_json, failed
 from antiphon.client.errors import ClientError
 from antiphon.core.text import safe
 
@@ -24,11 +23,11 @@ def tools(
     verbose: VERBOSE = False,
 ) -> None:
     """List the tools of a server and their arguments."""
-    with connected(target, settings_of(header, era, timeout, verbose), None) as client:
+    with connected(target, settings_of(header, era, timeout, verbose, json), None) as client:
         try:
             found = client.list_tools()
         except ClientError as error:
-            fail(str(error))
+            failed(error, json=json)
         dumped = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in found]
         if json:
             as_json("done", tools=dumped)

@@ -1,0 +1,96 @@
+"""`antiphon token`: what a token says, for an operator who holds its keys. Grants nothing.
+
+Shows claims and the keys of the journal. Answers and other values stay hidden unless asked for.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from antiphon.cli.exits import USAGE, fail
+from antiphon.errors import ConfigError, TokenRefused
+from antiphon.seal.claims import Claims
+from antiphon.seal.keyring import Keyring, keys_from
+from antiphon.seal.sealer import Sealer
+
+token = typer.Typer(no_args_is_help=True, help="Read tokens with the keys of their server.")
+
+REFUSED = "the token cannot be read: other keys sealed it, or it is damaged or of another release"
+"""One text for every reason, as on the wire (S9-2)."""
+
+
+@token.callback()
+def group() -> None:
+    """Read tokens with the keys of their server."""
+
+
+@token.command()
+def inspect(
+    text: Annotated[str, typer.Argument(metavar="TOKEN", help="The token, as a client holds it.")],
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Show answers and other values of the journal too.")
+    ] = False,
+) -> None:
+    """Show what a token says, as JSON: its claims, open questions and the keys of its journal.
+
+    ANTIPHON_KEYS must hold the server's keys. With --reveal answers are shown: they may be private.
+    """
+    sealer = Sealer(
+        _keyring(),
+        ttl=timedelta(minutes=1),
+        audience="",
+        clock=lambda: datetime.now(UTC).timestamp(),
+        entropy=secrets.token_bytes,
+    )
+    try:
+        claims = asyncio.run(sealer.inspect(text))
+    except TokenRefused:
+        fail(REFUSED)
+    shown = msgspec.to_builtins(_plain(claims, reveal=reveal))
+    print(json.dumps(shown, ensure_ascii=True, indent=2))
+
+
+def _keyring() -> Keyring:
+    try:
+        keyring = keys_from(os.environ)
+    except ConfigError as error:
+        fail(str(error), USAGE)
+    if keyring is None:
+        fail("set ANTIPHON_KEYS to the server's keys: only they open its tokens", USAGE)
+    return keyring
+
+
+def _plain(claims: Claims, *, reveal: bool) -> dict[str, Any]:
+    times = {"issued": claims.issued, "expires": claims.expires, "deadline": claims.deadline}
+    journal = claims.journal
+    shown: dict[str, Any] = {
+        "call": claims.call,
+        "round": claims.round,
+        "method": claims.method,
+        "target": claims.target,
+        "handler": claims.handler,
+        "version": claims.version,
+        "audience": claims.audience,
+        "principal": msgspec.structs.asdict(claims.principal),
+        **{name: _time(at) for name, at in times.items()},
+        "pending": [{"key": each.key, "kind": each.kind} for each in claims.pending],
+        "stored": claims.handle is not None,
+    }
+    if journal is not None:
+        shown["journal"] = [
+            {"kind": each.kind, "key": each.key, **({"value": each.value} if reveal else {})}
+            for each in journal.entries
+        ]
+        if reveal:
+            shown["state"] = journal.state
+    return shown
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
