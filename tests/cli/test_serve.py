@@ -125,10 +125,10 @@ def test_a_wrong_name_or_address_is_usage(words: list[str], told: str):
     assert told in ran.err
 
 
-def started(house: Path, *words: str) -> Ran:
+def started(house: Path, *words: str, command: str = "serve") -> Ran:
     """Start a server that cannot run, and see it end."""
     done = subprocess.run(
-        [*ANTIPHON, "serve", *words],
+        [*ANTIPHON, command, *words],
         cwd=house,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -186,3 +186,11 @@ def test_an_import_that_fails_within_the_module_is_named(house: Path):
     wrong = started(house, "wrong:server")
     assert (wrong.code, "'wrong' cannot be imported" in wrong.err) == (2, True)
     assert "Traceback" not in missing.err + wrong.err
+
+
+def test_a_worker_whose_database_is_down_is_one_line_and_exit_code_one(house: Path):
+    text = MODULE.replace('version="1"', 'version="1", store="postgresql://127.0.0.1:1/none"')
+    (house / "shut.py").write_text(text)
+    ran = started(house, "shut:server", command="worker")
+    (line,) = errors_of(ran)
+    assert (ran.code, "Check that the database is reachable" in line) == (1, True)

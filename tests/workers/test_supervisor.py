@@ -116,7 +116,7 @@ async def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
             "tests.workers.house:server",
             {"ANTIPHON_STORE": "sqlite:////proc/none/ledger.db"},
             "cannot be opened",
-            3,
+            1,
         ),
         ("tests.workers.house:server", {"ANTIPHON_KEYS": "short"}, "ANTIPHON_KEYS", 1),
     ],

@@ -9,8 +9,9 @@ import logging
 import os
 import secrets
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -19,6 +20,7 @@ from antiphon.adapters.asgi import App
 from antiphon.cli.exits import FAILED, USAGE, errors, fail
 from antiphon.errors import AntiphonError, ConfigError
 
+_T = TypeVar("_T")
 DEFAULT_HTTP = "127.0.0.1:8400"
 LEDGER = "sqlite:///.antiphon/ledger.db"
 """What several workers share when nothing else is configured (S1-2)."""
@@ -88,7 +90,7 @@ def serve(
     if stdio:
         from antiphon.adapters.run import run_loop
 
-        loaded = load_server(server)
+        loaded = _configured(load_server, server)
         try:
             run_loop(loaded.serve_stdio())
         except AntiphonError as error:
@@ -99,14 +101,15 @@ def serve(
     try:
         if workers > 1:
             raise typer.Exit(_run_several(server, endpoint, host, port, workers))
-        _run_one(_application(endpoint, server), host, port)
+        _run_one(_configured(endpoint.application, server), host, port)
     except AntiphonError as error:
         fail(str(error))
 
 
-def _application(endpoint: Endpoint, server: str) -> App:
+def _configured(make: Callable[[str], _T], server: str) -> _T:
+    """Make something of a server's name; wrong settings are usage."""
     try:
-        return endpoint.application(server)
+        return make(server)
     except ConfigError as error:
         fail(str(error), USAGE)
 
@@ -122,8 +125,6 @@ def load_server(name: str) -> Any:
         loaded = importlib.import_module(module)
     except ImportError as error:
         fail(_not_imported(module, error), USAGE)
-    except ConfigError as error:
-        fail(str(error), USAGE)
     found = getattr(loaded, attribute, None)
     if found is None:
         fail(f"module {module!r} has no {attribute!r}", USAGE)

@@ -7,7 +7,7 @@ import typer
 from antiphon.adapters.worker import run
 from antiphon.cli.exits import USAGE, fail
 from antiphon.cli.serve import load_server
-from antiphon.errors import ConfigError
+from antiphon.errors import AntiphonError, ConfigError
 
 
 def worker(
@@ -34,6 +34,8 @@ def worker(
         run(load_server(server), concurrency=concurrency, per_tool=limits)
     except ConfigError as error:
         fail(str(error), USAGE)
+    except AntiphonError as error:
+        fail(str(error))
 
 
 def _limit(text: str) -> tuple[str, int]:
