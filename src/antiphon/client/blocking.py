@@ -4,6 +4,7 @@ The decisions are the flow's, the same as in the async client; only who waits di
 are async, so one thread in the background runs them. Knows no wire and no person.
 """
 
+import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
@@ -44,6 +45,15 @@ def drive_blocking(
         raise
 
 
+def _leave_interrupts() -> None:
+    """Leave interrupts to the thread that waits for the person.
+
+    Delivered to this thread, one would be noted and nothing more: the other would go on reading.
+    """
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
 class BlockingClient:
     """`Client` for plain functions: the same arguments, the same methods, without `await`.
 
@@ -66,6 +76,7 @@ class BlockingClient:
         """Start the thread and connect."""
         with ExitStack() as stack:
             self._portal = stack.enter_context(start_blocking_portal())
+            self._portal.call(_leave_interrupts)
             self.client = self._portal.call(self._make)
             stack.enter_context(self._portal.wrap_async_context_manager(self.client))
             self._stack = stack.pop_all()
