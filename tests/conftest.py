@@ -1,6 +1,7 @@
-"""What holds for every test: how Hypothesis behaves on a busy machine."""
+"""What holds for every test: Hypothesis on a busy machine, and what child processes inherit."""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -13,3 +14,8 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("antiphon")
+
+# A shell that runs the tests in the background lets them ignore interrupts, and what is ignored is
+# inherited by the programs that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
