@@ -1,0 +1,5 @@
+"""The fixture server as an application that granian can load by name."""
+
+from conformance.server import server
+
+app = server.asgi()
