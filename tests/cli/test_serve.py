@@ -102,8 +102,11 @@ async def test_any_of_several_workers_takes_any_round(house: Path):
                     step = await client.resume(step.dump(), {key: {"name": name}})
             assert step.result.content[0].text.startswith("Ada Grace")
 
-        for _ in range(4):
+        # The kernel spreads connections as it likes; on a quiet machine one worker may take many.
+        for turn in range(25):
             await asyncio.gather(*(one() for _ in range(4)))
+            if len(seen) == 2 and turn >= 3:
+                break
         assert len(seen) == 2
     assert (house / ".antiphon" / "ledger.db").exists()
 
