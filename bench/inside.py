@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 
 from antiphon import Context, Elicit, InputRequired, Server
 from antiphon.core.limits import Limits
-from antiphon.core.round import Principal, Round
+from antiphon.core.request import Principal, Request
 from bench.procs import ROOT, resident_bytes
 from bench.story import ANSWER
 
@@ -72,9 +72,9 @@ def make(**options: Any) -> Server:
     return server
 
 
-def first(tool: str) -> Round:
+def first(tool: str) -> Request:
     """The request that begins a call."""
-    return Round(
+    return Request(
         method="tools/call",
         target=tool,
         arguments={"name": "shop-7"},
@@ -83,7 +83,7 @@ def first(tool: str) -> Round:
     )
 
 
-def after(tool: str, result: bytes) -> Round:
+def after(tool: str, result: bytes) -> Request:
     """The request that answers everything a result asks."""
     asked = msgspec.json.decode(result)
     round = first(tool)

@@ -17,7 +17,7 @@ from statistics import median
 import msgspec
 
 from antiphon import Context, Elicit, InputRequired, Server
-from antiphon.core.round import Principal, Round
+from antiphon.core.request import Principal, Request
 from antiphon.seal.policy import Seal
 from antiphon.testing import EVERYTHING, KEY
 
@@ -57,8 +57,8 @@ def make() -> Server:
     return server
 
 
-def request(tool: str, token: str | None = None, answers: dict | None = None) -> Round:
-    return Round(
+def request(tool: str, token: str | None = None, answers: dict | None = None) -> Request:
+    return Request(
         method="tools/call",
         target=tool,
         arguments={"name": "x"},

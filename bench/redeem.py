@@ -21,7 +21,7 @@ from pathlib import Path
 import uvloop
 
 from antiphon import Server
-from antiphon.core.round import Round
+from antiphon.core.request import Request
 from bench.inside import after, first, make
 from bench.load import over_http
 from bench.procs import cpu_ns, pin_load, port_of, server
@@ -61,18 +61,18 @@ def on_the_wire(repeats: int) -> None:
 _MODES = ("once", "off")
 
 
-async def prepared(server: Server, number: int) -> list[Round]:
+async def prepared(server: Server, number: int) -> list[Request]:
     """Begin calls; give the requests that answer them."""
     dispatch = server.dispatcher.dispatch
     return [after("linear", await dispatch(first("linear"))) for _ in range(number)]
 
 
-async def in_turn(server: Server, rounds: list[Round]) -> None:
+async def in_turn(server: Server, rounds: list[Request]) -> None:
     for round in rounds:
         assert _DONE in await server.dispatcher.dispatch(round)
 
 
-async def together(server: Server, rounds: list[Round]) -> None:
+async def together(server: Server, rounds: list[Request]) -> None:
     waiting = iter(rounds)
 
     async def lane() -> None:

@@ -17,7 +17,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESGCMSIV
 
 from antiphon.core.journal import Entry, Journal, Pending
-from antiphon.core.round import Principal
+from antiphon.core.request import Principal
 from antiphon.seal import base64url
 from antiphon.seal.aead import Aead
 from antiphon.seal.claims import Binding, decode, encode

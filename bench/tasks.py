@@ -22,7 +22,7 @@ from typing import Any
 import psycopg
 
 from antiphon import Context, Limits, Seal, Server
-from antiphon.core.round import Principal
+from antiphon.core.request import Principal
 from antiphon.stores import statements
 from antiphon.testing import KEY
 from tests import servers

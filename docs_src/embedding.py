@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from antiphon import Context, Principal, Server
-from antiphon.telemetry.otel import OpenTelemetry
+from antiphon.telemetry import OpenTelemetry
 
 USERS = {"Bearer of-ada": "ada", "Bearer of-bob": "bob"}
 

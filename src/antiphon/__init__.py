@@ -7,7 +7,6 @@ official SDK, which a server of modern clients never loads.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from antiphon.app import Server as Server
 from antiphon.core.asks import Approval as Approval
 from antiphon.core.asks import Completion as Completion
 from antiphon.core.asks import Elicit as Elicit
@@ -27,7 +26,9 @@ from antiphon.core.content import Text as Text
 from antiphon.core.content import ToolResult as ToolResult
 from antiphon.core.limits import Limits as Limits
 from antiphon.core.outcome import InputRequired as InputRequired
-from antiphon.core.round import Principal as Principal
+from antiphon.core.request import Principal as Principal
+from antiphon.engine.context import Context as Context
+from antiphon.engine.hints import Cache as Cache
 from antiphon.errors import AmbiguousKey as AmbiguousKey
 from antiphon.errors import AntiphonError as AntiphonError
 from antiphon.errors import Cancelled as Cancelled
@@ -49,12 +50,11 @@ from antiphon.errors import SwallowedAsk as SwallowedAsk
 from antiphon.errors import ToolError as ToolError
 from antiphon.errors import TooManyRounds as TooManyRounds
 from antiphon.errors import UnsupportedForm as UnsupportedForm
+from antiphon.forms.form import Choices as Choices
+from antiphon.handlers.signature import Resolve as Resolve
+from antiphon.handlers.steps import Flow as Flow
 from antiphon.seal.policy import Seal as Seal
-from antiphon.server.context import Context as Context
-from antiphon.server.forms import Choices as Choices
-from antiphon.server.hints import Cache as Cache
-from antiphon.server.shapes.steps import Flow as Flow
-from antiphon.server.signature import Resolve as Resolve
+from antiphon.server import Server as Server
 from antiphon.stores.memory import MemoryStore as MemoryStore
 
 if TYPE_CHECKING:

@@ -342,3 +342,11 @@ class StoreError(AntiphonError):
 
 class ConfigError(AntiphonError):
     """Wrong settings, found at start. The text names the setting and the cure."""
+
+
+class ArgumentsInvalid(AntiphonError):
+    """The arguments do not fit the signature. A tool tells the model; others refuse the request."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from antiphon.core.round import Round
+from antiphon.core.request import Request
 
 Clock: TypeAlias = Callable[[], float]
 """Seconds since the epoch."""
@@ -23,7 +23,7 @@ Entropy: TypeAlias = Callable[[int], bytes]
 class Telemetry(Protocol):
     """Where rounds are traced and counted. Must never raise and never sees answers or tokens."""
 
-    def round(self, round: Round) -> AbstractContextManager[None]:
+    def round(self, round: Request) -> AbstractContextManager[None]:
         """Enclose one round; its end is noted on the round itself."""
         ...
 
@@ -39,7 +39,7 @@ class Telemetry(Protocol):
 # --- redeeming ---------------------------------------------------------------------------------
 
 
-class Mine(msgspec.Struct, frozen=True):
+class Claimed(msgspec.Struct, frozen=True):
     """The round is ours to run, under this fence."""
 
     fence: int
@@ -64,7 +64,7 @@ class Spent(msgspec.Struct, frozen=True):
     """`other-answers`, `evicted`, `tries`, `released` or `full`; for the log."""
 
 
-Claim: TypeAlias = Mine | Recorded | Running | Spent
+Claim: TypeAlias = Claimed | Recorded | Running | Spent
 
 
 class Ledger(Protocol):
@@ -76,7 +76,7 @@ class Ledger(Protocol):
         """Claim a round for running it.
 
         First claim of this round, or the last holder released it or lost its lease, with the same
-        `answers` digest and at most `tries` releases: `Mine` with a fence greater than every
+        `answers` digest and at most `tries` releases: `Claimed` with a fence greater than every
         earlier one of this round. Other answers: `Spent`. Recorded: `Recorded`; its body evicted:
         `Spent`. Held by another with a good lease: `Running`. Raises the mark of the call to
         `round`; a round below the mark that has no row of its own is `Spent`. The row is kept
@@ -128,13 +128,13 @@ class Effect(msgspec.Struct, frozen=True):
     arguments: bytes
 
 
-class Begun(msgspec.Struct, frozen=True):
+class Started(msgspec.Struct, frozen=True):
     """Run it now; settle under this fence."""
 
     fence: int
 
 
-class Settled(msgspec.Struct, frozen=True):
+class Finished(msgspec.Struct, frozen=True):
     """It has run; this is its result."""
 
     result: bytes
@@ -165,14 +165,14 @@ class Mismatch(msgspec.Struct, frozen=True):
     function: str
 
 
-class Fenced(msgspec.Struct, frozen=True):
+class LeaseLost(msgspec.Struct, frozen=True):
     """The round that wants the effect has lost its own claim."""
 
 
-Begin: TypeAlias = Begun | Settled | FailedEffect | Uncertain | Busy | Mismatch | Fenced
+Begin: TypeAlias = Started | Finished | FailedEffect | Uncertain | Busy | Mismatch | LeaseLost
 
 
-class Under(msgspec.Struct, frozen=True):
+class HeldRound(msgspec.Struct, frozen=True):
     """The claimed round an effect belongs to, and the journal prefix to commit with it."""
 
     call: str
@@ -182,7 +182,7 @@ class Under(msgspec.Struct, frozen=True):
     """Sealed; kept with the round if it has none yet."""
 
 
-class UnderLeg(msgspec.Struct, frozen=True):
+class HeldTaskRun(msgspec.Struct, frozen=True):
     """The leg of a task that an effect belongs to, and what it has learned before it."""
 
     task: str
@@ -225,7 +225,7 @@ class Effects(Protocol):
         *,
         lease: float,
         expires: float,
-        under: Under | UnderLeg | None,
+        under: HeldRound | HeldTaskRun | None,
         retry: bool,
         window: float | None = None,
     ) -> Begin:

@@ -13,45 +13,72 @@ from tests.architecture.source import PACKAGE, Import, Module, read_modules, roo
 
 MODULES = read_modules()
 
-EVERY_ROOM = {
-    "errors", "ports", "core", "seal", "wire", "server", "client", "stores", "adapters",
-    "telemetry", "testing", "cli", "app", PACKAGE,
+EVERY_PACKAGE = {
+    "errors", "core", "ports", "wire", "forms", "seal", "engine", "subscriptions", "handlers",
+    "tasks", "dispatcher", "stores", "client", "transports", "processes", "server", "telemetry",
+    "testing", "cli", PACKAGE,
 }  # fmt: skip
+
+_MIDDLE = {"errors", "core", "ports", "wire", "forms", "seal"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "core": {"errors"},
     "ports": {"core", "errors"},
     "wire": {"core", "errors"},
+    "forms": {"core", "errors"},
     "seal": {"core", "ports", "errors"},
-    "server": {"core", "ports", "wire", "seal", "errors"},
-    "client": {"core", "ports", "wire", "errors"},
+    "engine": _MIDDLE,
+    "subscriptions": {"errors", "core", "ports", "wire"},
+    "handlers": _MIDDLE | {"engine"},
+    "tasks": _MIDDLE | {"engine"},
+    "dispatcher": _MIDDLE | {"engine", "subscriptions", "handlers", "tasks"},
     "stores": {"core", "ports", "errors"},
+    "client": {"core", "ports", "wire", "forms", "errors"},
     "telemetry": {"core", "ports", "errors"},
-    "adapters": {"server", "core", "ports", "wire", "errors"},
-    "app": {"adapters", "core", "errors", "ports", "seal", "server", "stores", "wire"},
-    "testing": EVERY_ROOM - {"cli"},
-    "cli": EVERY_ROOM - {"testing"},
-    PACKAGE: EVERY_ROOM - {"testing", "cli", "telemetry", "adapters"},
+    "transports": _MIDDLE | {"dispatcher", "subscriptions", "handlers"},
+    "processes": {"core", "errors", "ports", "wire", "transports"},
+    "server": EVERY_PACKAGE - {"server", "client", "telemetry", "testing", "cli", PACKAGE},
+    "testing": EVERY_PACKAGE - {"cli"},
+    "cli": EVERY_PACKAGE - {"testing"},
+    PACKAGE: EVERY_PACKAGE - {"testing", "cli", "telemetry", "transports", "processes"},
 }
 """Besides itself."""
+
+STILL_OUTWARD = {
+    "engine/engine.py": {"antiphon.tasks.service"},
+    "engine/execution.py": {"antiphon.tasks.service"},
+    "engine/handler.py": {"antiphon.handlers.signature"},
+    "handlers/registry.py": {"antiphon.subscriptions"},
+    "tasks/task_watch.py": {"antiphon.subscriptions"},
+    "transports/http/app.py": {"antiphon.processes.worker_link"},
+    "transports/http/body.py": {"antiphon.engine.eager"},
+    "transports/http/response.py": {"antiphon.engine.eager"},
+    "transports/legacy/gateway.py": {"antiphon.processes.worker_link"},
+    "transports/stdio.py": {"antiphon.engine.eager"},
+}
+"""What is left to be turned round; the list only gets shorter."""
 
 THIRD_PARTY: dict[str, set[str]] = {
     "core/*": {"msgspec"},
     "ports.py": {"msgspec"},
     "wire/*": {"msgspec"},
+    "forms/*": {"msgspec", "pydantic", "pydantic_core"},
     "seal/*": {"cryptography", "msgspec"},
-    "server/*": {"anyio", "msgspec", "pydantic", "pydantic_core"},
+    "engine/*": {"anyio", "msgspec", "pydantic", "pydantic_core"},
+    "handlers/*": {"msgspec", "pydantic", "pydantic_core"},
+    "tasks/*": {"msgspec"},
     "client/*": {"anyio", "httpx2", "mcp", "mcp_types", "msgspec", "pydantic"},
     "client/terminal*": {"rich"},
     "stores/*": {"msgspec"},
     "stores/postgres*": {"psycopg"},
     "stores/redis*": {"redis"},
-    "telemetry/*": {"opentelemetry"},
-    "adapters/*": {"anyio", "msgspec"},
-    "adapters/legacy/*": {"mcp", "mcp_types", "pydantic", "sse_starlette"},
-    "adapters/run*": {"uvicorn", "uvloop"},
-    "app.py": {"msgspec"},
+    "telemetry.py": {"opentelemetry"},
+    "transports/*": {"anyio", "msgspec"},
+    "transports/legacy/*": {"mcp", "mcp_types", "pydantic", "sse_starlette"},
+    "processes/*": {"msgspec"},
+    "processes/uvicorn_server*": {"uvicorn", "uvloop"},
+    "server.py": {"msgspec"},
     "testing/*": {"msgspec", "pydantic", "pytest"},
     "cli/*": {"msgspec", "pydantic", "rich", "typer", "uvicorn"},
 }
@@ -60,11 +87,11 @@ THIRD_PARTY: dict[str, set[str]] = {
 LOADED_LATE: dict[str, set[str]] = {
     "cli/connect.py": {"antiphon.client.blocking"},
     "cli/demo.py": {"antiphon.client.blocking", "antiphon.cli.demo_server"},
-    "cli/serve.py": {"antiphon.adapters.run", "antiphon.adapters.workers"},
+    "cli/serve.py": {"antiphon.processes.uvicorn_server", "antiphon.processes.supervisor"},
 }
 """Our own modules that a file may import inside a function, each because loading it early would
-cost everybody what only some need: the legacy adapter, the client, an optional driver, or a server,
-which reads keys and store of the environment."""
+cost everybody what only some need: the legacy transport, the client, an optional driver, or a
+server, which reads keys and store of the environment."""
 
 
 def our_imports(module: Module) -> list[Import]:
@@ -81,13 +108,18 @@ def flat(found: list[list[str]]) -> list[str]:
 
 def test_the_tables_name_the_rooms_that_there_are() -> None:
     # A moved folder may neither escape the tables nor leave an empty line in them.
-    assert {module.room for module in MODULES.values()} == EVERY_ROOM == set(MAY_IMPORT)
+    assert {module.room for module in MODULES.values()} == EVERY_PACKAGE == set(MAY_IMPORT)
 
 
 def test_imports_point_inward_only() -> None:
     def strays(module: Module) -> list[Import]:
         allowed = MAY_IMPORT[module.room] | {module.room}
-        return [one for one in our_imports(module) if room_of(one.target) not in allowed]
+        known = STILL_OUTWARD.get(module.within, set())
+        return [
+            one
+            for one in our_imports(module)
+            if room_of(one.target) not in allowed and one.target not in known
+        ]
 
     assert flat([places(module, strays(module)) for module in MODULES.values()]) == []
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import Context, Limits, Server
-from antiphon.ports import Begun, Effect
+from antiphon.ports import Effect, Started
 from antiphon.stores import open_store
 from tests.chaos.points import Book, Points
 
@@ -45,7 +45,7 @@ class Failing:
         attempt = (next(self._attempts), os.getpid(), effect.id)
         self._begun.write(*attempt)
         begin = await self._store.begin(effect, **kwargs)
-        if not isinstance(begin, Begun):
+        if not isinstance(begin, Started):
             self._refused.write(*attempt)
         return begin
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.chaos.points import Points
-from tests.processes import environment
+from tests.child_processes import environment
 from tests.servers import PATIENCE, ROOT, free_port, program
 
 CONFIGURATION = ROOT / "docs_src" / "nginx.conf"

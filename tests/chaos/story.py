@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 
 from antiphon import Seal
+from antiphon.engine.effects import effect_place
 from antiphon.ports import Store
 from antiphon.seal.sealer import Sealer
-from antiphon.server.effects import effect_place
-from tests.adapters.wire import mirrored, request
 from tests.chaos.points import POINTS, Points
+from tests.transports.wire import mirrored, request
 
 CAN = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
 KEYS = ("one", "two", "three")

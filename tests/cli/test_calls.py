@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.adapters.wire import mirrored, request
 from tests.cli.running import antiphon, spawned
-from tests.workers.running import Several, fresh, ready
+from tests.processes.running import Several, fresh, ready
+from tests.transports.wire import mirrored, request
 
 MODULE = '''
 import os, signal

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from antiphon.client import SavedCallInvalid
+from antiphon.client.flow_types import Call
+from antiphon.client.read_asks import PendingAsk
 from antiphon.client.saved import MAX_BYTES, SavedCall, load
-from antiphon.core.dialogue import Call
-from antiphon.core.task import Task
-from antiphon.core.wants import PendingAsk
+from antiphon.client.task_values import Task
 
 ASK = PendingAsk(
     key="k",

@@ -15,17 +15,17 @@ HEAD = """\
 # Every public name
 
 Everything here is imported from `antiphon`; no other name of it is a promise, except
-`antiphon.testing` ([testing](testing.md)), `antiphon.telemetry.otel` and the ports of
+`antiphon.testing` ([testing](testing.md)), `antiphon.telemetry` and the ports of
 `antiphon.ports` ([stores](stores.md)). This page is written from the code by
 `python -m tests.docs.reference`.
 """
 
 CHAPTERS = {
-    "Servers and handlers": ("app", "server", "seal", "stores", "core.limits", "core.outcome",
-                             "core.round"),
+    "Servers and handlers": ("server", "engine", "handlers", "forms", "subscriptions", "seal",
+                             "stores", "core.limits", "core.outcome", "core.request"),
     "Asks and how they end": ("core.asks",),
     "Content": ("core.content",),
-    "Clients and answers": ("client", "core.dialogue", "core.task"),
+    "Clients and answers": ("client",),
     "Errors of servers": ("errors",),
     "Errors of clients": ("client.errors",),
 }  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from antiphon import MemoryStore, Server, UnsupportedForm
-from antiphon.server.forms import Form
+from antiphon.forms.form import Form
 from antiphon.testing import FakeClock, Rounds
 from docs_src import approvals, divergence, effects, linear
 

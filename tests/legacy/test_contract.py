@@ -26,8 +26,8 @@ from mcp_types import methods
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from sse_starlette.sse import AppStatus
 
-from antiphon.adapters.legacy.methods import _METHODS  # pyright: ignore[reportPrivateUsage]
-from antiphon.core.round import LEGACY
+from antiphon.core.request import LEGACY
+from antiphon.transports.legacy.handlers import _METHODS  # pyright: ignore[reportPrivateUsage]
 
 
 def test_the_sdk_is_of_the_minor_that_was_tried() -> None:

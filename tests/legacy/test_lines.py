@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.processes import Stdio, stdio_server
+from tests.child_processes import Stdio, stdio_server
 
 DESK = "tests.legacy.desk:server"
 META = {

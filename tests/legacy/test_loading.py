@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import asyncio, sys
 import tests.legacy.desk as desk
-from tests.adapters.wire import call, mirrored, request
+from tests.transports.wire import call, mirrored, request
 
 LATE = ("mcp", "mcp_types", "starlette", "sse_starlette")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import http_server
+from tests.child_processes import http_server
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUIRED = {"2025-11-25": 30, "2026-07-28": 37}

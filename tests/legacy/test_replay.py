@@ -3,7 +3,7 @@ import asyncio
 from mcp.server.streamable_http import GET_STREAM_KEY, EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 
-from antiphon.adapters.legacy.replay import BYTES, EVENTS, UNRELATED, Replay
+from antiphon.transports.legacy.event_store import BYTES, EVENTS, UNRELATED, Replay
 
 
 def note(text: str = "") -> JSONRPCNotification:

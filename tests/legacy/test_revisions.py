@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.adapters.legacy.revisions import abilities, ask_params, degrade, notice
+from antiphon.transports.legacy.revisions import abilities, ask_params, degrade, notice
 
 URL = {"mode": "url", "message": "Go.", "url": "https://example.com"}
 

@@ -14,7 +14,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.processes import PATIENCE, ROOT, command, environment, http_server
+from tests.child_processes import PATIENCE, ROOT, command, environment, http_server
 
 TARGET = "tests.peers.rooms:server"
 TRANSPORTS = ("http", "stdio")

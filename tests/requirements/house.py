@@ -17,7 +17,7 @@ from antiphon import (
     Server,
     ToolError,
 )
-from tests.adapters.wire import Answer, mirrored, post, request
+from tests.transports.wire import Answer, mirrored, post, request
 
 KEY = "0f1e2d3c4b5a69788796a5b4c3d2e1f00112233445566778899aabbccddeeff0"
 OTHER_KEY = "3c16d3d022ecdd9cec1e7977a7afcc3882d4a4035cc4d894792d955f380e3b0d"

@@ -17,7 +17,7 @@ from antiphon import (
     Server,
     UnsupportedForm,
 )
-from antiphon.server.forms import Form
+from antiphon.forms.form import Form
 from tests.requirements.house import EVERYTHING, KEY, WEATHER, Peer, Room, Sure, accept
 
 ASKS: dict[str, tuple[Any, dict[str, Any]]] = {

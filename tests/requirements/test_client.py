@@ -7,8 +7,8 @@ import pytest
 
 from antiphon.client import Answers, Client
 from antiphon.client.errors import ClientError
+from tests.child_processes import command
 from tests.client.rigged import DISCOVERED, Error, Raw, Rigged, asks, text
-from tests.processes import command
 
 SAMPLE = {
     "method": "sampling/createMessage",

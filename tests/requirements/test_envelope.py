@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from antiphon import ConfigError, Server
-from tests.adapters.wire import META, mirrored, post, request
 from tests.requirements.house import CAPABILITIES, LEVEL, SERVER_INFO, VERSION, Peer, make_server
+from tests.transports.wire import META, mirrored, post, request
 
 
 @pytest.mark.requirement("BASE-01", "BASE-03", "BASE-04")

@@ -10,8 +10,7 @@ import pytest
 import uvicorn
 
 from antiphon import ConfigError, Context, Principal, Server
-from antiphon.adapters import http_exchange
-from tests.adapters.wire import call, mirrored, post, read_events, request
+from antiphon.transports.http import response as http_exchange
 from tests.requirements.house import (
     CAPABILITIES,
     EVERYTHING,
@@ -22,6 +21,7 @@ from tests.requirements.house import (
     accept,
     make_server,
 )
+from tests.transports.wire import call, mirrored, post, read_events, request
 
 
 @pytest.mark.requirement("HTTP-01", "HTTP-04", "HTTP-11")

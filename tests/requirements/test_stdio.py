@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.wire import request
-from tests.processes import Stdio, stdio_server
+from tests.child_processes import Stdio, stdio_server
 from tests.requirements.house import CAPABILITIES, EVERYTHING, accept
+from tests.transports.wire import request
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 LISTEN = {"toolsListChanged": True}

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from antiphon.core.journal import Entry, Journal, Pending
-from antiphon.core.round import Principal
+from antiphon.core.request import Principal
 from antiphon.seal.claims import Binding
 from antiphon.seal.keyring import Keyring
 from antiphon.seal.sealer import Sealer

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.journal import Entry, Handle, Journal, Pending
-from antiphon.core.round import Principal
+from antiphon.core.request import Principal
 from antiphon.errors import HandlerError, TokenRefused
 from antiphon.seal import claims as module
 from antiphon.seal.claims import FORMAT, SKEW, Binding, Claims, check, decode, encode

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from antiphon.core.journal import Entry, Handle, Journal, Pending
-from antiphon.core.round import Principal
+from antiphon.core.request import Principal
 from antiphon.errors import StateTooLarge, TokenRefused, Unavailable
 from antiphon.seal import base64url
 from antiphon.seal.claims import Binding, Claims, encode

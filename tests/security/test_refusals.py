@@ -15,8 +15,8 @@ import pytest
 
 from antiphon import Context, Limits, Principal, Seal, Server
 from antiphon.errors import TokenRefused
-from tests.adapters.wire import Answer
 from tests.requirements.house import KEY, OTHER_KEY, Peer, Room, Sure, accept
+from tests.transports.wire import Answer
 
 SENTINEL = "sentinel-9f2c-answer"
 START = 1_800_000_000.0

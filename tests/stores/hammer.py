@@ -11,7 +11,7 @@ import os
 import random
 import sys
 
-from antiphon.ports import Effect, Mine, Recorded, Running, Under
+from antiphon.ports import Claimed, Effect, HeldRound, Recorded, Running
 from antiphon.stores import open_store
 
 EXPIRES = 9e9
@@ -21,7 +21,7 @@ async def redeem(store, call: str, won: list[str]) -> str:
     while True:
         claim = await store.claim(call, 2, b"yes", lease=30, expires=EXPIRES, tries=5)
         match claim:
-            case Mine(fence):
+            case Claimed(fence):
                 won.append(call)
                 outcome = f"{os.getpid()}".encode()
                 assert await store.record(call, 2, fence, outcome, expires=EXPIRES)
@@ -43,7 +43,7 @@ async def claim_all(store, calls: list[str]) -> None:
 async def hold(store, call: str, lease: str) -> None:
     claim = await store.claim(call, 2, b"yes", lease=float(lease), expires=EXPIRES, tries=5)
     effect = Effect(f"{call}/pay", call, "pay", "pay", b"args")
-    under = Under(call, 2, claim.fence, b"prefix")
+    under = HeldRound(call, 2, claim.fence, b"prefix")
     await store.begin(effect, lease=0.0, expires=EXPIRES, under=under, retry=False)
     print(claim.fence, flush=True)
     await asyncio.Event().wait()

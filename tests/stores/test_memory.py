@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from antiphon.errors import StoreError
-from antiphon.ports import Begun, Effect, Mine, Recorded, Running, Spent, Under
+from antiphon.ports import Claimed, Effect, HeldRound, Recorded, Running, Spent, Started
 from antiphon.stores import MemoryStore
 from antiphon.testing.contracts import (
     STORE_CONTRACTS,
@@ -46,7 +46,7 @@ async def test_the_oldest_outcomes_are_evicted_first_and_marks_stay() -> None:
     store = MemoryStore(outcome_bytes=8000, clock=Clock())
     for number in range(20):
         mine = await claim(store, f"call-{number}")
-        assert isinstance(mine, Mine)
+        assert isinstance(mine, Claimed)
         await store.record(f"call-{number}", 2, mine.fence, bytes(1000), expires=1_000_600)
     claims = [await claim(store, f"call-{number}") for number in range(20)]
     kept = [number for number, found in enumerate(claims) if found == Recorded(bytes(1000))]
@@ -58,8 +58,8 @@ async def test_the_oldest_outcomes_are_evicted_first_and_marks_stay() -> None:
 async def test_a_full_store_refuses_new_redemptions_and_serves_those_it_knows() -> None:
     store = MemoryStore(rounds=2, clock=Clock())
     first = await claim(store, "one")
-    assert isinstance(first, Mine)
-    assert isinstance(await claim(store, "two"), Mine)
+    assert isinstance(first, Claimed)
+    assert isinstance(await claim(store, "two"), Claimed)
     assert await claim(store, "three") == Spent("full")
     assert await claim(store, "one", 3) == Spent("full")
     await store.record("one", 2, first.fence, b"out", expires=1_000_600)
@@ -70,11 +70,11 @@ async def test_expired_marks_make_room() -> None:
     clock = Clock()
     store = MemoryStore(rounds=200, clock=clock)
     for number in range(200):
-        assert isinstance(await claim(store, f"old-{number}", expires=1_000_010), Mine)
+        assert isinstance(await claim(store, f"old-{number}", expires=1_000_010), Claimed)
     assert await claim(store, "new") == Spent("full")
     clock.now += 20
     for number in range(200):
-        assert isinstance(await claim(store, f"new-{number}"), Mine)
+        assert isinstance(await claim(store, f"new-{number}"), Claimed)
 
 
 async def test_a_mark_outlives_its_own_row_while_a_lower_round_is_kept() -> None:
@@ -84,11 +84,11 @@ async def test_a_mark_outlives_its_own_row_while_a_lower_round_is_kept() -> None
     await claim(store, "call", 3, expires=1_000_010)
     clock.now += 100
     await claim(store, "other")
-    assert await claim(store, "call", 3) == Mine(2)
+    assert await claim(store, "call", 3) == Claimed(2)
     clock.now = 1_000_920
     await claim(store, "other-2", expires=1_002_000)
     await claim(store, "other-3", expires=1_002_000)
-    assert await claim(store, "call", 3, expires=1_002_000) == Mine(1)
+    assert await claim(store, "call", 3, expires=1_002_000) == Claimed(1)
 
 
 async def test_a_lower_round_that_expired_is_spent_while_the_mark_is_kept() -> None:
@@ -99,15 +99,15 @@ async def test_a_lower_round_that_expired_is_spent_while_the_mark_is_kept() -> N
     clock.now += 100
     await claim(store, "other")
     assert await claim(store, "call", 3) == Spent("evicted")
-    assert await claim(store, "call", 2) == Mine(2)
-    assert await claim(store, "call", 4) == Mine(2)
+    assert await claim(store, "call", 2) == Claimed(2)
+    assert await claim(store, "call", 4) == Claimed(2)
 
 
 async def test_an_outcome_recorded_with_a_later_expiry_is_kept_until_then() -> None:
     clock = Clock()
     store = MemoryStore(clock=clock)
     mine = await claim(store, "call", expires=1_000_010)
-    assert isinstance(mine, Mine)
+    assert isinstance(mine, Claimed)
     await store.record("call", 2, mine.fence, b"out", expires=1_000_500)
     clock.now += 400
     await claim(store, "other")
@@ -121,27 +121,27 @@ async def test_leases_run_on_the_given_clock() -> None:
     clock.now += 29
     assert await claim(store, "call") == Running()
     clock.now += 1
-    assert await claim(store, "call") == Mine(2)
+    assert await claim(store, "call") == Claimed(2)
 
 
 async def test_a_full_store_refuses_effects_rather_than_forget_one() -> None:
     clock = Clock()
     store = MemoryStore(effects=2, clock=clock)
     first = await begin(store, "one", expires=1_000_010)
-    assert isinstance(first, Begun)
-    assert isinstance(await begin(store, "two"), Begun)
+    assert isinstance(first, Started)
+    assert isinstance(await begin(store, "two"), Started)
     with pytest.raises(StoreError, match="effects"):
         await begin(store, "three")
     await store.abandon("one", first.fence)
-    assert isinstance(await begin(store, "three", expires=1_000_010), Begun)
+    assert isinstance(await begin(store, "three", expires=1_000_010), Started)
     clock.now += 20
-    assert isinstance(await begin(store, "four"), Begun)
+    assert isinstance(await begin(store, "four"), Started)
 
 
 async def test_results_of_effects_are_bounded_in_bytes() -> None:
     store = MemoryStore(effect_bytes=100, clock=Clock())
     first = await begin(store, "one")
-    assert isinstance(first, Begun)
+    assert isinstance(first, Started)
     await store.settle("one", first.fence, result=bytes(100), error=None)
     with pytest.raises(StoreError):
         await begin(store, "two")
@@ -152,15 +152,15 @@ async def test_a_released_round_whose_prefix_was_evicted_is_spent() -> None:
     held: list[int] = []
     for number in range(2):
         mine = await claim(store, f"call-{number}")
-        assert isinstance(mine, Mine)
-        under = Under(f"call-{number}", 2, mine.fence, bytes(80))
+        assert isinstance(mine, Claimed)
+        under = HeldRound(f"call-{number}", 2, mine.fence, bytes(80))
         effect = Effect(f"effect-{number}", "call", "key", "pay", b"args")
         await store.begin(effect, lease=30, expires=2e6, under=under, retry=False)
         held.append(mine.fence)
         await store.release("call-0", 2, held[0])
     assert await claim(store, "call-0") == Spent("evicted")
     await store.release("call-1", 2, held[1])
-    assert await claim(store, "call-1") == Mine(2, bytes(80))
+    assert await claim(store, "call-1") == Claimed(2, bytes(80))
 
 
 async def test_segments_are_bounded_in_bytes() -> None:
@@ -173,7 +173,7 @@ async def test_segments_are_bounded_in_bytes() -> None:
 async def test_a_waiter_that_is_cancelled_leaves_nothing_behind() -> None:
     store = MemoryStore()
     mine = await claim(store, "call", expires=9e9)
-    assert isinstance(mine, Mine)
+    assert isinstance(mine, Claimed)
     waiting = asyncio.ensure_future(store.settled("call", 2, timeout=30))
     await store.settled("call", 2, timeout=0.01)
     waiting.cancel()

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from antiphon.errors import ConfigError, StoreError
-from antiphon.ports import Mine, Recorded
+from antiphon.ports import Claimed, Recorded
 from antiphon.stores.postgres import PostgresStore
 from antiphon.testing.contracts import (
     STORE_CONTRACTS,
@@ -55,7 +55,7 @@ async def test_many_processes_may_migrate_at_once() -> None:
             stores = [PostgresStore(server.dsn, connections=2) for _ in range(8)]
             await asyncio.gather(*(stack.enter_async_context(opened(store)) for store in stores))
             claims = await asyncio.gather(*(claim(store, "call") for store in stores))
-        assert sum(isinstance(found, Mine) for found in claims) == 1
+        assert sum(isinstance(found, Claimed) for found in claims) == 1
         with psycopg.connect(server.dsn) as connection:
             versions = connection.execute("SELECT version FROM antiphon_schema").fetchall()
             assert versions == [(1,), (2,)]
@@ -68,7 +68,7 @@ async def test_a_restart_of_the_server_costs_no_more_than_the_duties_under_way()
     with servers.own_postgres() as server:
         async with opened(PostgresStore(server.dsn, timeout=3)) as store:
             mine = await claim(store, "call")
-            assert isinstance(mine, Mine)
+            assert isinstance(mine, Claimed)
             await asyncio.gather(*(claim(store, f"warm-{number}") for number in range(10)))
             await asyncio.to_thread(server.stop)
             with pytest.raises(StoreError) as caught:
@@ -89,7 +89,7 @@ async def test_a_server_that_was_away_when_we_were_idle_is_not_noticed() -> None
             claims = [await one_or_its_failure(store, f"call-{number}") for number in range(20)]
         # One duty may meet a connection that was used a moment ago; the rest are asked first.
         assert sum(isinstance(found, StoreError) for found in claims) <= 1
-        assert sum(isinstance(found, Mine) for found in claims) >= 19
+        assert sum(isinstance(found, Claimed) for found in claims) >= 19
 
 
 async def test_a_server_that_is_not_there_is_a_retryable_failure_without_the_password() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.ports import Mine, Recorded, Running, Uncertain
+from antiphon.ports import Claimed, Recorded, Running, Uncertain
 from antiphon.stores import open_store
 from tests.servers import ROOT, opened
 from tests.stores.hammer import EXPIRES, Effect
@@ -71,7 +71,7 @@ async def test_a_killed_holder_is_followed_by_another_after_its_lease(url: str) 
         while claim == Running():
             await store.settled(call, 2, timeout=30)
             claim = await store.claim(call, 2, b"yes", lease=30, expires=EXPIRES, tries=5)
-        assert claim == Mine(first + 1, b"prefix")
+        assert claim == Claimed(first + 1, b"prefix")
         effect = Effect(f"{call}/pay", call, "pay", "pay", b"args")
         begin = await store.begin(effect, lease=30, expires=EXPIRES, under=None, retry=False)
         assert begin == Uncertain(call)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from antiphon.errors import ConfigError, StoreError
-from antiphon.ports import Effect, Mine, NewTask, Running
+from antiphon.ports import Claimed, Effect, NewTask, Running
 from antiphon.stores.redis import RedisStore
 from antiphon.testing.contracts import (
     STORE_CONTRACTS,
@@ -52,7 +52,7 @@ async def test_a_full_server_refuses_and_forgets_nothing() -> None:
     with servers.own_redis() as url:
         async with opened(RedisStore(url)) as store:
             first = await claim(store, "call")
-            assert isinstance(first, Mine)
+            assert isinstance(first, Claimed)
             await store._redis.config_set("maxmemory", 1000)
             with pytest.raises(StoreError):
                 await store.keep("a", 2, b"more", owner="me", quota=9, expires=9e9)
@@ -73,7 +73,7 @@ async def test_a_restart_of_the_server_costs_no_more_than_one_duty() -> None:
         await claim(store, "call")
     assert caught.value.retryable
     with servers.own_redis("--port", url.split(":")[2].split("/")[0]):
-        assert isinstance(await claim(store, "call"), Mine)
+        assert isinstance(await claim(store, "call"), Claimed)
         await store.close()
 
 
@@ -99,7 +99,7 @@ async def test_a_server_that_is_not_there_is_a_retryable_failure_without_the_pas
 async def test_tasks_are_refused_and_the_round_stays_claimed(redis_url: str) -> None:
     async with opened(RedisStore(redis_url)) as store:
         mine = await claim(store, "detaching")
-        assert isinstance(mine, Mine)
+        assert isinstance(mine, Claimed)
         task = NewTask("id", "cloud", "me", "tool", "working", "", 0.0, 9e9, b"state")
         with pytest.raises(StoreError, match="no tasks") as caught:
             await store.record("detaching", 2, mine.fence, b"out", expires=9e9, task=task)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import ConfigError, StoreError
-from antiphon.ports import Mine, Recorded, Running
+from antiphon.ports import Claimed, Recorded, Running
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing.contracts import (
     STORE_CONTRACTS,
@@ -49,7 +49,7 @@ async def test_what_was_recorded_outlives_the_store(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "ledger.db")
     await store.open()
     mine = await claim(store, "call")
-    assert isinstance(mine, Mine)
+    assert isinstance(mine, Claimed)
     assert await store.record("call", 2, mine.fence, b"out", expires=9e9)
     await claim(store, "running")
     await store.close()
@@ -122,7 +122,7 @@ async def test_a_writer_that_does_not_let_go_makes_a_retryable_failure(tmp_path:
     assert caught.value.retryable
     other.execute("ROLLBACK")
     other.close()
-    assert isinstance(await claim(store, "call"), Mine)
+    assert isinstance(await claim(store, "call"), Claimed)
     await store.close()
 
 
@@ -147,5 +147,5 @@ async def test_a_cancelled_duty_does_not_stop_the_others(tmp_path: Path) -> None
     for duty in duties[::2]:
         duty.cancel()
     done = await asyncio.gather(*duties, return_exceptions=True)
-    assert all(isinstance(claim, Mine) for claim in done[1::2])
+    assert all(isinstance(claim, Claimed) for claim in done[1::2])
     await store.close()

@@ -10,8 +10,8 @@ import msgspec
 from pydantic import BaseModel
 
 from antiphon import Seal, Server
-from antiphon.core.gate import TASKS
-from antiphon.core.round import MODERN, Principal, Round
+from antiphon.core.capabilities import TASKS
+from antiphon.core.request import MODERN, Principal, Request
 from antiphon.errors import CallerError
 from antiphon.testing import EVERYTHING
 from antiphon.testing.doubles import Told
@@ -116,7 +116,7 @@ class Peer:
         return "".join(block["text"] for block in task["result"]["content"])
 
     async def listen(self, *ids: str) -> Any:
-        round = Round(
+        round = Request(
             method="subscriptions/listen",
             capabilities=dict(self.capabilities),
             principal=self.principal,

@@ -16,7 +16,7 @@ import pytest
 
 from antiphon.errors import CallerError
 from antiphon.testing import Tally
-from tests.processes import environment
+from tests.child_processes import environment
 from tests.servers import ROOT
 from tests.tasks import mortal
 from tests.tasks.kit import PATIENCE, Peer, accept

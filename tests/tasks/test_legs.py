@@ -19,8 +19,8 @@ from antiphon import (
     ToolError,
 )
 from antiphon.core.digest import canonical, short_digest
+from antiphon.engine.serialization import function_name
 from antiphon.ports import Effect
-from antiphon.server.codec import function_name
 from antiphon.testing import EVERYTHING
 from tests.tasks.kit import CAN, Name, Peer, Place, accept, running, serving
 
@@ -316,7 +316,7 @@ async def test_a_task_whose_effect_is_uncertain_ends_and_says_so(url: str) -> No
 async def test_a_journal_that_grows_too_large_ends_the_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("antiphon.server.tasks._JOURNAL_BYTES", 50_000)
+    monkeypatch.setattr("antiphon.tasks.service._JOURNAL_BYTES", 50_000)
 
     async def hoard(ctx: Context) -> str:
         for number in range(10):

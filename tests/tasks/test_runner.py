@@ -17,10 +17,10 @@ import pytest
 from typer.testing import CliRunner
 
 from antiphon import ConfigError, Context, Limits, Seal, Server
-from antiphon.adapters.worker import run
 from antiphon.cli.app import app
-from antiphon.core.round import Round
+from antiphon.core.request import Request
 from antiphon.errors import StoreError, Unavailable
+from antiphon.processes.task_worker import run
 from antiphon.stores import open_store, schema, statements
 from antiphon.testing import KEY, BackChannel
 from tests import servers
@@ -543,7 +543,7 @@ async def test_a_legacy_session_runs_a_task_tool_in_the_call_with_progress() -> 
 
     async with running(chatty) as peer:
         channel = BackChannel(lambda key, ask: accept(name="Ada"))
-        round = Round(
+        round = Request(
             method="tools/call",
             target="chatty",
             arguments={},

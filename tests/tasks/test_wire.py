@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from antiphon import ConfigError, Context, Elicit, Limits, Server, ToolError
-from antiphon.core.gate import TASKS
-from antiphon.core.round import Principal
+from antiphon.core.capabilities import TASKS
+from antiphon.core.request import Principal
 from antiphon.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, InvalidRequest
-from antiphon.server.tasks import owner_of
 from antiphon.testing import EVERYTHING
-from tests.adapters.wire import mirrored, post, request
 from tests.tasks.kit import ADA, BOB, CAN, Name, Peer, Place, accept, running
+from tests.transports.wire import mirrored, post, request
 
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 
@@ -473,4 +472,4 @@ def test_the_owner_is_told_apart_by_every_part_of_his_name() -> None:
         Principal(transport="stdio"),
         ADA,
     ]
-    assert len({owner_of(name) for name in names}) == len(names)
+    assert len({name.owner for name in names}) == len(names)

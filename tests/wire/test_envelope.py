@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from antiphon.core.limits import Limits
-from antiphon.core.round import MODERN, Principal, Round
+from antiphon.core.request import MODERN, Principal, Request
 from antiphon.errors import InvalidRequest, TokenRefused
 from antiphon.wire.envelope import admit, check_shape, claims_modern, parse, request_id
 from antiphon.wire.headers import HeaderParam
@@ -37,7 +37,7 @@ def shape(raw: bytes) -> dict[str, Any]:
     return message
 
 
-def round_of(method: str = "tools/call", meta: Any = None, **params: Any) -> Round:
+def round_of(method: str = "tools/call", meta: Any = None, **params: Any) -> Request:
     params.setdefault("name", "book")
     full = {**params, "_meta": {**META, **(meta or {})}}
     return admit(

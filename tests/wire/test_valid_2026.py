@@ -34,9 +34,9 @@ from antiphon import (
     ToolError,
     ToolResult,
 )
-from tests.adapters.wire import Answer
+from tests.forms.test_properties import FIELDS, Field_, form_of
 from tests.requirements.house import EVERYTHING, KEY, LEVEL, WEATHER, Peer
-from tests.server.test_forms_properties import FIELDS, Field_, form_of
+from tests.transports.wire import Answer
 from tests.wire.official import judge, judge_structured, judge_tool
 
 PROPERTY = settings(

@@ -19,11 +19,11 @@ from typer.core import TyperGroup
 
 from antiphon.cli.exits import FAILED, USAGE, fail
 from antiphon.core.text import safe
+from antiphon.engine.effects import effect_place
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.ports import CallRow, EffectRow, Store
 from antiphon.seal.keyring import keys_from
 from antiphon.seal.sealer import Sealer
-from antiphon.server.effects import effect_place
 from antiphon.stores import open_store
 
 _T = TypeVar("_T")

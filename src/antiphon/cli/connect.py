@@ -12,7 +12,7 @@ from antiphon.cli import show
 from antiphon.cli.arguments import headers as read_headers
 from antiphon.cli.exits import USAGE, errors, fail
 from antiphon.client.errors import CannotConnect
-from antiphon.core.dialogue import Patience
+from antiphon.client.flow_types import Patience
 from antiphon.core.text import safe
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from antiphon.adapters.asgi import App
 from antiphon.cli.exits import FAILED, USAGE, errors, fail
 from antiphon.errors import AntiphonError, ConfigError
+from antiphon.transports.http.app import App
 
 _T = TypeVar("_T")
 DEFAULT_HTTP = "127.0.0.1:8400"
@@ -88,7 +88,7 @@ def serve(
     if stdio and (http or workers > 1):
         fail("--stdio excludes --http and --workers", USAGE)
     if stdio:
-        from antiphon.adapters.run import run_loop
+        from antiphon.processes.uvicorn_server import run_loop
 
         loaded = _configured(load_server, server)
         try:
@@ -150,14 +150,14 @@ def _not_imported(module: str, error: ImportError) -> str:
 
 
 def _run_one(app: App, host: str, port: int) -> None:
-    from antiphon.adapters.run import run_http
+    from antiphon.processes.uvicorn_server import run_http
 
     _log_to_stderr()
     run_http(app, host, port)
 
 
 def _run_several(server: str, endpoint: Endpoint, host: str, port: int, workers: int) -> int:
-    from antiphon.adapters.workers import can_share, run_workers
+    from antiphon.processes.supervisor import can_share, run_workers
 
     if not can_share():
         fail("several workers need Unix: Windows has one worker (leave --workers out)", USAGE)
@@ -212,7 +212,7 @@ def _address(text: str) -> tuple[str, int]:
 def work(server: str, options: str) -> int:
     """Be one worker; gives the exit code."""
     try:
-        from antiphon.adapters.workers import find_place, run_worker
+        from antiphon.processes.supervisor import find_place, run_worker
 
         place = find_place()
         app = msgspec.json.decode(options, type=Endpoint).application(server)

@@ -22,10 +22,10 @@ from antiphon.client.errors import (
     Unanswered,
 )
 from antiphon.client.saved import load
+from antiphon.client.task_values import Task
 from antiphon.client.terminal import Terminal
 from antiphon.client.values import AnyAsk, Cancel, Decline, Step, view
-from antiphon.core.gate import Need
-from antiphon.core.task import Task
+from antiphon.core.capabilities import Capability
 from antiphon.core.text import safe
 from antiphon.errors import AnswerInvalid
 
@@ -95,9 +95,9 @@ class Session:
         )
 
     @property
-    def can(self) -> frozenset[Need]:
+    def can(self) -> frozenset[Capability]:
         """What is declared: forms and visits always, for a saved call can be answered later."""
-        always: frozenset[Need] = frozenset({"form", "url"})
+        always: frozenset[Capability] = frozenset({"form", "url"})
         return always | self.script.abilities
 
     def run(self, client: "BlockingClient", begin: Callable[..., Step]) -> int:

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from antiphon.cli.exits import FAILED, errors, fail
 from antiphon.client.errors import ClientError, StateRefused, TaskGone
+from antiphon.client.task_values import MAX_ID, Task
 from antiphon.client.values import AnyAsk
-from antiphon.core.task import MAX_ID, Task
 from antiphon.core.text import escape, safe
 
 

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from antiphon.adapters.worker import run
 from antiphon.cli.exits import USAGE, fail
 from antiphon.cli.serve import load_server
 from antiphon.errors import AntiphonError, ConfigError
+from antiphon.processes.task_worker import run
 
 
 def worker(

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from antiphon.client.errors import ThinkTimeExceeded as ThinkTimeExceeded
     from antiphon.client.errors import TimeExceeded as TimeExceeded
     from antiphon.client.errors import Unanswered as Unanswered
+    from antiphon.client.flow_types import Patience as Patience
     from antiphon.client.negotiate import Eras as Eras
+    from antiphon.client.task_values import Task as Task
     from antiphon.client.terminal import Terminal as Terminal
     from antiphon.client.values import Accept as Accept
     from antiphon.client.values import Cancel as Cancel
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
     from antiphon.client.values import Sampled as Sampled
     from antiphon.client.values import Step as Step
     from antiphon.client.values import UrlAsk as UrlAsk
-    from antiphon.core.dialogue import Patience as Patience
-    from antiphon.core.task import Task as Task
 
 _HOMES = {
     "antiphon.client.answers": "Answers Deny FirstOf Scripted",
@@ -64,8 +64,8 @@ _HOMES = {
     "antiphon.client.values": (
         "Accept Cancel Decline FormAsk Roots RootsAsk SampleAsk Sampled Step UrlAsk"
     ),
-    "antiphon.core.dialogue": "Patience",
-    "antiphon.core.task": "Task",
+    "antiphon.client.flow_types": "Patience",
+    "antiphon.client.task_values": "Task",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

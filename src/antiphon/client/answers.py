@@ -24,7 +24,7 @@ from antiphon.client.values import (
     UrlAsk,
 )
 from antiphon.core.asks import Kind
-from antiphon.core.gate import Need, required
+from antiphon.core.capabilities import Capability, required
 
 Answerer: TypeAlias = object
 """Anything with methods named as above."""
@@ -35,7 +35,7 @@ METHODS: Mapping[Kind, str] = {
     "sample": "sample",
     "roots": "roots",
 }
-_NEEDS: Mapping[Kind, Need] = {
+_NEEDS: Mapping[Kind, Capability] = {
     "form": "form",
     "url": "url",
     "sample": "sampling",
@@ -43,21 +43,21 @@ _NEEDS: Mapping[Kind, Need] = {
 }
 
 
-def abilities(answerer: Answerer | None) -> frozenset[Need]:
+def abilities(answerer: Answerer | None) -> frozenset[Capability]:
     """Tell what an answerer can do, exactly."""
     if answerer is None:
         return frozenset()
     declared = getattr(answerer, "abilities", None)
     if declared is not None:
-        return frozenset(cast("Iterable[Need]", declared))
+        return frozenset(cast("Iterable[Capability]", declared))
     return frozenset(
         _NEEDS[kind] for kind, name in METHODS.items() if callable(getattr(answerer, name, None))
     )
 
 
-def capabilities(needs: Iterable[Need]) -> dict[str, Any]:
+def capabilities(needs: Iterable[Capability]) -> dict[str, Any]:
     """Build the ClientCapabilities object to declare for these abilities."""
-    order: tuple[Need, ...] = ("form", "url", "sampling", "sampling.tools", "roots", "tasks")
+    order: tuple[Capability, ...] = ("form", "url", "sampling", "sampling.tools", "roots", "tasks")
     wanted = set(needs)
     return required(need for need in order if need in wanted)
 
@@ -110,7 +110,7 @@ class Answers(Combining):
             "sample": sample,
             "roots": roots,
         }
-        needs: set[Need] = {_NEEDS[kind] for kind, name in METHODS.items() if given[name]}
+        needs: set[Capability] = {_NEEDS[kind] for kind, name in METHODS.items() if given[name]}
         if sampling_tools and sample:
             needs.add("sampling.tools")
         self.abilities = frozenset(needs)
@@ -141,7 +141,7 @@ class Scripted(Combining):
     def __init__(self, answers: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         """Take answers as a mapping, as keywords, or both."""
         self._answers: dict[str, Any] = {**(answers or {}), **more}
-        needs: set[Need] = set()
+        needs: set[Capability] = set()
         for value in self._answers.values():
             needs |= _could_answer(value)
         self.abilities = frozenset(needs)
@@ -203,7 +203,7 @@ class TypedScript(Scripted):
         return typed(ask)
 
 
-def _could_answer(value: object) -> frozenset[Need]:
+def _could_answer(value: object) -> frozenset[Capability]:
     match value:
         case Accept(content=None) | Decline() | Cancel():
             return frozenset({"form", "url"})
@@ -225,7 +225,7 @@ class FirstOf(Combining):
     def __init__(self, *answerers: Answerer) -> None:
         """Take the answerers, the first to be tried first."""
         self.answerers = tuple(answerers)
-        self.abilities = frozenset[Need]().union(*(abilities(each) for each in answerers))
+        self.abilities = frozenset[Capability]().union(*(abilities(each) for each in answerers))
 
     def choose(self, ask: AnyAsk) -> list[Answerer]:
         """List those that take this kind of ask."""

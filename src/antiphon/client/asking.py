@@ -29,7 +29,7 @@ from antiphon.client.values import (
     UrlAsk,
 )
 from antiphon.errors import AnswerInvalid, UnsupportedForm
-from antiphon.wire.forms import FlatSchema
+from antiphon.forms.schema import FlatSchema
 
 
 async def answer_all(asks: Sequence[AnyAsk], answerer: Answerer | None) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from antiphon.client.calls import prompt_call, resource_call, tool_call
 from antiphon.client.client import Client
 from antiphon.client.errors import ClientError, NotOpen
+from antiphon.client.flow_types import Call, Effect, Ending, Flow, Happened, Outcome
 from antiphon.client.link import Progress
 from antiphon.client.loop import call_of, give_up, perform
 from antiphon.client.running import OnTask, Run
 from antiphon.client.saved import SavedCall
 from antiphon.client.values import Step
-from antiphon.core.dialogue import Call, Effect, Ending, Flow, Happened, Outcome
 
 
 def drive_blocking(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from antiphon.core.dialogue import Call
+from antiphon.client.flow_types import Call
 
 
 def tool_call(name: str, arguments: Mapping[str, Any] | None = None) -> Call:

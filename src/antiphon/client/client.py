@@ -29,6 +29,7 @@ from antiphon.client.errors import (
     NotOpen,
     ReplyTimeExceeded,
 )
+from antiphon.client.flow_types import Call, Failure, Lost, Overdue, Patience
 from antiphon.client.following import TaskNews
 from antiphon.client.http import Failures
 from antiphon.client.legacy import Callbacks
@@ -39,11 +40,10 @@ from antiphon.client.passing import Passing
 from antiphon.client.running import Asking, OnTask, Run, prepare
 from antiphon.client.saved import SavedCall, load
 from antiphon.client.target import Access, read_target
+from antiphon.client.task_values import Task
 from antiphon.client.values import Step
-from antiphon.core.dialogue import Call, Failure, Lost, Overdue, Patience
-from antiphon.core.gate import Need
-from antiphon.core.round import Era
-from antiphon.core.task import Task
+from antiphon.core.capabilities import Capability
+from antiphon.core.request import Era
 from antiphon.ports import Clock
 
 OnLog: TypeAlias = Callable[[str, Any, str | None], Awaitable[None]]
@@ -52,10 +52,10 @@ OnLog: TypeAlias = Callable[[str, Any, str | None], Awaitable[None]]
 OnChange: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 """Takes method and params of a notification that belongs to no call."""
 
-BY_HAND: frozenset[Need] = frozenset({"form", "url", "sampling", "roots"})
+BY_HAND: frozenset[Capability] = frozenset({"form", "url", "sampling", "roots"})
 """What a caller who holds the loop can answer; used when the client has no `answers`."""
 
-_TASKS: frozenset[Need] = frozenset({"tasks"})
+_TASKS: frozenset[Capability] = frozenset({"tasks"})
 
 
 class Client(Passing):
@@ -120,7 +120,7 @@ class Client(Passing):
         self._target = read_target(target, access)
         self._answers = as_answerer(answers)
         self._patience = patience or Patience()
-        self._tasks: frozenset[Need] = _TASKS if tasks else frozenset()
+        self._tasks: frozenset[Capability] = _TASKS if tasks else frozenset()
         self._choice: EraChoice = era
         self._eras = eras or Eras()
         self._name = name
@@ -293,7 +293,7 @@ class Client(Passing):
         self,
         kept: SavedCall,
         *,
-        needs: frozenset[Need] | None = None,
+        needs: frozenset[Capability] | None = None,
         on_progress: Progress | None = None,
         on_task: OnTask | None = None,
     ) -> Run:
@@ -321,7 +321,7 @@ class Client(Passing):
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        can: Iterable[Need] | None = None,
+        can: Iterable[Capability] | None = None,
         on_progress: Progress | None = None,
     ) -> Step:
         """Call a tool and stop at its first question, or when it becomes a task.
@@ -340,7 +340,7 @@ class Client(Passing):
         self,
         call: Call,
         *,
-        can: Iterable[Need] | None = None,
+        can: Iterable[Capability] | None = None,
         on_progress: Progress | None = None,
     ) -> Step:
         """Begin any call, such as a prompt or a resource, and stop at its first question."""
@@ -352,7 +352,7 @@ class Client(Passing):
         saved: str | Step,
         answers: Mapping[str, Any] | None = None,
         *,
-        can: Iterable[Need] | None = None,
+        can: Iterable[Capability] | None = None,
         wait: float | None = None,
         on_progress: Progress | None = None,
         on_task: OnTask | None = None,
@@ -434,12 +434,12 @@ class Client(Passing):
         return await self.begin_call(Call(method=call.method, params=call.params))
 
     async def _by_steps(
-        self, kept: SavedCall, needs: frozenset[Need], *, wait: float | None, **options: Any
+        self, kept: SavedCall, needs: frozenset[Capability], *, wait: float | None, **options: Any
     ) -> Step:
         run = await self.prepare(kept, needs=needs, **options)
         return run.conclude(await drive_by_hand(run.flow, run, wait))
 
-    def _by_hand(self, can: Iterable[Need] | None) -> frozenset[Need]:
+    def _by_hand(self, can: Iterable[Capability] | None) -> frozenset[Capability]:
         if can is not None:
             return frozenset(can)
         return abilities(self._answers) if self._answers is not None else BY_HAND

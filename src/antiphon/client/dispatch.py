@@ -15,8 +15,8 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from antiphon.client.errors import InvalidResponse
 from antiphon.client.following import TaskNews
-from antiphon.core.task import METHODS as TASK_METHODS
-from antiphon.core.wants import ASKABLE
+from antiphon.client.read_asks import ASKABLE
+from antiphon.client.task_values import METHODS as TASK_METHODS
 
 _RAW = ASKABLE | TASK_METHODS
 """Methods whose results the flow reads itself."""

@@ -19,7 +19,7 @@ from antiphon.client.errors import (
     ThinkTimeExceeded,
     TimeExceeded,
 )
-from antiphon.core.dialogue import Failure, Patience, Stopped
+from antiphon.client.flow_types import Failure, Patience, Stopped
 from antiphon.errors import CAPABILITY_MISSING
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from antiphon.client.parse import from_text
 from antiphon.core.text import safe
 from antiphon.errors import AnswerInvalid
-from antiphon.wire.forms import FlatSchema
+from antiphon.forms.schema import FlatSchema
 
 LABEL = 120
 HINT = 500

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from antiphon.client.errors import ClientError
-from antiphon.core.dialogue import Outcome, Told, Waited, Watch
+from antiphon.client.flow_types import Outcome, Told, Waited, Watch
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 TASK = "notifications/tasks"

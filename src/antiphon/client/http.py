@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 from mcp.client.auth import OAuthFlowError
 
-from antiphon.core.dialogue import Lost
+from antiphon.client.flow_types import Lost
 
 LOST = 1
 """The code of a softened failure: local, and outside every range of the protocol (ERR-04)."""

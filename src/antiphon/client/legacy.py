@@ -14,11 +14,11 @@ from mcp.client.session import ClientRequestContext
 from antiphon.client.answers import Answerer, abilities
 from antiphon.client.asking import answer_all
 from antiphon.client.errors import ClientError
+from antiphon.client.flow_types import Failure
 from antiphon.client.parse import UNNAMED
+from antiphon.client.read_asks import MAX_ASKS, PendingAsk, read_ask
 from antiphon.client.values import AnyAsk, view
-from antiphon.core.dialogue import Failure
-from antiphon.core.gate import Need
-from antiphon.core.wants import MAX_ASKS, PendingAsk, read_ask
+from antiphon.core.capabilities import Capability
 from antiphon.errors import AntiphonError
 
 URL_REQUIRED = -32042
@@ -51,7 +51,7 @@ class Callbacks:
     ) -> types.ElicitResult | types.ErrorData:
         """Answer a form or a URL ask."""
         wire = params.model_dump(by_alias=True, mode="json", exclude_none=True)
-        need: Need = "url" if wire.get("mode") == "url" else "form"
+        need: Capability = "url" if wire.get("mode") == "url" else "form"
         if need not in abilities(self._answerer()):
             return types.ErrorData(code=-32602, message=f"this client has no {need} elicitation")
         try:

@@ -19,12 +19,12 @@ from pydantic import TypeAdapter
 from antiphon.client.caching import Cache
 from antiphon.client.dispatch import DECLARE, Delivered
 from antiphon.client.errors import CannotConnect
+from antiphon.client.flow_types import Call, Failure, Lost, Outcome, Reply
 from antiphon.client.following import Heard, TaskNews
 from antiphon.client.http import Failures, cannot_reach
-from antiphon.core.dialogue import Call, Failure, Lost, Outcome, Reply
-from antiphon.core.round import Era
-from antiphon.core.task import CANCEL
-from antiphon.core.task import METHODS as TASK_METHODS
+from antiphon.client.task_values import CANCEL
+from antiphon.client.task_values import METHODS as TASK_METHODS
+from antiphon.core.request import Era
 from antiphon.errors import HEADER_MISMATCH
 
 Progress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None] | None]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from antiphon.core.dialogue import (
+from antiphon.client.flow_types import (
     Answer,
     Call,
     Effect,

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from antiphon.client.errors import CannotConnect
 from antiphon.client.http import LOST
-from antiphon.core.round import Era
+from antiphon.core.request import Era
 from antiphon.errors import VERSION_UNSUPPORTED
 
 EraChoice = Literal["auto", "modern", "legacy"]

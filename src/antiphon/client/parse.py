@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from antiphon.client.values import Accept, AnyAsk, Cancel, Decline, FormAsk, RootsAsk, UrlAsk
-from antiphon.core.gate import Need
+from antiphon.core.capabilities import Capability
 from antiphon.errors import AnswerInvalid
 
 UNNAMED = "form"
@@ -37,9 +37,9 @@ def split_answers(texts: Iterable[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def could_answer(pairs: Iterable[tuple[str, str]]) -> frozenset[Need]:
+def could_answer(pairs: Iterable[tuple[str, str]]) -> frozenset[Capability]:
     """Tell what such texts could answer."""
-    needs: set[Need] = set()
+    needs: set[Capability] = set()
     for name, value in pairs:
         needs.add("form")
         if value in _WORDS:

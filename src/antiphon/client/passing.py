@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from antiphon.client.endings import remote_error
 from antiphon.client.errors import ConnectionLost, InvalidResponse, ReplyTimeExceeded
+from antiphon.client.flow_types import Lost, Patience
 from antiphon.client.link import Link
-from antiphon.core.dialogue import Lost, Patience
 
 MAX_PAGES = 1000
 """Pages of one list; a bound against a server whose cursors never end."""

@@ -22,13 +22,8 @@ from antiphon.client.errors import (
     NotOpen,
     StateRefused,
 )
-from antiphon.client.following import Following, Heard
-from antiphon.client.legacy import URL_REQUIRED, visited
-from antiphon.client.link import Link, Progress
-from antiphon.client.loop import Waiting
-from antiphon.client.saved import SavedCall
-from antiphon.client.values import AnyAsk, Step, view
-from antiphon.core.dialogue import (
+from antiphon.client.flow import converse
+from antiphon.client.flow_types import (
     Call,
     Done,
     Ending,
@@ -39,9 +34,14 @@ from antiphon.core.dialogue import (
     Patience,
     Watch,
 )
-from antiphon.core.flow import converse
-from antiphon.core.gate import Need
-from antiphon.core.task import Task
+from antiphon.client.following import Following, Heard
+from antiphon.client.legacy import URL_REQUIRED, visited
+from antiphon.client.link import Link, Progress
+from antiphon.client.loop import Waiting
+from antiphon.client.saved import SavedCall
+from antiphon.client.task_values import Task
+from antiphon.client.values import AnyAsk, Step, view
+from antiphon.core.capabilities import Capability
 from antiphon.errors import AnswerInvalid
 from antiphon.ports import Clock
 
@@ -206,7 +206,7 @@ def prepare(
     *,
     link: Link,
     relink: Callable[[], Awaitable[Link]],
-    needs: frozenset[Need],
+    needs: frozenset[Capability],
     asking: Asking,
     patience: Patience,
     target: str | list[str] | None,

@@ -12,9 +12,9 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from antiphon.client.errors import SavedCallInvalid
-from antiphon.core.dialogue import Call
-from antiphon.core.task import MAX_ID, Status, Task
-from antiphon.core.wants import ASKABLE, PendingAsk, read_ask
+from antiphon.client.flow_types import Call
+from antiphon.client.read_asks import ASKABLE, PendingAsk, read_ask
+from antiphon.client.task_values import MAX_ID, Status, Task
 
 VERSION, WITH_TASK = 1, 2
 """Of the text. A reader refuses a newer one; only what has a task is written as the newer one."""

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
+from antiphon.client.flow_types import Call
+from antiphon.client.read_asks import PendingAsk
 from antiphon.client.saved import SavedCall
+from antiphon.client.task_values import Task
 from antiphon.core.asks import Kind
-from antiphon.core.dialogue import Call
-from antiphon.core.task import Task
-from antiphon.core.wants import PendingAsk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from antiphon.core.journal import Entry, Handle, Journal, Pending
-from antiphon.core.round import Principal
+from antiphon.core.request import Principal
 from antiphon.errors import HandlerError, TokenRefused
 
 FORMAT: Final = 1

@@ -10,23 +10,23 @@ from typing import Any, TypeAlias, TypeVar
 
 from antiphon.ports import (
     Begin,
-    Begun,
     Busy,
     CallRow,
     Claim,
+    Claimed,
     Effect,
     EffectRow,
     FailedEffect,
-    Fenced,
-    Mine,
+    Finished,
+    HeldRound,
+    HeldTaskRun,
+    LeaseLost,
     Mismatch,
     Recorded,
     Running,
-    Settled,
     Spent,
+    Started,
     Uncertain,
-    Under,
-    UnderLeg,
 )
 from antiphon.stores import statements, task_statements
 from antiphon.stores.statements import Dialect
@@ -96,7 +96,7 @@ class Duties:
             rows = yield self._claim, asked
             if rows:
                 fence, prefix = rows[0]
-                return Mine(fence, prefix)
+                return Claimed(fence, prefix)
             rows = yield self._round, {"call": call, "round": round}
             found = _standing(rows, answers, tries)
             if found is not None:
@@ -145,7 +145,7 @@ class Duties:
         effect: Effect,
         lease: float,
         expires: float,
-        under: Under | UnderLeg | None,
+        under: HeldRound | HeldTaskRun | None,
         retry: bool,
         window: float | None,
     ) -> Duty[Begin]:
@@ -166,20 +166,22 @@ class Duties:
                 rows = yield self._begin, asked
                 fence = rows[0][0] if rows else None
             else:
-                if isinstance(under, UnderLeg):
+                if isinstance(under, HeldTaskRun):
                     held, fence = yield from self._begin_leg(asked, under)
                 else:
                     held, fence = yield from self._begin_under(asked, under)
                 if not held:
-                    return Fenced()
+                    return LeaseLost()
             if fence is not None:
-                return Begun(fence)
+                return Started(fence)
             rows = yield self._effect, {"id": effect.id, "window": window}
             found = _taken(rows, effect, retry=retry)
             if found is not None:
                 return found
 
-    def _begin_under(self, asked: dict[str, Any], under: Under) -> Duty[tuple[bool, int | None]]:
+    def _begin_under(
+        self, asked: dict[str, Any], under: HeldRound
+    ) -> Duty[tuple[bool, int | None]]:
         """Check the round, begin, keep the prefix: whether it is held, and the effect's fence."""
         held: dict[str, Any] = {
             "held_call": under.call,
@@ -197,7 +199,9 @@ class Duties:
             yield self._keep_prefix, held
         return True, rows[0][0] if rows else None
 
-    def _begin_leg(self, asked: dict[str, Any], under: UnderLeg) -> Duty[tuple[bool, int | None]]:
+    def _begin_leg(
+        self, asked: dict[str, Any], under: HeldTaskRun
+    ) -> Duty[tuple[bool, int | None]]:
         """Check the leg, keep what it has learned, begin: the same for a task."""
         held: dict[str, Any] = {
             "held_task": under.task,
@@ -319,7 +323,7 @@ def _taken(rows: Rows, effect: Effect, *, retry: bool) -> Begin | None:
     if state == "failed":
         return FailedEffect(error)
     if state == "done":
-        return Settled(result, call)
+        return Finished(result, call)
     if good:
         return Busy()
     return None if retry else Uncertain(call)

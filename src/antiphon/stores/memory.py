@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from antiphon.errors import StoreError
 from antiphon.ports import (
     Begin,
-    Begun,
     CallRow,
     Claim,
+    Claimed,
     Clock,
     Effect,
     EffectRow,
-    Fenced,
-    Mine,
+    HeldRound,
+    HeldTaskRun,
+    LeaseLost,
     NewTask,
     Recorded,
     Running,
     Spent,
-    Under,
-    UnderLeg,
+    Started,
 )
 from antiphon.stores.calendar import Calendar
 from antiphon.stores.memory_rows import (
@@ -41,7 +41,7 @@ from antiphon.stores.memory_rows import (
 )
 from antiphon.stores.memory_tasks import MemoryTasks
 
-_FIRST = Mine(1)
+_FIRST = Claimed(1)
 _RUNNING = Running()
 _MIB = 1024 * 1024
 
@@ -141,7 +141,7 @@ class MemoryStore(MemoryTasks):
         row.state = "running"
         row.lease = now + lease
         row.expires = max(row.expires, expires)
-        return Mine(row.fence, row.body)
+        return Claimed(row.fence, row.body)
 
     def _held(self, call: str, round: int, fence: int) -> RoundRow | None:
         row = self._calls.get(call)
@@ -256,7 +256,7 @@ class MemoryStore(MemoryTasks):
         *,
         lease: float,
         expires: float,
-        under: Under | UnderLeg | None,
+        under: HeldRound | HeldTaskRun | None,
         retry: bool,
         window: float | None = None,
     ) -> Begin:
@@ -265,13 +265,13 @@ class MemoryStore(MemoryTasks):
         if self._due_effects.next <= now:
             self._sweep_effects(now)
         holder: RoundRow | None = None
-        if isinstance(under, UnderLeg):
+        if isinstance(under, HeldTaskRun):
             if not self.holds_leg(under):
-                return Fenced()
+                return LeaseLost()
         elif under is not None:
             holder = self._held(under.call, under.round, under.fence)
             if holder is None:
-                return Fenced()
+                return LeaseLost()
         row = self._effects.get(effect.id)
         if row is not None:
             taken = in_the_way(row, effect, now, retry=retry, window=window)
@@ -287,9 +287,9 @@ class MemoryStore(MemoryTasks):
         row = BegunRow(effect, self._fence, now + lease, expires, now)
         self._effects[effect.id] = row
         self._due_effects.add(row)
-        if holder is not None and isinstance(under, Under):
+        if holder is not None and isinstance(under, HeldRound):
             self._keep_prefix(holder, under.prefix)
-        return Begun(row.fence)
+        return Started(row.fence)
 
     def _keep_prefix(self, row: RoundRow, prefix: bytes | None) -> None:
         if row.body is None and prefix is not None:

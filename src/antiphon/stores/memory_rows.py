@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from antiphon.ports import Begin, Busy, Effect, FailedEffect, Mismatch, Settled, Uncertain
+from antiphon.ports import Begin, Busy, Effect, FailedEffect, Finished, Mismatch, Uncertain
 
 _BUSY = Busy()
 
@@ -83,7 +83,7 @@ def in_the_way(
     if row.error is not None:
         return FailedEffect(row.error)
     if row.result is not None:
-        return Settled(row.result, row.effect.call)
+        return Finished(row.result, row.effect.call)
     if now < row.lease:
         return _BUSY
     return None if retry else Uncertain(row.effect.call)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from antiphon.errors import StoreError
-from antiphon.ports import Clock, NewTask, TaskChange, TaskRow, UnderLeg
+from antiphon.ports import Clock, HeldTaskRun, NewTask, TaskChange, TaskRow
 
 _OPEN = frozenset({"working", "input_required"})
 _NEVER = float("inf")
@@ -221,7 +221,7 @@ class MemoryTasks:
         row.updated = updated
         return True
 
-    def holds_leg(self, under: UnderLeg) -> bool:
+    def holds_leg(self, under: HeldTaskRun) -> bool:
         """Check a leg's epoch and keep its state, for an effect that it begins."""
         row = self._running(under.task, under.epoch)
         if row is not None:

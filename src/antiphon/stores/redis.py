@@ -23,24 +23,24 @@ from redis.exceptions import (
 from antiphon.errors import ConfigError, StoreError
 from antiphon.ports import (
     Begin,
-    Begun,
     Busy,
     CallRow,
     Claim,
+    Claimed,
     Effect,
     EffectRow,
     FailedEffect,
-    Fenced,
-    Mine,
+    Finished,
+    HeldRound,
+    HeldTaskRun,
+    LeaseLost,
     Mismatch,
     NewTask,
     Recorded,
     Running,
-    Settled,
     Spent,
+    Started,
     Uncertain,
-    Under,
-    UnderLeg,
 )
 from antiphon.stores import scripts
 from antiphon.stores.watch import RoundState, Watch
@@ -141,7 +141,7 @@ class RedisStore:
         )
         match found[0]:
             case b"mine":
-                return Mine(found[1], found[2])
+                return Claimed(found[1], found[2])
             case b"recorded":
                 return Recorded(found[1])
             case b"running":
@@ -205,13 +205,13 @@ class RedisStore:
         *,
         lease: float,
         expires: float,
-        under: Under | UnderLeg | None,
+        under: HeldRound | HeldTaskRun | None,
         retry: bool,
         window: float | None = None,
     ) -> Begin:
         """Claim an effect before it runs."""
         prefix = self._prefix
-        if isinstance(under, UnderLeg):
+        if isinstance(under, HeldTaskRun):
             raise StoreError("Redis keeps no tasks", retryable=False)
         held = "" if under is None else self._round(under.call, under.round)
         keys = (held, f"{prefix}e:{effect.id}", f"{prefix}ec:{effect.call}")
@@ -291,9 +291,9 @@ class RedisStore:
 def _begin(found: Sequence[Any]) -> Begin:
     match found[0]:
         case b"begun":
-            return Begun(found[1])
+            return Started(found[1])
         case b"settled":
-            return Settled(found[1], found[2].decode())
+            return Finished(found[1], found[2].decode())
         case b"failed":
             return FailedEffect(found[1].decode())
         case b"mismatch":
@@ -301,7 +301,7 @@ def _begin(found: Sequence[Any]) -> Begin:
         case b"busy":
             return Busy()
         case b"fenced":
-            return Fenced()
+            return LeaseLost()
         case _:
             return Uncertain(found[1].decode())
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from antiphon.ports import Begin, CallRow, Claim, Effect, EffectRow, NewTask, Under, UnderLeg
+from antiphon.ports import Begin, CallRow, Claim, Effect, EffectRow, HeldRound, HeldTaskRun, NewTask
 from antiphon.stores.duties import Duties
 from antiphon.stores.sql_tasks import SqlTasks
 from antiphon.stores.statements import Dialect
@@ -76,7 +76,7 @@ class SqlStore(SqlTasks):
         *,
         lease: float,
         expires: float,
-        under: Under | UnderLeg | None,
+        under: HeldRound | HeldTaskRun | None,
         retry: bool,
         window: float | None = None,
     ) -> Begin:

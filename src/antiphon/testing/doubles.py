@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from antiphon.core.round import LegacyAsk
+from antiphon.core.request import LegacyAsk
 from antiphon.ports import Store
 
 

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from antiphon.app import Server
-from antiphon.core.round import LEGACY, MODERN, Era, LegacyAsk, Principal, Round
+from antiphon.core.request import LEGACY, MODERN, Era, LegacyAsk, Principal, Request
 from antiphon.errors import CallerError, ConfigError
 from antiphon.ports import Store
 from antiphon.seal.policy import Seal
+from antiphon.server import Server
 from antiphon.stores.memory import MemoryStore
 from antiphon.testing.doubles import BackChannel, CountingEntropy, FakeClock, Told
 from antiphon.testing.script import Answerer, Ask, Script, wire_answer
@@ -332,7 +332,7 @@ class Rounds:
             return answerer.answers(asked[-1:]).get(key, {"action": "cancel"})
 
         channel = BackChannel(answer)
-        round = Round(
+        round = Request(
             method=method,
             target=params.get("name") or params["uri"],
             arguments=params.get("arguments"),
@@ -366,7 +366,7 @@ class Rounds:
         return await asyncio.gather(*(self.answer(step, answers) for _ in range(count)))
 
 
-async def _dispatched(server: Server, round: Round, step: Step) -> Step:
+async def _dispatched(server: Server, round: Request, step: Step) -> Step:
     try:
         return replace(step, result=msgspec.json.decode(await server.dispatcher.dispatch(round)))
     except CallerError as error:

@@ -1,4 +1,4 @@
-"""From the bytes of one message to a checked `Round`: one parse, then checks in a fixed order.
+"""From the bytes of one message to a checked `Request`: one parse, then checks in a fixed order.
 
 The order is that of HTTP-21 and is the same on every transport:
 
@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias, cast
 import msgspec
 
 from antiphon.core.limits import Limits
-from antiphon.core.round import LEVELS, Channel, Principal, Round
+from antiphon.core.request import LEVELS, Channel, Principal, Request
 from antiphon.core.text import safe
 from antiphon.errors import (
     INVALID_REQUEST,
@@ -219,8 +219,8 @@ def admit(
     mirror: Mirror | None = None,
     channel: Channel | None = None,
     trace: str = "",
-) -> Round:
-    """Check a modern request and make a `Round` of it.
+) -> Request:
+    """Check a modern request and make a `Request` of it.
 
     Raises:
         InvalidRequest: The first rule it breaks, in the order above.
@@ -240,7 +240,7 @@ def admit(
             f"Method not found: {safe(method, _NO_ANSWER_TEXT)}", code=METHOD_NOT_FOUND
         )
     arguments = shapes.check(method, member, params)
-    round = Round(
+    round = Request(
         method=method,
         target=target if member is not None else "",
         arguments=arguments,
@@ -258,7 +258,7 @@ def admit(
     return round
 
 
-def _optional(round: Round, params: Json, meta: Json, trace: str) -> None:
+def _optional(round: Request, params: Json, meta: Json, trace: str) -> None:
     """Read what a request may bring; most bring little of it."""
     if round.method in MULTI_ROUND:
         round.answers = params.get("inputResponses")

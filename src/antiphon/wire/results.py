@@ -88,3 +88,8 @@ def sample_request(params: Mapping[str, Any]) -> bytes:
 
 ROOTS_REQUEST = b'{"method":"roots/list"}'
 """An embedded roots request."""
+
+
+def tool_error(text: str, meta: bytes) -> bytes:
+    """Write a tool's failure: a result that the model can read."""
+    return tool_result(text_content(text), None, is_error=True, meta=meta)

@@ -4,18 +4,18 @@ import asyncio
 import time
 
 from antiphon.ports import (
-    Begun,
     Busy,
+    Claimed,
     Effect,
     FailedEffect,
-    Fenced,
-    Mine,
+    Finished,
+    HeldRound,
+    LeaseLost,
     Mismatch,
     Recorded,
-    Settled,
+    Started,
     Store,
     Uncertain,
-    Under,
 )
 from antiphon.testing.contracts.parts import (
     ARGS,
@@ -37,14 +37,14 @@ async def an_effect_is_begun_once_and_its_result_given_ever_after(a: Store, b: S
     begun = await begun_of(a, effect)
     assert await start(b, effect) == Busy()
     assert await a.settle(effect.id, begun.fence, result=b"receipt", error=None)
-    assert await start(b, effect) == Settled(b"receipt", effect.call)
-    assert await start(a, effect, retry=True) == Settled(b"receipt", effect.call)
+    assert await start(b, effect) == Finished(b"receipt", effect.call)
+    assert await start(a, effect, retry=True) == Finished(b"receipt", effect.call)
 
 
 async def many_begins_of_one_effect_have_one_winner(a: Store, b: Store) -> None:
     effect = effect_of(name())
     begins = await asyncio.gather(*(start(store, effect) for store in (a, b) * 12))
-    assert sum(isinstance(begin, Begun) for begin in begins) == 1, begins
+    assert sum(isinstance(begin, Started) for begin in begins) == 1, begins
     assert sum(begin == Busy() for begin in begins) == 23, begins
 
 
@@ -52,7 +52,7 @@ async def an_empty_result_is_a_result(a: Store, b: Store) -> None:
     effect = effect_of(name())
     begun = await begun_of(a, effect)
     assert await a.settle(effect.id, begun.fence, result=b"", error=None)
-    assert await start(b, effect) == Settled(b"", effect.call)
+    assert await start(b, effect) == Finished(b"", effect.call)
 
 
 async def a_failed_effect_stays_failed(a: Store, b: Store) -> None:
@@ -69,7 +69,7 @@ async def an_effect_whose_holder_vanished_is_uncertain(a: Store, b: Store) -> No
     assert await start(b, effect) == Uncertain(effect.call)
     assert await start(b, effect) == Uncertain(effect.call)
     assert await a.settle(effect.id, begun.fence, result=b"late", error=None)
-    assert await start(b, effect) == Settled(b"late", effect.call)
+    assert await start(b, effect) == Finished(b"late", effect.call)
 
 
 async def a_retry_takes_over_and_fences_the_old_holder(a: Store, b: Store) -> None:
@@ -82,7 +82,7 @@ async def a_retry_takes_over_and_fences_the_old_holder(a: Store, b: Store) -> No
     assert not await a.settle(effect.id, old.fence, result=b"old", error=None)
     await a.abandon(effect.id, old.fence)
     assert await b.settle(effect.id, new.fence, result=b"new", error=None)
-    assert await start(a, effect) == Settled(b"new", effect.call)
+    assert await start(a, effect) == Finished(b"new", effect.call)
 
 
 async def a_held_effect_stays_busy(a: Store, b: Store) -> None:
@@ -110,7 +110,7 @@ async def a_settled_effect_cannot_be_changed(a: Store, b: Store) -> None:
     assert not await a.settle(effect.id, begun.fence, result=b"second", error=None)
     assert not await a.hold(effect.id, begun.fence, lease=LONG)
     await a.abandon(effect.id, begun.fence)
-    assert await start(b, effect) == Settled(b"first", effect.call)
+    assert await start(b, effect) == Finished(b"first", effect.call)
 
 
 async def another_function_or_other_arguments_do_not_match(a: Store, b: Store) -> None:
@@ -127,11 +127,11 @@ async def a_window_ends_and_the_effect_is_begun_anew(a: Store, b: Store) -> None
     begun = await begun_of(a, first)
     assert await a.settle(first.id, begun.fence, result=b"one", error=None)
     other = Effect(id=first.id, call=name(), key=first.key, function=first.function, arguments=ARGS)
-    assert await start(b, other, window=600.0) == Settled(b"one", first.call)
+    assert await start(b, other, window=600.0) == Finished(b"one", first.call)
     again = await begun_of(b, other, window=0.0)
     assert again.fence > begun.fence
     assert await b.settle(first.id, again.fence, result=b"two", error=None)
-    assert await start(a, first, window=600.0) == Settled(b"two", other.call)
+    assert await start(a, first, window=600.0) == Finished(b"two", other.call)
 
 
 async def a_failure_ends_with_its_window_too(a: Store, b: Store) -> None:
@@ -141,7 +141,7 @@ async def a_failure_ends_with_its_window_too(a: Store, b: Store) -> None:
     assert await start(b, effect, window=600.0) == FailedEffect("no")
     again = await begun_of(b, effect, window=0.0)
     assert await b.settle(effect.id, again.fence, result=b"yes", error=None)
-    assert await start(a, effect, window=600.0) == Settled(b"yes", effect.call)
+    assert await start(a, effect, window=600.0) == Finished(b"yes", effect.call)
 
 
 async def an_effect_under_a_lost_round_is_fenced_off(a: Store, b: Store) -> None:
@@ -149,35 +149,37 @@ async def an_effect_under_a_lost_round_is_fenced_off(a: Store, b: Store) -> None
     old = await mine_of(a, call, lease=0.0)
     new = await mine_of(b, call)
     effect = effect_of(call)
-    assert await start(a, effect, under=Under(call, 2, old.fence, b"old")) == Fenced()
-    assert await start(a, effect, under=Under(call, 3, 1)) == Fenced()
+    assert await start(a, effect, under=HeldRound(call, 2, old.fence, b"old")) == LeaseLost()
+    assert await start(a, effect, under=HeldRound(call, 3, 1)) == LeaseLost()
     assert await a.effects(call) == []
-    begun = await begun_of(b, effect, under=Under(call, 2, new.fence))
+    begun = await begun_of(b, effect, under=HeldRound(call, 2, new.fence))
     assert await b.settle(effect.id, begun.fence, result=b"ok", error=None)
     assert await record(b, call, 2, new.fence)
     late = effect_of(call, "late")
-    assert await start(b, late, under=Under(call, 2, new.fence)) == Fenced()
+    assert await start(b, late, under=HeldRound(call, 2, new.fence)) == LeaseLost()
 
 
 async def the_first_effect_keeps_the_prefix_of_its_round(a: Store, b: Store) -> None:
     call = name()
     mine = await mine_of(a, call)
-    assert await begun_of(a, effect_of(call, "one"), under=Under(call, 2, mine.fence, b"prefix"))
-    assert await begun_of(a, effect_of(call, "two"), under=Under(call, 2, mine.fence, b"later"))
+    assert await begun_of(
+        a, effect_of(call, "one"), under=HeldRound(call, 2, mine.fence, b"prefix")
+    )
+    assert await begun_of(a, effect_of(call, "two"), under=HeldRound(call, 2, mine.fence, b"later"))
     await a.release(call, 2, mine.fence)
     again = await redeem(b, call)
-    assert isinstance(again, Mine)
+    assert isinstance(again, Claimed)
     assert again.prefix == b"prefix"
     await b.release(call, 2, again.fence)
     third = await redeem(a, call)
-    assert isinstance(third, Mine)
+    assert isinstance(third, Claimed)
     assert third.prefix == b"prefix"
 
 
 async def a_round_ends_with_its_outcome_and_not_with_its_prefix(a: Store, b: Store) -> None:
     call = name()
     mine = await mine_of(a, call)
-    await begun_of(a, effect_of(call), under=Under(call, 2, mine.fence, b"prefix"))
+    await begun_of(a, effect_of(call), under=HeldRound(call, 2, mine.fence, b"prefix"))
     assert await record(a, call, 2, mine.fence, b"outcome")
     assert await redeem(b, call) == Recorded(b"outcome")
 
@@ -209,7 +211,7 @@ async def an_operator_settles_an_uncertain_effect(a: Store, b: Store) -> None:
     begun = await begun_of(a, effect, lease=0.0)
     assert await b.decide(effect.call, effect.key, result=b"paid")
     assert not await a.settle(effect.id, begun.fence, result=b"late", error=None)
-    assert await start(a, effect) == Settled(b"paid", effect.call)
+    assert await start(a, effect) == Finished(b"paid", effect.call)
     assert not await b.decide(effect.call, effect.key, result=b"again")
 
 
@@ -229,7 +231,7 @@ async def an_operator_decides_nothing_that_is_not_uncertain(a: Store, b: Store) 
     assert not await b.decide(effect.call, effect.key, result=b"x")
     assert await a.settle(effect.id, begun.fence, result=b"y", error=None)
     assert not await b.decide(effect.call, effect.key, result=None)
-    assert await start(a, effect) == Settled(b"y", effect.call)
+    assert await start(a, effect) == Finished(b"y", effect.call)
 
 
 async def calls_are_listed_with_the_round_at_their_mark(a: Store, b: Store) -> None:
@@ -239,7 +241,7 @@ async def calls_are_listed_with_the_round_at_their_mark(a: Store, b: Store) -> N
         first = await mine_of(a, call, 2)
         assert await record(a, call, 2, first.fence)
         claim = await a.claim(call, 4, YES, lease=LONG, expires=far + ahead, tries=5)
-        assert isinstance(claim, Mine)
+        assert isinstance(claim, Claimed)
         if state == "recorded":
             assert await a.record(call, 4, claim.fence, b"out", expires=far + ahead)
         elif state != "running":

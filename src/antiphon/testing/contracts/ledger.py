@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 
-from antiphon.ports import Mine, Recorded, Running, Store
+from antiphon.ports import Claimed, Recorded, Running, Store
 from antiphon.testing.contracts.parts import (
     LONG,
     NO,
@@ -32,7 +32,7 @@ async def many_claims_of_one_round_have_one_winner(a: Store, b: Store) -> None:
     for _ in range(5):
         call = name()
         claims = await asyncio.gather(*(redeem(store, call) for store in (a, b) * 16))
-        assert sum(isinstance(claim, Mine) for claim in claims) == 1, claims
+        assert sum(isinstance(claim, Claimed) for claim in claims) == 1, claims
         assert sum(claim == Running() for claim in claims) == 31, claims
 
 
@@ -40,7 +40,7 @@ async def many_claims_of_a_lapsed_round_have_one_winner(a: Store, b: Store) -> N
     call = name()
     first = await mine_of(a, call, lease=0.0)
     claims = await asyncio.gather(*(redeem(store, call) for store in (b, a) * 16))
-    fences = [claim.fence for claim in claims if isinstance(claim, Mine)]
+    fences = [claim.fence for claim in claims if isinstance(claim, Claimed)]
     assert len(fences) == 1
     assert fences[0] > first.fence
 
@@ -95,10 +95,10 @@ async def a_round_is_tried_again_so_many_times_and_no_more(a: Store, b: Store) -
     call = name()
     claim = await redeem(a, call, tries=2)
     for _ in range(2):
-        assert isinstance(claim, Mine)
+        assert isinstance(claim, Claimed)
         await a.release(call, 2, claim.fence)
         claim = await redeem(b, call, tries=2)
-    assert isinstance(claim, Mine)
+    assert isinstance(claim, Claimed)
     await b.release(call, 2, claim.fence)
     assert_spent(await redeem(a, call, tries=2), "tries")
 
@@ -106,7 +106,7 @@ async def a_round_is_tried_again_so_many_times_and_no_more(a: Store, b: Store) -
 async def a_crash_counts_as_a_try(a: Store, b: Store) -> None:
     call = name()
     for _ in range(3):
-        assert isinstance(await redeem(a, call, lease=0.0, tries=2), Mine)
+        assert isinstance(await redeem(a, call, lease=0.0, tries=2), Claimed)
     assert_spent(await redeem(b, call, tries=2), "tries")
 
 
@@ -149,7 +149,7 @@ async def an_unknown_round_can_be_neither_renewed_nor_recorded(a: Store, b: Stor
     assert not await a.renew(call, 2, 1, lease=LONG)
     assert not await record(a, call, 2, 1)
     await a.release(call, 2, 1, spend=True)
-    assert isinstance(await redeem(b, call), Mine)
+    assert isinstance(await redeem(b, call), Claimed)
 
 
 async def a_renewed_lease_outlives_its_first_end(a: Store, b: Store) -> None:
@@ -177,7 +177,7 @@ async def a_waiter_wakes_when_the_round_is_released(a: Store, b: Store) -> None:
     await b.settled(call, 2, timeout=0.02)
     await a.release(call, 2, mine.fence)
     await asyncio.wait_for(waiting, PATIENCE)
-    assert isinstance(await redeem(b, call), Mine)
+    assert isinstance(await redeem(b, call), Claimed)
 
 
 async def a_waiter_wakes_when_the_lease_ends(a: Store, b: Store) -> None:
@@ -189,7 +189,7 @@ async def a_waiter_wakes_when_the_lease_ends(a: Store, b: Store) -> None:
         while claim == Running():
             await b.settled(call, 2, timeout=LONG)
             claim = await redeem(b, call)
-    assert isinstance(claim, Mine)
+    assert isinstance(claim, Claimed)
     assert claim.fence > first.fence
 
 

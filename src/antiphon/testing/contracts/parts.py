@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from antiphon.ports import Begun, Claim, Effect, Mine, Spent, Store, Under, UnderLeg
+from antiphon.ports import Claim, Claimed, Effect, HeldRound, HeldTaskRun, Spent, Started, Store
 
 Contract: TypeAlias = Callable[[Store, Store], Awaitable[None]]
 """Two handles of one store; the second stands for another process."""
@@ -38,9 +38,9 @@ async def redeem(
     return await store.claim(call, round, answers, lease=lease, expires=later(), tries=tries)
 
 
-async def mine_of(store: Store, call: str, round: int = 2, *, lease: float = LONG) -> Mine:
+async def mine_of(store: Store, call: str, round: int = 2, *, lease: float = LONG) -> Claimed:
     claim = await redeem(store, call, round, lease=lease)
-    assert isinstance(claim, Mine), claim
+    assert isinstance(claim, Claimed), claim
     return claim
 
 
@@ -62,7 +62,7 @@ async def start(
     effect: Effect,
     *,
     lease: float = LONG,
-    under: Under | UnderLeg | None = None,
+    under: HeldRound | HeldTaskRun | None = None,
     retry: bool = False,
     window: float | None = None,
 ) -> object:
@@ -71,7 +71,7 @@ async def start(
     )
 
 
-async def begun_of(store: Store, effect: Effect, **options: object) -> Begun:
+async def begun_of(store: Store, effect: Effect, **options: object) -> Started:
     begin = await start(store, effect, **options)  # pyright: ignore[reportArgumentType]
-    assert isinstance(begin, Begun), begin
+    assert isinstance(begin, Started), begin
     return begin

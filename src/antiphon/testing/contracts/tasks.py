@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
 from antiphon.ports import (
-    Begun,
-    Fenced,
+    Finished,
+    HeldTaskRun,
+    LeaseLost,
     NewTask,
     Recorded,
-    Settled,
+    Started,
     Store,
     TaskChange,
     TaskRow,
     Tasks,
-    UnderLeg,
 )
 from antiphon.testing.contracts.parts import (
     LONG,
@@ -411,13 +411,13 @@ async def an_effect_begins_with_what_its_leg_has_learned(a: TaskStore, b: TaskSt
     await made(a, server)
     leg = await leg_of(a, server)
     effect = effect_of(name())
-    under = UnderLeg(leg.id, leg.epoch, b"learned")
+    under = HeldTaskRun(leg.id, leg.epoch, b"learned")
     begun = await a.begin(effect, lease=LONG, expires=later(), under=under, retry=False)
-    assert isinstance(begun, Begun)
+    assert isinstance(begun, Started)
     assert (await shown(b, leg.id)).state == b"learned"
     assert await a.settle(effect.id, begun.fence, result=b"done", error=None)
-    again = UnderLeg(leg.id, leg.epoch, b"more")
-    assert await start(b, effect, under=again) == Settled(b"done", effect.call)
+    again = HeldTaskRun(leg.id, leg.epoch, b"more")
+    assert await start(b, effect, under=again) == Finished(b"done", effect.call)
     assert (await shown(b, leg.id)).state == b"more"
 
 
@@ -428,15 +428,15 @@ async def a_leg_that_lost_its_task_begins_no_effect(a: TaskStore, b: TaskStore) 
     await a.release_legs([(old.id, old.epoch)])
     now = await leg_of(b, server)
     effect = effect_of(name())
-    for lost in (UnderLeg(old.id, old.epoch, b"old"), UnderLeg(name("task"), 1, b"none")):
-        assert await start(a, effect, under=lost) == Fenced()
+    for lost in (HeldTaskRun(old.id, old.epoch, b"old"), HeldTaskRun(name("task"), 1, b"none")):
+        assert await start(a, effect, under=lost) == LeaseLost()
     assert (await shown(a, old.id)).state == b"first"
     assert await a.effects(effect.call) == []
-    under = UnderLeg(now.id, now.epoch, b"now")
+    under = HeldTaskRun(now.id, now.epoch, b"now")
     await begun_of(b, effect, under=under)
     assert await finish(b, now, change("cancelled"))
     late = effect_of(effect.call, "late")
-    assert await start(b, late, under=under) == Fenced()
+    assert await start(b, late, under=under) == LeaseLost()
 
 
 TASK_CONTRACTS: tuple[TaskContract, ...] = (

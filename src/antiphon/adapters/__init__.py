@@ -1,1 +1,0 @@
-"""The world outside: transports and the older wire. Each file knows one of them."""

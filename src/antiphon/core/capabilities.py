@@ -1,0 +1,70 @@
+"""May this client be asked this? Pure functions over the capabilities of one request.
+
+A need is a short name for one client ability; the table says where it is declared and what the
+client is told when it is missing (CAP-01 to CAP-05).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, cast
+
+from antiphon.errors import CapabilityMissing
+
+Capability = Literal[
+    "form", "url", "sampling", "sampling.tools", "sampling.context", "roots", "tasks"
+]
+Capabilities = Mapping[str, Any]
+
+TASKS = "io.modelcontextprotocol/tasks"
+"""The identifier of the Tasks extension."""
+
+_REQUIRED: Mapping[Capability, dict[str, Any]] = {
+    "form": {"elicitation": {"form": {}}},
+    "url": {"elicitation": {"url": {}}},
+    "sampling": {"sampling": {}},
+    "sampling.tools": {"sampling": {"tools": {}}},
+    "sampling.context": {"sampling": {"context": {}}},
+    "roots": {"roots": {}},
+    "tasks": {"extensions": {TASKS: {}}},
+}
+
+
+def allows(capabilities: Capabilities, need: Capability) -> bool:
+    """Tell whether the capabilities of a request cover a need."""
+    if need == "form":
+        elicitation = capabilities.get("elicitation")
+        # An empty object means form mode; naming only `url` means no form mode (CAP-04).
+        return isinstance(elicitation, dict) and (not elicitation or "form" in elicitation)
+    top, _, sub = _path(need)
+    declared = capabilities.get(top)
+    if not isinstance(declared, dict):
+        return False
+    return not sub or isinstance(cast("dict[str, Any]", declared).get(sub), dict)
+
+
+def _path(need: Capability) -> tuple[str, str, str]:
+    if need == "url":
+        return "elicitation", ".", "url"
+    if need == "tasks":
+        return "extensions", ".", TASKS
+    return need.partition(".")
+
+
+def required(needs: Iterable[Capability]) -> dict[str, Any]:
+    """Build the ClientCapabilities object that names exactly these needs."""
+    merged: dict[str, Any] = {}
+    for need in needs:
+        for top, sub in _REQUIRED[need].items():
+            merged.setdefault(top, {}).update(sub)
+    return merged
+
+
+def missing(capabilities: Capabilities, needs: Iterable[Capability]) -> list[Capability]:
+    """List the needs that the capabilities do not cover, each once, in order."""
+    return [need for need in dict.fromkeys(needs) if not allows(capabilities, need)]
+
+
+def require(capabilities: Capabilities, needs: Sequence[Capability], what: str) -> None:
+    """Raise `CapabilityMissing` with exactly what is missing, or return."""
+    for need in needs:
+        if not allows(capabilities, need):
+            raise CapabilityMissing(required(missing(capabilities, needs)), what)

@@ -1,0 +1,1 @@
+"""Runs one round of one call."""

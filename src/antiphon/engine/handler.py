@@ -1,0 +1,163 @@
+"""What a registered tool, prompt or resource is: its function, its options, how it is called.
+
+Compiled once at registration. Knows no round, no journal and no transport.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from antiphon.core.asks import Ask, Elicit, ElicitUrl, ListRoots, Sample, Seconds, seconds
+from antiphon.core.capabilities import Capability
+from antiphon.errors import ConfigError
+from antiphon.handlers.signature import Signature
+
+HandlerKind = Literal["tool", "prompt", "resource"]
+Invoke: TypeAlias = Callable[[Any, dict[str, Any]], Awaitable[Any]]
+"""Run a handler with its context and arguments."""
+
+_NEEDS: Mapping[type[Ask], tuple[Capability, ...]] = {
+    Elicit: ("form",),
+    ElicitUrl: ("url",),
+    Sample: ("sampling",),
+    ListRoots: ("roots",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a decorator may say about a handler's calls."""
+
+    version: str = ""
+    on_version_change: Literal["refuse", "restart"] = "refuse"
+    asks: Sequence[type[Ask]] = ()
+    unasked: Literal["ignore", "accept"] = "ignore"
+    anchor: bool = False
+    settle: float = 0.025
+    """Seconds without a new ask after which a round with concurrent branches ends (S4-1)."""
+
+    ttl: Seconds | None = None
+    deadline: Seconds | None = None
+    park: Seconds | None = None
+    task: Literal["allowed", "required"] | None = None
+    task_ttl: Seconds | None = None
+    detach: Literal["continue", "refuse"] | None = None
+    """What happens at `ctx.detach` to a client that cannot take tasks (S8-2)."""
+
+    legs: int | None = None
+    """Legs of this tool's tasks that one process runs at a time."""
+
+    def __post_init__(self) -> None:
+        """Refuse options that do not fit, naming the option."""
+        for name, allowed in (
+            ("on_version_change", ("refuse", "restart")),
+            ("unasked", ("ignore", "accept")),
+            ("task", (None, "allowed", "required")),
+            ("detach", (None, "continue", "refuse")),
+        ):
+            check_choice(name, getattr(self, name), allowed)
+        for ask in self.asks:
+            if ask not in _NEEDS:
+                raise ConfigError("asks= takes Elicit, ElicitUrl, Sample and ListRoots")
+        if self.legs is not None and self.legs < 1:
+            raise ConfigError("legs= must be at least one")
+        for name in ("ttl", "deadline", "park", "settle", "task_ttl"):
+            _check_span(name, getattr(self, name))
+
+    @property
+    def needs(self) -> tuple[Capability, ...]:
+        """What the declared asks need of the client."""
+        return tuple(need for ask in self.asks for need in _NEEDS[ask])
+
+
+def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
+    """Refuse a setting that is none of its choices, naming them."""
+    if value not in allowed:
+        raise ConfigError(f"{name}={value!r} is none of {', '.join(map(repr, allowed))}")
+
+
+def _check_span(name: str, span: Seconds | None) -> None:
+    try:
+        positive = span is None or seconds(span) > 0
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}={span!r} is neither seconds nor a timedelta") from None
+    if not positive:
+        raise ConfigError(f"{name}= must be greater than zero")
+
+
+def needs_of(ask: type[Ask] | Ask) -> tuple[Capability, ...]:
+    """Tell what an ask, or every ask of a type, needs of the client."""
+    type_ = ask if isinstance(ask, type) else type(ask)
+    needs = _NEEDS.get(type_)
+    if needs is None:
+        raise ConfigError("use Elicit, ElicitUrl, Sample or ListRoots")
+    if isinstance(ask, Sample) and (ask.tools is not None or ask.tool_choice is not None):
+        return (*needs, "sampling.tools")
+    return needs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Handler:
+    """A registered handler."""
+
+    kind: HandlerKind
+    name: str
+    """Tool or prompt name; URI or URI template of a resource."""
+
+    fn: Callable[..., Any]
+    signature: Signature
+    invoke: Invoke
+    write: Callable[..., bytes]
+    options: Options = field(default_factory=Options)
+    is_async: bool = True
+    check: Callable[[Mapping[str, Any]], list[str]] | None = None
+    """Reasons why raw arguments do not fit a given input schema."""
+
+    legacy: "Handler | None" = None
+    on_cancel: Callable[..., Any] | None = None
+    """Runs as an effect when a task of this tool is cancelled (S8-4)."""
+
+    identity: str = ""
+    """What tokens are bound to; set from kind and name."""
+
+    def __post_init__(self) -> None:
+        """Derive the identity."""
+        object.__setattr__(self, "identity", f"{self.kind}:{self.name}")
+
+    def with_legacy(self, other: "Handler") -> "Handler":
+        """Give the same handler with a second one for old clients."""
+        return replace(self, legacy=other)
+
+    def with_on_cancel(self, undo: Callable[..., Any]) -> "Handler":
+        """Give the same handler with an effect for cancelled tasks."""
+        return replace(self, on_cancel=undo)
+
+    @property
+    def task_at_once(self) -> bool:
+        """Whether a client that takes tasks gets one before the first line runs.
+
+        A handler that calls `ctx.detach` runs its rounds first and says itself where they end.
+        """
+        return self.options.task is not None and not self.detaches
+
+    @property
+    def detaches(self) -> bool:
+        """Whether the handler says itself where its task begins."""
+        if self.options.detach is not None:
+            return True
+        code = getattr(getattr(self.fn, "__wrapped__", self.fn), "__code__", None)
+        return code is not None and "detach" in code.co_names
+
+    @property
+    def needs_tasks(self) -> bool:
+        """Whether a client that cannot take tasks is refused before the first line."""
+        return self.options.task == "required" or self.options.detach == "refuse"
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Tell whether calling a function gives something to await."""
+    inner = getattr(fn, "func", fn)
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
+        getattr(inner, "__call__", None)  # noqa: B004 - objects with an async __call__
+    )

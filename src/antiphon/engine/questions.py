@@ -1,0 +1,287 @@
+"""An ask made ready: its digest, its bytes on the wire, what it needs, how its answer is read.
+
+Owns the question digest (S4-4) and the shape checks of raw answers (S4-6). Knows no journal.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from antiphon.core.asks import (
+    Ask,
+    Completion,
+    Elicit,
+    ElicitUrl,
+    Kind,
+    ListRoots,
+    Opened,
+    Outcome,
+    Root,
+    Sample,
+    Status,
+)
+from antiphon.core.capabilities import Capability
+from antiphon.core.digest import canonical, short_digest
+from antiphon.core.text import escape, preview, safe
+from antiphon.errors import AnswerInvalid, HandlerError, InvalidRequest
+from antiphon.forms.form import Form, of
+from antiphon.wire import results
+
+MESSAGE_CHARS = 8_192
+"""A longer question is a document; link to it."""
+
+_DETAIL_CHARS = 512
+_STATUS: Mapping[str, Status] = {
+    "accept": "accepted",
+    "decline": "declined",
+    "cancel": "cancelled",
+    "expired": "expired",
+    "unavailable": "unavailable",
+}
+_NO_ANSWER = frozenset({"decline", "cancel", "expired", "unavailable"})
+EXPIRED = {"action": "expired"}
+"""Stands in the journal where no answer came in time."""
+
+
+class Question(msgspec.Struct, frozen=True, gc=False):
+    """One ask, ready to be put, recalled and read."""
+
+    kind: Kind
+    base: str
+    digest: bytes
+    note: str
+    needs: tuple[Capability, ...]
+    ask: Ask
+    form: Form[Any] | None = None
+
+    def body(self, reason: str = "") -> bytes:
+        """Write the embedded request; a reason tells why it is asked again."""
+        ask = self.ask
+        if isinstance(ask, Elicit):
+            form = cast("Form[Any]", self.form)
+            return results.form_request(_shown(ask.message, ask.details, reason), form.schema_json)
+        if isinstance(ask, ElicitUrl):
+            return results.url_request(_shown(ask.message, None, reason), ask.url)
+        if isinstance(ask, Sample):
+            return results.sample_request(_sample_params(ask))
+        return results.ROOTS_REQUEST
+
+    def read(self, raw: Mapping[str, Any], key: str) -> Outcome[Any]:
+        """Turn a well-shaped raw answer into an outcome.
+
+        Raises:
+            AnswerInvalid: Accepted form content that does not fit the form.
+        """
+        return read_answer(self.kind, raw, key, self.form)
+
+
+def question(ask: Ask) -> Question:
+    """Make an ask ready. Forms are compiled once per model."""
+    if isinstance(ask, Elicit):
+        form = of(ask.form)
+        wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
+        details = canonical(dict(ask.details)) if ask.details else b""
+        digest = short_digest(b"form", wording, form.digest, details)
+        return Question("form", form.base, digest, preview(ask.message), ("form",), ask, form)
+    if isinstance(ask, ElicitUrl):
+        _check_url(ask.url)
+        wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
+        digest = short_digest(b"url", wording, ask.url.encode())
+        return Question("url", "url", digest, preview(ask.message), ("url",), ask)
+    if isinstance(ask, Sample):
+        params = _sample_params(ask)
+        wording = ask.identity.encode() if ask.identity else canonical(params)
+        text = ask.messages if isinstance(ask.messages, str) else "a completion"
+        digest = short_digest(b"sample", wording)
+        return Question("sample", "sample", digest, preview(text), _sample_needs(ask), ask)
+    if isinstance(ask, ListRoots):
+        return Question("roots", "roots", short_digest(b"roots"), "", ("roots",), ask)
+    raise HandlerError(
+        f"{type(ask).__name__} is not an ask: use Elicit, ElicitUrl, Sample or ListRoots"
+    )
+
+
+def plain_form(message: str, spec: Any) -> Question:
+    """Make a form without options ready; kept, because replays ask the same in every round."""
+    form = of(spec)
+    ready = form.asked.get(message)
+    if ready is None:
+        ready = question(Elicit(message, spec))
+        if len(message) <= _SHORT:
+            if len(form.asked) >= _KEPT:
+                form.asked.clear()
+            form.asked[message] = ready
+    return ready
+
+
+_SHORT = 512
+"""Characters of a message that is kept ready."""
+
+_KEPT = 128
+"""Messages kept for one form."""
+
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+def check_shape(kind: Kind, key: str, raw: object) -> dict[str, Any]:
+    """Check that a raw answer has the shape of its kind (MRTR-S-13); unknown members are dropped.
+
+    Raises:
+        InvalidRequest: It has not; the token is not spent.
+    """
+    if not isinstance(raw, dict):
+        raise InvalidRequest(f"the answer to {key!r} must be an object")
+    answer = cast("dict[str, Any]", raw)
+    if kind in ("form", "url"):
+        return _elicit_shape(kind, key, answer)
+    if kind == "sample":
+        return _sample_shape(key, answer)
+    return _roots_shape(key, answer)
+
+
+def _elicit_shape(kind: Kind, key: str, answer: dict[str, Any]) -> dict[str, Any]:
+    action = answer.get("action")
+    if action not in ("accept", "decline", "cancel"):
+        raise InvalidRequest(f"the answer to {key!r} needs an action: accept, decline or cancel")
+    if kind == "url" or action != "accept":
+        return {"action": action}
+    content = answer.get("content", {})
+    if not isinstance(content, dict):
+        raise InvalidRequest(f"the content of the answer to {key!r} must be an object")
+    return {"action": action, "content": content}
+
+
+def _sample_shape(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+    content = answer.get("content")
+    blocks = cast("list[Any]", content if isinstance(content, list) else [content])
+    good = (
+        answer.get("role") in ("user", "assistant")
+        and isinstance(answer.get("model"), str)
+        and isinstance(answer.get("stopReason"), str | None)
+        and all(isinstance(b, dict) and isinstance(b.get("type"), str) for b in blocks)  # pyright: ignore[reportUnknownMemberType]
+    )
+    if not good:
+        raise InvalidRequest(f"the answer to {key!r} must be a sampling result")
+    return {k: answer[k] for k in ("role", "content", "model", "stopReason") if k in answer}
+
+
+def _roots_shape(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+    roots = answer.get("roots")
+    if not isinstance(roots, list):
+        raise InvalidRequest(f"the answer to {key!r} must hold a list of roots")
+    kept: list[dict[str, Any]] = []
+    for root in cast("list[Any]", roots):
+        uri = root.get("uri") if isinstance(root, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if not (isinstance(uri, str) and uri.startswith("file://")):
+            raise InvalidRequest(f"each root in the answer to {key!r} needs a file:// uri")
+        name = cast("dict[str, Any]", root).get("name")
+        kept.append({"uri": uri, "name": name} if isinstance(name, str) else {"uri": uri})
+    return {"roots": kept}
+
+
+def unanswered(raw: object) -> bool:
+    """Tell whether an ask over a back channel, of any kind, ended without an answer."""
+    if not isinstance(raw, dict) or len(cast("dict[str, Any]", raw)) != 1:
+        return False
+    return cast("dict[str, Any]", raw).get("action") in _NO_ANSWER
+
+
+def read_answer(
+    kind: Kind, raw: Mapping[str, Any], key: str, form: Form[Any] | None
+) -> Outcome[Any]:
+    """Read a well-shaped raw answer as an outcome; form content goes through its form."""
+    if kind == "form" or kind == "url" or "action" in raw:
+        status = _STATUS[raw["action"]]
+        if status != "accepted":
+            return Outcome(status, None, key)
+        if kind == "url":
+            return Outcome(status, Opened(""), key)
+        content = raw.get("content", {})
+        return Outcome(status, form.parse(content) if form is not None else content, key)
+    if kind == "sample":
+        value: Any = Completion(raw["role"], raw["content"], raw["model"], raw.get("stopReason"))
+        return Outcome("accepted", value, key)
+    return Outcome("accepted", [Root(r["uri"], r.get("name")) for r in raw["roots"]], key)
+
+
+def reasons(error: AnswerInvalid) -> str:
+    """Say why an answer is asked for again."""
+    return safe("; ".join(error.reasons), 1_000)
+
+
+# --- parts -------------------------------------------------------------------------------------
+
+
+def _shown(message: str, details: Mapping[str, Any] | None, reason: str) -> str:
+    text = message if message.isprintable() else escape(message)
+    if len(text) > MESSAGE_CHARS:
+        text = safe(text, MESSAGE_CHARS)
+    if details:
+        lines = [
+            f"{safe(str(k), 64)}: {safe(_plain(v), _DETAIL_CHARS)}" for k, v in details.items()
+        ]
+        text = "\n".join([text, "", *lines])
+    return f"{text}\n\nThe last answer did not fit: {reason}" if reason else text
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else canonical(value).decode()
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable()
+    except ValueError:
+        good = False
+    if not good or " " in url:
+        raise HandlerError("ElicitUrl needs an absolute http(s) URL without blanks")
+
+
+def _sample_needs(ask: Sample) -> tuple[Capability, ...]:
+    needs: list[Capability] = ["sampling"]
+    if ask.tools is not None or ask.tool_choice is not None:
+        needs.append("sampling.tools")
+    if ask.include_context in ("thisServer", "allServers"):
+        needs.append("sampling.context")
+    return tuple(needs)
+
+
+def _sample_params(ask: Sample) -> dict[str, Any]:
+    messages = ask.messages
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
+    else:
+        _check_tool_results(messages)
+    params: dict[str, Any] = {"messages": list(messages), "maxTokens": ask.max_tokens}
+    optional = {
+        "systemPrompt": ask.system_prompt,
+        "temperature": ask.temperature,
+        "stopSequences": ask.stop_sequences,
+        "modelPreferences": ask.model_preferences,
+        "includeContext": ask.include_context,
+        "metadata": ask.metadata,
+        "tools": ask.tools,
+        "toolChoice": ask.tool_choice,
+    }
+    params.update((k, v) for k, v in optional.items() if v is not None)
+    return params
+
+
+def _check_tool_results(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Hold SAMP-05: every tool use is answered by the very next message, and by nothing else."""
+    open_ids: set[str] = set()
+    for message in messages:
+        content = message.get("content")
+        blocks = cast("list[Any]", content if isinstance(content, list) else [content])
+        answered = {b.get("toolUseId") for b in blocks if b.get("type") == "tool_result"}
+        if answered and (message.get("role") != "user" or len(answered) != len(blocks)):
+            raise HandlerError("a message with tool results is a user message of nothing else")
+        if answered != open_ids:
+            raise HandlerError("every tool_use needs its tool_result in the very next message")
+        open_ids = {b["id"] for b in blocks if b.get("type") == "tool_use"}
+    if open_ids:
+        raise HandlerError("every tool_use needs its tool_result in the very next message")

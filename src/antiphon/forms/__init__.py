@@ -1,0 +1,1 @@
+"""Flat forms: schema and value."""

@@ -1,0 +1,180 @@
+"""From a type's own JSON schema to the flat schema of a form.
+
+Owns what is inlined, dropped or reworded on the way (references, `null`, exclusive bounds,
+titles of options). What is left over is judged by `antiphon.forms.schema`. Knows no answer.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from math import ceil, floor
+from typing import Any, cast
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, PydanticUserError, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from antiphon.core.text import preview
+from antiphon.errors import UnsupportedForm
+from antiphon.forms.fields import Property, Schema, is_object, without_null
+
+_DROPPED = frozenset({"examples", "deprecated", "$comment", "uniqueItems"})
+"""Words that change nothing about an answer, or (unique items) hold for every form anyway."""
+
+
+class Choices:
+    """Titles for the options of a field: `Annotated[str, Choices({"eu": "Europe"})]`.
+
+    Works on `str`, on an enum of strings, and on a list or set of them. An enum can instead give
+    each member a string `label`.
+    """
+
+    __slots__ = ("options",)
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = dict(options)
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Let the model itself take nothing but the options."""
+        return core_schema.no_info_after_validator_function(self._only, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Write the options with their titles."""
+        return self._titled(handler(schema), handler.resolve_ref_schema)
+
+    def _titled(self, json: Schema, resolve: Callable[[Schema], Schema]) -> Schema:
+        if "anyOf" in json:
+            options = [
+                option if option == {"type": "null"} else self._titled(option, resolve)
+                for option in json["anyOf"]
+            ]
+            return {**json, "anyOf": options}
+        if json.get("type") == "array":
+            return {**json, "items": self._titled(json.get("items", {}), resolve)}
+        known = resolve(json).get("enum")
+        if known is not None and set(known) != set(self.options):
+            raise UnsupportedForm(
+                "Choices", "has other options than its type", "Title each value of the type once."
+            )
+        kept = {key: json[key] for key in ("title", "description", "default") if key in json}
+        return {**kept, "type": "string", "oneOf": _options(self.options)}
+
+    def _only(self, value: object) -> object:
+        several = isinstance(value, (list, tuple, set, frozenset))
+        for item in cast(Iterable[object], value) if several else (value,):
+            plain = item.value if isinstance(item, Enum) else item
+            if plain is not None and plain not in self.options:
+                raise ValueError("must be one of the options")
+        return value
+
+
+class _FormSchema(GenerateJsonSchema):
+    """Pydantic's generator, which also writes the labels of an enum's members."""
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
+        json = super().enum_schema(schema)
+        labels = {member.value: _label(member) for member in schema["members"]}
+        if not all(isinstance(value, str) for value in labels) or None in labels.values():
+            return json
+        kept = {key: value for key, value in json.items() if key not in ("enum", "const")}
+        return {**kept, "oneOf": _options(cast(dict[str, str], labels))}
+
+
+def describe(adapter: TypeAdapter[Any], name: str) -> tuple[Schema, tuple[str, ...]]:
+    """Give the form schema of a type, and the fields that need an explicit `None` when left out.
+
+    Raises:
+        UnsupportedForm: the type has no JSON schema, or a bound that no form can carry.
+    """
+    try:
+        whole = adapter.json_schema(schema_generator=_FormSchema)
+    except PydanticUserError as error:
+        why = f"has no JSON schema: {preview(error.message, 200)}"
+        raise UnsupportedForm(name, why, "Use fields of plain types.") from error
+    defs = whole.get("$defs", {})
+    root = _resolved(whole, defs)
+    required = set(root.get("required", ()))
+    properties: dict[str, Schema] = {}
+    nulls: list[str] = []
+    for field, prop in root.get("properties", {}).items():
+        properties[field], nullable = _property(field, prop, defs)
+        if nullable and field in required:
+            nulls.append(field)
+    schema: Schema = {
+        "type": root.get("type"),
+        "properties": properties,
+        "required": [field for field in properties if field in required and field not in nulls],
+    }
+    return schema, tuple(nulls)
+
+
+def _property(name: str, prop: Property, defs: Property) -> tuple[Schema, bool]:
+    inner, nullable = without_null(_resolved(prop, defs))
+    flat = {key: value for key, value in _resolved(inner, defs).items() if key not in _DROPPED}
+    flat.setdefault("title", name.replace("_", " ").title())
+    if flat.get("type") == "array" and is_object(items := flat.get("items")):
+        flat["items"] = _items(_resolved(items, defs))
+        _order_default(flat)
+    else:
+        _options_of_one(flat)
+    _inclusive(name, flat)
+    return flat, nullable
+
+
+def _resolved(prop: Property, defs: Property) -> Schema:
+    """Inline a reference; its title is the name of a class, which nobody wants to read."""
+    reference = prop.get("$ref")
+    if not isinstance(reference, str):
+        return dict(prop)
+    target = defs.get(reference.removeprefix("#/$defs/"), {})
+    named = {key: value for key, value in target.items() if key != "title"}
+    return {**named, **{key: value for key, value in prop.items() if key != "$ref"}}
+
+
+def _items(items: Schema) -> Schema:
+    flat = {key: value for key, value in items.items() if key not in ("title", "description")}
+    _options_of_one(flat)
+    if "oneOf" in flat:
+        return {"anyOf": flat["oneOf"]}
+    return flat
+
+
+def _options_of_one(flat: Schema) -> None:
+    if "const" in flat:
+        flat["enum"] = [flat.pop("const")]
+
+
+def _order_default(flat: Schema) -> None:
+    """Put the default of a set in the order of its options: sets differ from process to process."""
+    default, items = flat.get("default"), flat["items"]
+    options = items.get("enum") or [option["const"] for option in items.get("anyOf", ())]
+    if isinstance(default, list) and all(item in options for item in cast(list[Any], default)):
+        flat["default"] = sorted(cast(list[Any], default), key=options.index)
+
+
+def _inclusive(name: str, flat: Schema) -> None:
+    """Turn `gt` and `lt` of whole numbers into the inclusive bounds that a form can carry."""
+    for keyword, into in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if keyword not in flat:
+            continue
+        if flat.get("type") != "integer":
+            why = "has an exclusive bound, and a form carries inclusive ones only"
+            raise UnsupportedForm(name, why, "Use ge= and le=, or check it in a validator.")
+        bound = flat.pop(keyword)
+        if into == "minimum":
+            flat[into] = max(floor(bound) + 1, flat.get(into, floor(bound) + 1))
+        else:
+            flat[into] = min(ceil(bound) - 1, flat.get(into, ceil(bound) - 1))
+
+
+def _options(titles: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"const": value, "title": title} for value, title in titles.items()]
+
+
+def _label(member: Enum) -> str | None:
+    label = getattr(member, "label", None)
+    # A member of a string enum may itself be called `label`.
+    return label if isinstance(label, str) and not isinstance(label, Enum) else None

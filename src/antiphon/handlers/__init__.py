@@ -1,0 +1,1 @@
+"""What authors register, compiled once."""

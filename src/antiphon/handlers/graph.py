@@ -1,0 +1,430 @@
+"""Named functions that return asks or values, run in the order of what they need of each other.
+
+Steps and resolvers are both such graphs, and both are linear handlers underneath: everything here
+runs in the handler's own task, against the same journal.
+
+Theory. Nodes run one after another as soon as what they need is there; an ask that a node returns
+is put aside until nothing else can run. Then all asks that were put aside go out in one round.
+That makes a round of every *wave*: independent questions travel together, a question that needs
+an answer comes in the next round.
+
+A node that has asked is not run again once its answer is there: the journal holds under which key
+it asked and what form it showed. It is run again only when it must ask again (no answer, or one
+that did not fit), when nobody declares a type by which its answer could be read, or when it takes
+a value that is worked out anew and differs: then it shows whether the answer is still one to this
+very question (P5). Whether a
+node that gave a *value* is run again is the shape's choice: steps keep their values, resolvers do
+not.
+
+A node that is not run must leave the same traces as one that is. So what it read and made in the
+journal through its context, and which keys it derived, is kept with it.
+"""
+
+import asyncio
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any, TypeAlias, cast, get_args, get_origin
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
+
+from antiphon.core.asks import Ask, Elicit, ElicitUrl, ListRoots, Opened, Outcome
+from antiphon.core.digest import canonical, short_digest
+from antiphon.core.journal import Entry
+from antiphon.engine.context import Context, run_of
+from antiphon.engine.execution import Execution
+from antiphon.engine.handler import Invoke, is_async
+from antiphon.engine.questions import question, read_answer
+from antiphon.engine.serialization import Codec
+from antiphon.errors import AnswerInvalid, ConfigError, Diverged, HandlerError, UnsupportedForm
+from antiphon.forms import form as forms
+from antiphon.forms.form import Form
+
+Values: TypeAlias = Mapping[str, Outcome[Any]]
+_Kept: TypeAlias = dict[str, Any]
+"""What the journal holds of a node: `v` value, or `k` key, `t` kind and `x` form or URL of its
+ask; `e` entries and `d` derived keys that it left behind; `i` a digest of the values, worked out
+anew in every round, about which it asked."""
+
+_UNKNOWN = "?"
+"""Stands for values of which no digest can be made."""
+
+_NO_ASK = ListRoots()
+
+
+class Want:
+    """A parameter that takes a node's value."""
+
+    __slots__ = ("node", "outcome", "parameter", "type")
+
+    def __init__(self, parameter: str, node: str, annotation: Any) -> None:
+        self.parameter = parameter
+        self.node = node
+        self.type, self.outcome = read_annotation(annotation)
+
+    def take(self, values: Values) -> Any:
+        """Give the value, or its outcome where the parameter is declared as one."""
+        outcome = values[self.node]
+        return outcome if self.outcome else outcome.unwrap()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Node:
+    """One function of a graph, and what it is called with."""
+
+    name: str
+    fn: Callable[..., Any]
+    context: str | None
+    """The parameter that takes the context."""
+
+    arguments: tuple[str, ...]
+    """Parameters that take the call's arguments of the same name."""
+
+    wants: tuple[Want, ...]
+    codec: Codec | None = None
+    """How its value is kept; None for values that are not."""
+
+    secret: bool = False
+    type: Any = Any
+    """What its consumers declare."""
+
+    form: Form[Any] | None = None
+    """The form that such a type would be, if it can be one."""
+
+    lenient: bool = False
+    """Whether every consumer takes a refusal as a value."""
+
+    entry: str = ""
+    is_async: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Derive what every round needs."""
+        self.entry = f"node:{self.name}"
+        self.is_async = is_async(self.fn)
+
+    async def call(self, ctx: Context, arguments: Mapping[str, Any], values: Values) -> Any:
+        """Run the function: async ones here, others in a thread."""
+        kwargs = {name: arguments[name] for name in self.arguments}
+        kwargs.update((want.parameter, want.take(values)) for want in self.wants)
+        if self.context is not None:
+            kwargs[self.context] = ctx
+        if self.is_async:
+            return await self.fn(**kwargs)
+        value = await asyncio.to_thread(self.fn, **kwargs)
+        return await value if inspect.isawaitable(value) else value
+
+
+class Graph:
+    """Nodes in the order in which they can run."""
+
+    __slots__ = ("_consumers", "_nodes")
+
+    def __init__(self, what: str, nodes: Mapping[str, Node], consumers: Sequence[Want]) -> None:
+        """Order the nodes and tell each what is expected of it.
+
+        Raises:
+            ConfigError: They wait for each other in a circle.
+        """
+        before = {name: {w.node for w in node.wants} for name, node in nodes.items()}
+        try:
+            order = list(TopologicalSorter(before).static_order())
+        except CycleError as error:
+            circle = " → ".join(reversed(error.args[1]))
+            raise ConfigError(f"{what} can never run: {circle} wait for each other") from error
+        declared = {name: index for index, name in enumerate(nodes)}
+        depth: dict[str, int] = {}
+        for name in order:
+            depth[name] = 1 + max((depth[n] for n in before[name]), default=0)
+        ordered = sorted(nodes, key=lambda name: (depth[name], declared[name]))
+        self._nodes = {name: nodes[name] for name in ordered}
+        self._consumers = consumers
+        _expect(self._nodes, [*consumers, *(w for n in nodes.values() for w in n.wants)])
+
+    def before(self, call: Invoke) -> Invoke:
+        """Give a call that resolves the graph first and takes what it wants of it."""
+
+        async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+            values = await self.resolve(ctx, arguments)
+            for want in self._consumers:
+                arguments[want.parameter] = want.take(values)
+            return await call(ctx, arguments)
+
+        return invoke
+
+    async def resolve(self, ctx: Context, arguments: Mapping[str, Any]) -> Values:
+        """Run what must run, ask what must be asked; give every node's outcome.
+
+        Raises:
+            Refused: A person refused what a consumer needs.
+        """
+        run = run_of(ctx)
+        values: dict[str, Outcome[Any]] = {}
+        live: set[str] = set()
+        wave: list[_Asking] = []
+        waiting = dict(self._nodes)
+        while waiting or wave:
+            ready = [n for n in waiting.values() if all(w.node in values for w in n.wants)]
+            if not ready:
+                await self._answers(run, wave, values)
+                wave = []
+            for node in ready:
+                del waiting[node.name]
+                inputs = _inputs(node, values, live)
+                came = _recalled(run, node, inputs)
+                if came is None:
+                    came = await _called(run, node, ctx, arguments, values)
+                    if inputs and isinstance(came, _Asking):
+                        came.left["i"] = inputs
+                if isinstance(came, _Asking):
+                    wave.append(came)
+                else:
+                    if node.codec is None:
+                        live.add(node.name)
+                    _settle(node, came, values)
+        return values
+
+    async def _answers(
+        self, run: Execution, wave: list["_Asking"], values: dict[str, Outcome[Any]]
+    ) -> None:
+        """Settle a wave: what was answered, then what is asked now, in as few rounds as allowed."""
+        await run.enter_async("ask")
+        asking: list[_Asking] = []
+        for one in wave:
+            if one.answer is not None:
+                _settle(one.node, one.answer, values)
+            else:
+                asking.append(one)
+        size = run.services.limits.asks_per_round
+        for start in range(0, len(asking), size):
+            batch = asking[start : start + size]
+            outcomes = await run.ask_named([(self._key(run, one), one.ask) for one in batch])
+            for one, outcome in zip(batch, outcomes, strict=True):
+                if isinstance(one.ask, ElicitUrl) and outcome.accepted:
+                    outcome = Outcome(outcome.status, Opened(one.ask.url), outcome.key)
+                _settle(one.node, outcome, values)
+
+    def _key(self, run: Execution, asking: "_Asking") -> str:
+        """Name a node's ask, the same in every round, and note it in the journal."""
+        node, ask = asking.node, asking.ask
+        _check_type(node, ask)
+        _no_commits(node, asking.left)
+        ready = question(ask)
+        known = run.replay.peek("patch", node.entry)
+        key = known.value.get("k") if known is not None else None
+        if key is None:
+            key = self._new_key(run, node, ready.base)
+        run.keys.take(key)
+        extra = ready.form.digest.hex() if ready.form is not None else getattr(ask, "url", "")
+        kept = {"k": key, "t": ready.kind, "x": extra, **asking.left}
+        if known is None or known.value != kept:
+            run.replay.record(Entry("patch", node.entry, kept, secret=ask.secret))
+        return key
+
+    def _new_key(self, run: Execution, node: Node, base: str) -> str:
+        """Derive a key as a linear handler would; where it is taken, the node's own name."""
+        entries = [run.replay.peek("patch", other.entry) for other in self._nodes.values()]
+        held = {entry.value.get("k") for entry in entries if entry is not None}
+        for key in (base, node.name):
+            if key not in held and run.is_free(key):
+                return key
+        while (key := run.key_for(base, None)) in held or not run.is_free(key):
+            pass
+        return key
+
+
+@dataclass(slots=True, eq=False)
+class _Asking:
+    """A node that has asked: in this round, or in an earlier one, and then with its answer."""
+
+    node: Node
+    ask: Ask = _NO_ASK
+    left: _Kept = field(default_factory=dict[str, Any])
+    answer: Outcome[Any] | None = None
+
+
+class _Traces:
+    """What a node leaves behind in the run, beside its value."""
+
+    __slots__ = ("_commits", "_keys", "_mark", "_run")
+
+    def __init__(self, run: Execution) -> None:
+        self._run = run
+        self._mark = run.replay.mark()
+        self._keys = run.keys.taken()
+        self._commits = len(run.commits)
+
+    def left(self) -> _Kept:
+        run = self._run
+        kept: _Kept = {}
+        if entries := run.replay.since(self._mark):
+            kept["e"] = [list(name) for name in entries]
+        if keys := {b: n for b, n in run.keys.taken().items() if self._keys.get(b) != n}:
+            kept["d"] = keys
+        if len(run.commits) > self._commits:
+            kept["c"] = True
+        return kept
+
+
+async def _called(
+    run: Execution, node: Node, ctx: Context, arguments: Mapping[str, Any], values: Values
+) -> "Outcome[Any] | _Asking":
+    """Run a node."""
+    traces = _Traces(run) if node.context is not None else None
+    value = await node.call(ctx, arguments, values)
+    left = traces.left() if traces is not None else {}
+    if isinstance(value, Ask):
+        if node.secret and not value.secret:
+            value = msgspec.structs.replace(value, secret=True)  # its answer is the step's value
+        return _Asking(node, value, left)
+    return _keep(run, node, value, left)
+
+
+def _keep(run: Execution, node: Node, value: Any, left: _Kept) -> Outcome[Any]:
+    """Keep a node's value, if its shape keeps values; give it as every later round will."""
+    if node.codec is None:
+        if isinstance(value, Outcome):
+            return cast("Outcome[Any]", value)
+        return Outcome("accepted", value)
+    run.enter("step")
+    data = node.codec.dump(value, f"step {node.name!r}")
+    _no_commits(node, left)
+    run.replay.record(Entry("patch", node.entry, {"v": data, **left}, secret=node.secret))
+    return Outcome("accepted", _load(node, data))
+
+
+def _no_commits(node: Node, left: _Kept) -> None:
+    if left.pop("c", False):
+        raise HandlerError(
+            f"{node.name!r} calls ctx.on_commit, but it is not run again in later rounds, so that "
+            "this would be forgotten. Call it where the call ends."
+        )
+
+
+def _load(node: Node, data: Any) -> Any:
+    assert node.codec is not None
+    try:
+        return node.codec.load(data)
+    except ValidationError as error:
+        raise Diverged(
+            recorded=f"a value of step {node.name!r}",
+            now="another type for it",
+            cure="Keep the types of steps while calls are running, or declare another version=.",
+        ) from error
+
+
+def _inputs(node: Node, values: Values, live: set[str]) -> str:
+    """Tell apart the values that a node takes from nodes that are run in every round."""
+    taken = [values[want.node] for want in node.wants if want.node in live]
+    if not taken:
+        return ""
+    try:
+        plain = to_jsonable_python([(outcome.status, outcome.value) for outcome in taken])
+        return short_digest(canonical(plain)).hex()
+    except (ValueError, TypeError, RecursionError):
+        return _UNKNOWN
+
+
+def _recalled(run: Execution, node: Node, inputs: str) -> "Outcome[Any] | _Asking | None":
+    """Give what a node gave in an earlier round; None if it has to run."""
+    entry = run.replay.seen("patch", node.entry)
+    if entry is None:
+        return None
+    kept: _Kept = entry.value
+    came: Outcome[Any] | _Asking
+    if "k" in kept:
+        if inputs == _UNKNOWN or kept.get("i", "") != inputs:
+            return None
+        answer = _answer(run, node, kept)
+        if answer is None:
+            return None
+        came = _Asking(node, answer=answer)
+    elif node.codec is not None:
+        came = Outcome("accepted", _load(node, kept["v"]))
+    else:
+        return None
+    for kind, key in kept.get("e", ()):
+        run.replay.skip(kind, key)
+    run.keys.take_all(kept.get("d", {}))
+    return came
+
+
+def _answer(run: Execution, node: Node, kept: _Kept) -> Outcome[Any] | None:
+    """Read the answer to what a node asked, without asking the node what that was."""
+    key, kind, form = kept["k"], kept["t"], node.form
+    if kind == "form" and (form is None or form.digest.hex() != kept["x"]):
+        return None
+    entry = run.replay.peek("ask", key)
+    if entry is None:
+        return None
+    try:
+        outcome = read_answer(kind, entry.value, key, form)
+    except AnswerInvalid:
+        return None  # it runs again, and asks again with the reason
+    run.replay.skip("ask", key)
+    run.keys.take(key)
+    if kind == "url" and outcome.accepted:
+        return Outcome(outcome.status, Opened(kept["x"]), key)
+    return outcome
+
+
+def _settle(node: Node, outcome: Outcome[Any], values: dict[str, Outcome[Any]]) -> None:
+    """A refusal ends the call at once, unless everybody who wants the value can take it."""
+    if not node.lenient:
+        outcome.unwrap()
+    values[node.name] = outcome
+
+
+# --- at registration -----------------------------------------------------------------------------
+
+
+def _expect(nodes: Mapping[str, Node], wants: Iterable[Want]) -> None:
+    """Tell each node what its consumers declare."""
+    by_node: dict[str, list[Want]] = {}
+    for want in wants:
+        by_node.setdefault(want.node, []).append(want)
+    for name, own in by_node.items():
+        node = nodes[name]
+        node.lenient = all(want.outcome for want in own)
+        node.type = next((want.type for want in own if want.type is not Any), Any)
+        node.form = _form_of(node.type)
+
+
+def _form_of(type_: Any) -> Form[Any] | None:
+    if not isinstance(type_, type):
+        return None
+    type_ = cast("type[Any]", type_)
+    if not (issubclass(type_, BaseModel) or dataclasses.is_dataclass(type_)):
+        return None
+    try:
+        return forms.of(type_)
+    except UnsupportedForm:
+        return None  # a value, not a form
+
+
+def read_annotation(annotation: Any) -> tuple[Any, bool]:
+    """Give the type that a parameter declares, and whether it takes an `Outcome` of it."""
+    if annotation is inspect.Parameter.empty:
+        return Any, False
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if annotation is Outcome:
+        return Any, True
+    if get_origin(annotation) is Outcome:
+        return get_args(annotation)[0], True
+    return annotation, False
+
+
+def _check_type(node: Node, ask: Ask) -> None:
+    """Tell an author at once that a parameter declares another form than the one shown."""
+    if not isinstance(ask, Elicit) or node.form is None or not isinstance(ask.form, type):
+        return
+    shown = cast("type[Any]", ask.form)
+    if not issubclass(shown, node.type):
+        raise HandlerError(
+            f"{node.name!r} asks for {shown.__name__}, but the parameter that takes it is declared "
+            f"as {node.type.__name__}. Let both name the same type."
+        )

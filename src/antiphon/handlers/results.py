@@ -1,0 +1,164 @@
+"""What a handler returned, as the bytes of a result. Owns how Python values become content.
+
+Knows no journal, no round and no transport.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Message, Text, ToolResult
+from antiphon.errors import HandlerError
+from antiphon.wire import results
+
+_BLOCKS = (Text, Image, Audio, Embedded, Link)
+_BLOCK_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
+_encode = msgspec.json.encode
+
+Writer = Callable[[Any, bytes], bytes]
+
+
+def tool_writer(adapter: TypeAdapter[Any] | None) -> Writer:
+    """Make the writer of a tool; `adapter` is given when the tool declares an output schema."""
+
+    def write(value: Any, meta: bytes) -> bytes:
+        if type(value) is str and adapter is None:
+            return results.tool_result(results.text_content(value), None, is_error=False, meta=meta)
+        if isinstance(value, ToolResult):
+            return _full(value, meta)
+        if adapter is not None:
+            # A warning about a value of another type would show the value, wherever warnings go.
+            fitting = _fitting(adapter, value)
+            return _structured(adapter.dump_json(fitting, by_alias=True, warnings=False), meta)
+        return _loose(value, meta)
+
+    return write
+
+
+def _fitting(adapter: TypeAdapter[Any], value: Any) -> Any:
+    """Hold a result to its declared type: a client may check it against the schema (TOOL-01)."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError:
+        raise HandlerError(
+            f"the handler returned a {type(value).__name__} that does not fit its declared return "
+            "type: return what the annotation says, or change the annotation"
+        ) from None
+
+
+def _structured(data: bytes, meta: bytes) -> bytes:
+    # The text beside the structure is for clients that read text only (TOOL-01).
+    content = results.text_content(data.decode())
+    return results.tool_result(content, data, is_error=False, meta=meta)
+
+
+def _full(value: ToolResult, meta: bytes) -> bytes:
+    structured = None if value.structured is msgspec.UNSET else _json(value.structured)
+    content = value.content
+    if not content and structured is not None:
+        content = [structured.decode()]
+    encoded = _encode([block(item) for item in content])
+    meta = results.merged_meta(value.meta, meta)
+    return results.tool_result(encoded, structured, is_error=value.is_error, meta=meta)
+
+
+def _loose(value: Any, meta: bytes) -> bytes:
+    """Write a value of a tool without output schema."""
+    if value is None:
+        return results.tool_result(b"[]", None, is_error=False, meta=meta)
+    if isinstance(value, _BLOCKS):
+        return results.tool_result(_encode([value]), None, is_error=False, meta=meta)
+    if isinstance(value, (Mapping, BaseModel)) or _is_dataclass(value):
+        if isinstance(value, BaseModel) and getattr(value, "type", None) in _BLOCK_TYPES:
+            return results.tool_result(_encode([block(value)]), None, is_error=False, meta=meta)
+        return _structured(_json(value), meta)
+    if isinstance(value, (list, tuple)) and value and all(map(_is_block, cast("Any", value))):
+        content = _encode([block(item) for item in cast("Sequence[Any]", value)])
+        return results.tool_result(content, None, is_error=False, meta=meta)
+    text = value if isinstance(value, str) else _json(value).decode()
+    return results.tool_result(results.text_content(text), None, is_error=False, meta=meta)
+
+
+def _is_block(item: Any) -> bool:
+    return (
+        isinstance(item, _BLOCKS)
+        or (isinstance(item, Mapping) and cast("Any", item).get("type") in _BLOCK_TYPES)
+        or (isinstance(item, BaseModel) and getattr(item, "type", None) in _BLOCK_TYPES)
+        or (isinstance(item, str))
+    )
+
+
+def block(item: Any) -> Any:
+    """Give a content block in a form that can be encoded."""
+    if isinstance(item, str):
+        return Text(item)
+    if isinstance(item, BaseModel):
+        return item.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if isinstance(item, (*_BLOCKS, Mapping)):
+        return cast("Any", item)
+    raise HandlerError(f"{type(item).__name__} is not a content block: use Text, Image, Audio, …")
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return _encode(to_jsonable_python(value, by_alias=True))
+    except (TypeError, ValueError) as error:
+        raise HandlerError(
+            f"the handler returned a {type(value).__name__}, which cannot be written as JSON"
+        ) from error
+
+
+# --- prompts and resources -----------------------------------------------------------------------
+
+
+def prompt_writer(description: str | None) -> Writer:
+    """Make the writer of a prompt."""
+    head = b'"description":' + _encode(description) + b"," if description else b""
+
+    def write(value: Any, meta: bytes) -> bytes:
+        items = cast("Sequence[Any]", value if isinstance(value, (list, tuple)) else [value])
+        messages = [_message(item) for item in items]
+        return results.complete(head + b'"messages":' + _encode(messages), meta)
+
+    return write
+
+
+def _message(item: Any) -> Any:
+    if isinstance(item, Mapping) and "role" in item:
+        return cast("Any", item)
+    if isinstance(item, BaseModel) and hasattr(item, "role"):
+        return item.model_dump(mode="json", by_alias=True, exclude_none=True)
+    message = item if isinstance(item, Message) else Message(item)
+    return {"role": message.role, "content": block(message.content)}
+
+
+def resource_writer(mime_type: str | None, hints: bytes) -> Callable[[Any, bytes, str], bytes]:
+    """Make the writer of a resource; `hints` are its caching members."""
+
+    def write(value: Any, meta: bytes, uri: str) -> bytes:
+        many = isinstance(value, (list, tuple)) and all(
+            isinstance(v, Contents) for v in cast("Any", value)
+        )
+        items = cast("Sequence[Any]", value if many and value else [value])
+        contents = [_contents(item, uri, mime_type) for item in items]
+        return results.complete(b'"contents":' + _encode(contents) + hints, meta)
+
+    return write
+
+
+def _contents(value: Any, uri: str, mime_type: str | None) -> Contents:
+    if isinstance(value, Contents):
+        return value
+    if isinstance(value, (bytes, bytearray)):
+        return Contents(uri, blob=bytes(value), mime_type=mime_type or "application/octet-stream")
+    if isinstance(value, str):
+        return Contents(uri, text=value, mime_type=mime_type or "text/plain")
+    return Contents(uri, text=_json(value).decode(), mime_type=mime_type or "application/json")

@@ -1,0 +1,1 @@
+"""Running servers and workers as processes."""

@@ -1,1 +1,0 @@
-"""Runs handlers against journals. Knows no transport, no store class and no client library."""

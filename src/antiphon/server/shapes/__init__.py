@@ -1,1 +1,0 @@
-"""The shapes of handlers that are more than a function: steps, resolvers, parked frames."""

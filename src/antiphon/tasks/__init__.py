@@ -1,0 +1,1 @@
+"""Calls that went on in the background."""

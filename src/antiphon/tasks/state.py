@@ -1,0 +1,112 @@
+"""What a task's row keeps, and which of its asks are still out. Pure; knows no store and no run."""
+
+from typing import Any
+
+import msgspec
+
+from antiphon.core.journal import Journal, Pending
+from antiphon.core.request import Principal
+from antiphon.wire.tasks import next_key
+
+
+class TaskAsk(msgspec.Struct, array_like=True, frozen=True):
+    """An ask of a task that was put."""
+
+    wire_key: str
+    pending: Pending
+    body: bytes
+
+
+class TaskState(msgspec.Struct, array_like=True):
+    """A task between its legs. A later release adds members at the end."""
+
+    target: str
+    arguments: dict[str, Any] | None
+    principal: Principal
+    capabilities: dict[str, Any]
+    call: str
+    version: str
+    """The handler's."""
+
+    journal: Journal
+    ttl: float | None
+    trace: str = ""
+    asks: list[TaskAsk] = msgspec.field(default_factory=list[TaskAsk])
+    """The asks of the last leg."""
+
+    answers: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    """Raw answers by wire key, each of which came in time."""
+
+    issued: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    """How often each key was used, and every name that was used on the wire."""
+
+    result: bytes = b""
+    error: dict[str, Any] | None = None
+    legs: int = 0
+
+    def outstanding(self, now: float) -> list[TaskAsk]:
+        """Give the asks that can still be answered."""
+        return [ask for ask in self._unanswered if not _late(ask.pending, now)]
+
+    def wait(self, now: float) -> float | None:
+        """Tell for how many seconds an ask is out; None while one waits without an end (S8-3)."""
+        ends = [ask.pending.expires for ask in self._unanswered]
+        if not all(ends):
+            return None
+        return max(0.0, max(ends) - now) if ends else 0.0
+
+    @property
+    def _unanswered(self) -> list[TaskAsk]:
+        return [ask for ask in self.asks if ask.wire_key not in self.answers]
+
+    def put(self, asks: list[tuple[Pending, bytes]]) -> None:
+        """Replace the asks by those of a leg that has ended."""
+        before = {ask.pending.key: ask for ask in self._unanswered}
+        put: list[TaskAsk] = []
+        for pending, body in asks:
+            same = before.get(pending.key)
+            # What nobody has answered yet is still the same request and keeps its name.
+            if same is not None and same.pending.digest == pending.digest:
+                name = same.wire_key
+            else:
+                name = self._issue(pending.key)
+            put.append(TaskAsk(name, pending, body))
+        self.asks, self.answers = put, {}
+
+    def _issue(self, key: str) -> str:
+        """Give a name that was never used in this task (TASK-42)."""
+        count = self.issued.get(key, 0)
+        name = next_key(key, count)
+        while name in self.issued:
+            count += 1
+            name = next_key(key, count)
+        self.issued[key] = count + 1
+        self.issued.setdefault(name, 1)
+        return name
+
+    def taken(self) -> tuple[tuple[Pending, ...], dict[str, Any]]:
+        """Give the asks as the next leg finds them, and the answers by the author's keys.
+
+        An answer was judged when it came: it does not grow late while its leg waits for a worker.
+        """
+        pending: list[Pending] = []
+        answers: dict[str, Any] = {}
+        for ask in self.asks:
+            one = ask.pending
+            if ask.wire_key in self.answers:
+                answers[one.key] = self.answers[ask.wire_key]
+                one = msgspec.structs.replace(one, expires=0.0)
+            pending.append(one)
+        return tuple(pending), answers
+
+    def end(self) -> None:
+        """Nothing is asked any more."""
+        self.asks, self.answers = [], {}
+
+
+def _late(pending: Pending, now: float) -> bool:
+    return bool(pending.expires) and not now < pending.expires
+
+
+encode_state = msgspec.msgpack.Encoder().encode
+decode_state = msgspec.msgpack.Decoder(TaskState).decode

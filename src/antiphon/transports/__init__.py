@@ -1,0 +1,1 @@
+"""HTTP, stdio and sessions of older revisions."""

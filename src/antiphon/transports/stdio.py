@@ -1,0 +1,434 @@
+"""The modern wire over stdin and stdout: one line, one message; both eras in one process.
+
+Who runs a request. One task, the reader, takes line after line and runs each request as far as it
+goes without waiting; most end there. A request that waits keeps the task that it was started in,
+because time limits and task groups inside it belong to that task, and a new reader takes the next
+line. So there is one task for each waiting request and none for the others.
+
+Lines of the earlier era (no protocol version in `_meta`) go to `legacy`, in order. Knows lines and
+messages; file descriptors are in `pipes`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import Context, copy_context
+from typing import Any, Protocol, TypeAlias, cast
+
+from antiphon.core.request import Principal, Request
+from antiphon.engine.eager import resume
+from antiphon.errors import INVALID_REQUEST, CallerError, InvalidRequest, Unavailable
+from antiphon.subscriptions import Listener
+from antiphon.transports.dispatcher import Dispatcher
+from antiphon.transports.pipes import (
+    HIGH_WATER,
+    Output,
+    Source,
+    Splitter,
+    own_stdio,
+    read_from,
+    write_to,
+)
+from antiphon.wire import messages
+from antiphon.wire.envelope import (
+    Json,
+    admit,
+    check_shape,
+    claims_modern,
+    parse,
+    refuse_handshake,
+    request_id,
+)
+
+Id: TypeAlias = str | int
+Write: TypeAlias = Callable[[bytes], None]
+"""Writes one message; the newline is added."""
+
+
+class LegacyLines(Protocol):
+    """The earlier era over lines."""
+
+    async def feed(self, line: bytes) -> None:
+        """Take one line: a handshake, a request, a notification or a response."""
+        ...
+
+    async def close(self) -> None:
+        """End: no more lines come."""
+        ...
+
+
+Legacy: TypeAlias = Callable[[Write], Awaitable[LegacyLines]]
+"""Starts the earlier era when its first line comes; it answers through the writer."""
+
+GRACE_SECONDS = 2.0
+"""How long requests may go on when the client has closed its end."""
+
+RUNNING = 1_000
+"""Requests that wait at one time; each holds a task."""
+
+BACKLOG = 1_000
+"""Lines read and not yet taken, above which reading stops for a while."""
+
+_TURNS = 64
+"""Lines taken before everybody else gets a turn."""
+
+STDIO = Principal(transport="stdio")
+
+_log = logging.getLogger("antiphon.stdio")
+
+
+async def serve(
+    dispatcher: Dispatcher, *, legacy: Legacy | None = None, grace: float = GRACE_SECONDS
+) -> None:
+    """Serve a client on stdin and stdout until it closes its end."""
+    with own_stdio() as (fd_in, fd_out):
+        await serve_pipes(dispatcher, fd_in, fd_out, legacy=legacy, grace=grace)
+
+
+async def serve_pipes(
+    dispatcher: Dispatcher,
+    fd_in: int,
+    fd_out: int,
+    *,
+    legacy: Legacy | None = None,
+    grace: float = GRACE_SECONDS,
+) -> None:
+    """Serve a client on two descriptors until it closes its end."""
+    session = Session(dispatcher, legacy=legacy)
+    output = write_to(fd_out, session.eof_received)
+    source = await read_from(fd_in, session)
+    try:
+        await session.run(output, source, grace)
+    finally:
+        source.close()
+        output.close()
+
+
+class LineChannel:
+    """The channel of one round on stdio. `keep_running` and `give_up` are as on HTTP."""
+
+    __slots__ = ("_output", "_task", "keep_running", "orphaned", "over")
+
+    def __init__(self, output: Output) -> None:
+        """Send on a shared output."""
+        self.keep_running: Callable[[], bool] | None = None
+        self.orphaned = False
+        self.over = False
+        self._output = output
+        self._task: asyncio.Task[None] | None = None
+
+    def attach(self, task: "asyncio.Task[None] | None") -> None:
+        """Name the task that the round waits in."""
+        self._task = task
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification, unless the request is over or its client has given it up."""
+        if not (self.over or self.orphaned):
+            self._output.write(messages.notification(method, params) + b"\n")
+            if self._output.waiting > HIGH_WATER:
+                await self._output.drain()
+
+    def cancel(self) -> None:
+        """The client gave the request up; it goes on only if the engine wants it to (S3-6)."""
+        self.orphaned = True
+        if self.keep_running is None or not self.keep_running():
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Cancel the round if its client has given it up and it still runs."""
+        if self.orphaned and not self.over and self._task is not None:
+            self._task.cancel()
+
+
+class _Running:
+    __slots__ = ("channel", "context", "handed_out", "id", "work")
+
+    def __init__(
+        self,
+        id: Id,
+        channel: LineChannel,
+        work: Coroutine[Any, Any, bytes | None],
+        handed_out: Any,
+        context: Context,
+    ) -> None:
+        self.id = id
+        self.channel = channel
+        self.work = work
+        self.handed_out = handed_out
+        self.context = context
+
+
+class Session:
+    """One client on stdio. Takes bytes by `data_received` and `eof_received`."""
+
+    def __init__(self, dispatcher: Dispatcher, *, legacy: Legacy | None = None) -> None:
+        """Serve a dispatcher, and the earlier era if there is one."""
+        self._dispatcher = dispatcher
+        self._legacy = legacy
+        self._limit = dispatcher.limits.body_bytes
+        self._splitter = Splitter(self._limit)
+        self._unserved = 0
+        self._old_size = 0
+        self._eof = asyncio.Event()
+        self._lines: deque[bytes | None] = deque()
+        self._old: deque[bytes] = deque()
+        self._old_news = asyncio.Event()
+        self._old_task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._ended = False
+        self._paused = False
+        self._drained = asyncio.Event()
+        self._running: dict[Id, LineChannel] = {}
+        self._listeners: set[Listener] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._output: Output
+        self._source: Source | None = None
+
+    # --- coming in ----------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes from the client."""
+        for line in self._splitter.feed(data):
+            self._lines.append(line)
+            self._unserved += len(line or b"")
+        self._news.set()
+        self._pace()
+
+    def eof_received(self) -> None:
+        """Learn that the client has closed its end; twice is once."""
+        if not self._ended:
+            self.data_received(b"\n")  # an unfinished last line counts
+            self._ended = True
+            self._news.set()
+            self._eof.set()
+
+    def _pace(self) -> None:
+        """Read on, or let the client wait, by how much is still to do."""
+        if self._source is None:
+            return
+        lines = len(self._lines) + len(self._old)
+        behind = lines > BACKLOG or max(self._unserved, self._old_size) > self._limit
+        if behind and not self._paused:
+            self._source.pause_reading()
+        elif self._paused and not behind:
+            self._source.resume_reading()
+        self._paused = behind
+
+    async def run(self, output: Output, source: Source | None = None, grace: float = 0.0) -> None:
+        """Serve until the input has ended and everything is answered or the grace is over."""
+        self._output, self._source = output, source
+        self._pace()
+        self._post_reader()
+        try:
+            await self._eof.wait()
+            await self._while_read(self._drained.wait(), grace)
+            for listener in tuple(self._listeners):
+                listener.end()
+            self._old_news.set()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=grace)
+        finally:
+            await self._cancel_all()
+        await self._while_read(output.drain(0), grace)
+
+    async def _while_read(self, waiting: Coroutine[Any, Any, Any], grace: float) -> None:
+        """Wait, but give up a client that has not read anything for the time of a grace."""
+        task = asyncio.create_task(waiting)
+        taken = -1
+        while not task.done() and (taken != self._output.taken or not self._output.waiting):
+            taken = self._output.taken
+            await asyncio.wait({task}, timeout=grace)
+        if not task.done():
+            _log.warning("the client does not read; what it has not read is lost")
+            task.cancel()
+
+    async def _cancel_all(self) -> None:
+        for channel in self._running.values():
+            channel.orphaned = True
+        left = [task for task in self._tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    # --- the reader ---------------------------------------------------------------------------
+
+    def _post_reader(self) -> None:
+        task = asyncio.create_task(self._read())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _read(self) -> None:
+        """Take lines until one waits; finish that one, with a new reader in this one's place."""
+        turns = 0
+        while True:
+            while not self._lines:
+                if self._ended:
+                    self._drained.set()
+                    return
+                self._news.clear()
+                await self._news.wait()
+            line = self._lines.popleft()
+            self._unserved -= len(line or b"")
+            waiting = self.line(line)
+            if waiting is not None:
+                waiting.channel.attach(asyncio.current_task())
+                self._post_reader()
+                await self._finish(waiting)
+                return
+            turns += 1
+            if self._paused:
+                self._pace()
+            if self._output.waiting > HIGH_WATER:
+                await self._output.drain()
+            elif turns % _TURNS == 0:
+                await asyncio.sleep(0)
+
+    def line(self, line: bytes | None) -> _Running | None:
+        """Serve one line as far as it goes without waiting; None when it is done with."""
+        id: bytes | None = None
+        try:
+            if line is None:
+                raise InvalidRequest("Invalid Request: the line is too long", code=INVALID_REQUEST)
+            if not line or line.isspace():
+                return None
+            message = parse(line)
+            told = request_id(message)
+            id = messages.encode_id(told) if told is not None else None
+            if not claims_modern(message) and self._is_not_ours(message, line):
+                return None
+            check_shape(message, told, line, self._dispatcher.limits.depth)
+            if told is None:
+                self._notified(message)
+                return None
+            return self._begin(message, told, id or b"")
+        except CallerError as refused:
+            self._write(messages.refusal(id, refused))
+        except Exception:  # noqa: BLE001 - the edge: nothing may pass
+            _log.exception("a request failed unexpectedly")
+            self._write(messages.internal(id))
+        return None
+
+    def _begin(self, message: Json, told: Id, id: bytes) -> _Running | None:
+        if told in self._running:
+            raise InvalidRequest(
+                "Invalid Request: a request with this id is still running", code=INVALID_REQUEST
+            )
+        channel = LineChannel(self._output)
+        round = admit(message, self._dispatcher, STDIO, channel=channel)
+        if len(self._tasks) > RUNNING:
+            raise Unavailable("Too many requests are running.")
+        if round.method == "subscriptions/listen":
+            work: Coroutine[Any, Any, bytes | None] = self._listen(round, told, channel)
+        else:
+            work = self._dispatcher.dispatch(round)
+        # Each request has a context of its own, as it would have in a task of its own.
+        context = copy_context()
+        try:
+            handed_out = context.run(work.send, None)
+        except StopIteration as end:
+            channel.over = True
+            self._answer(id, end.value)
+            return None
+        self._running[told] = channel
+        return _Running(told, channel, work, handed_out, context)
+
+    async def _finish(self, running: _Running) -> None:
+        channel, id = running.channel, messages.encode_id(running.id)
+        try:
+            result = await resume(running.work, running.handed_out, running.context)
+            answer = messages.response(id, result) if result is not None else None
+        except CallerError as refused:
+            answer = messages.refusal(id, refused)
+        except asyncio.CancelledError:
+            if not channel.orphaned:
+                raise
+            return
+        except Exception:  # noqa: BLE001 - the edge: nothing may pass
+            _log.exception("a request failed unexpectedly")
+            answer = messages.internal(id)
+        finally:
+            channel.over = True
+            if self._running.get(running.id) is channel:
+                del self._running[running.id]
+        if answer is not None and not channel.orphaned:
+            await self._output.drain()
+            self._write(answer)
+
+    def _answer(self, id: bytes, result: bytes | None) -> None:
+        if result is not None:
+            self._write(messages.response(id, result))
+
+    def _write(self, message: bytes) -> None:
+        self._output.write(message + b"\n")
+
+    # --- notifications ------------------------------------------------------------------------
+
+    def _notified(self, message: Json) -> None:
+        """Take the one notification that clients send; a stale or malformed one is ignored."""
+        if message["method"] == "notifications/cancelled":
+            channel = self._cancellable(message)
+            if channel is not None:
+                # The client awaits nothing under this id any more, so it may use it again.
+                del self._running[message["params"]["requestId"]]
+                channel.cancel()
+
+    def _cancellable(self, message: Json) -> LineChannel | None:
+        params: Any = message.get("params")
+        named: Any = cast("Json", params).get("requestId") if type(params) is dict else None
+        return self._running.get(named) if type(named) in (str, int) else None
+
+    # --- listening ----------------------------------------------------------------------------
+
+    async def _listen(self, round: Request, id: Id, channel: LineChannel) -> None:
+        listener = await self._dispatcher.hub.subscribe(round)
+        self._listeners.add(listener)
+        try:
+            self._write(messages.acknowledged(listener.accepted, id))
+            while not listener.ended:
+                for method, params in await listener.news():
+                    await self._output.drain()
+                    self._write(messages.subscribed(method, params, id))
+            if not channel.orphaned:
+                # The server ends it: by the book with both (AMB-03).
+                self._write(messages.cancelled(id, "the server is ending"))
+                self._write(messages.listen_result(messages.encode_id(id)))
+        finally:
+            listener.close()
+            self._listeners.discard(listener)
+
+    # --- the earlier era ----------------------------------------------------------------------
+
+    def _is_not_ours(self, message: Json, line: bytes) -> bool:
+        """Hand a line of the earlier era on, or refuse its handshake."""
+        if self._legacy is None:
+            if message.get("method") == "initialize" and request_id(message) is not None:
+                refuse_handshake(message, self._dispatcher)
+            return False
+        is_message = type(message.get("method")) is str or "result" in message or "error" in message
+        ours = message.get("method") == "notifications/cancelled" and self._cancellable(message)
+        if ours or not is_message or message.get("jsonrpc") != "2.0":
+            return False
+        self._old.append(line)
+        self._old_size += len(line)
+        self._old_news.set()
+        if self._old_task is None:
+            self._old_task = asyncio.create_task(self._feed_old(self._legacy))
+            self._tasks.add(self._old_task)
+            self._old_task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def _feed_old(self, legacy: Legacy) -> None:
+        host = await legacy(self._write)
+        try:
+            while self._old or not self._drained.is_set():
+                if self._old:
+                    line = self._old.popleft()
+                    self._old_size -= len(line)
+                    await host.feed(line)
+                    self._pace()
+                else:
+                    self._old_news.clear()
+                    await self._old_news.wait()
+        finally:
+            await host.close()

@@ -1,0 +1,52 @@
+"""Keys: what an author may give, and what is derived from the name of an ask (S4-3)."""
+
+import pytest
+
+from antiphon.engine.keys import Keys, check_key
+from antiphon.errors import AmbiguousKey, HandlerError
+
+
+@pytest.mark.parametrize("key", ["place", "b2", "étage", "a b", "x" * 128, "2nd", "a-1b"])
+def test_a_key_that_names_something_is_taken_as_it_is(key: str):
+    assert check_key(key) == key
+
+
+@pytest.mark.parametrize("key", ["", "1", "42", "place-2", "x" * 129, "a\nb", "a\x00"])
+def test_a_key_that_is_empty_long_unprintable_or_a_number_is_refused(key: str):
+    with pytest.raises(HandlerError):
+        check_key(key)
+
+
+def test_the_second_of_a_name_gets_a_number():
+    keys = Keys()
+    assert [keys.derive(base, in_branch=False) for base in ("a", "b", "a", "a")] == [
+        "a",
+        "b",
+        "a-2",
+        "a-3",
+    ]
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
+def test_two_of_a_name_are_ambiguous_as_soon_as_one_of_them_is_in_a_branch(first, second):
+    keys = Keys()
+    keys.derive("place", in_branch=first)
+    with pytest.raises(AmbiguousKey):
+        keys.derive("place", in_branch=second)
+
+
+def test_keys_of_code_that_is_not_run_now_count_as_derived():
+    keys = Keys()
+    keys.take("place-3")
+    keys.take("plan")
+    keys.take_all({"place": 2})
+    assert keys.taken() == {"place": 3, "plan": 1}
+    assert keys.derive("place", in_branch=False) == "place-4"
+    assert keys.derive("plan", in_branch=False) == "plan-2"
+
+
+def test_a_base_is_known_once_something_was_derived_from_it():
+    keys = Keys()
+    assert "place" not in keys
+    keys.derive("place", in_branch=True)
+    assert "place" in keys
