@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
+from tests import child_processes as processes
 from tests.cli.running import ANTIPHON, antiphon, environment
 from tests.client.test_task_rules import shows, task, tasked
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon.client import Client, Scripted
-from tests import processes
+from tests import child_processes as processes
 from tests.cli.running import spawned
 
 TARGET = "tests.client.jobs:server"

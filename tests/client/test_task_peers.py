@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from antiphon.client import Client, Task, TaskCancelled
-from tests import processes
+from tests import child_processes as processes
 from tests.client.programs import COMMANDS, ENVIRONMENT, HERE, over_http, over_stdio
 
 PEER = "fastmcp tasks"

@@ -24,7 +24,7 @@ from antiphon.client import (
     TaskGone,
     Unanswered,
 )
-from tests import processes
+from tests import child_processes as processes
 from tests.servers import free_port
 
 TARGET = "tests.client.jobs:server"
