@@ -26,7 +26,7 @@ from antiphon.core.request import Principal
 from antiphon.stores import statements
 from antiphon.testing import KEY
 from tests import servers
-from tests.tasks.kit import Name, Peer, accept
+from tests.tasks.task_client import Name, Peer, accept
 
 OWNERS = 100
 """Principals among whom the waiting tasks are spread."""

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from tests import servers
-from tests.chaos.night import Night
+from tests.chaos.chaos_run import Night
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import servers
-from tests.chaos.night import Night
+from tests.chaos.chaos_run import Night
 
 SHORT = Night(clients=60, kills=2, chance=0.02, lease=3.0)
 

@@ -13,7 +13,7 @@ import pytest
 from antiphon import __version__
 from tests.cli.running import ANTIPHON, antiphon, environment, spawned
 from tests.client.programs import ENVIRONMENT, over_http, over_stdio
-from tests.client.rigged import Rigged, asks, form, text
+from tests.client.scripted_server import ScriptedServer, asks, form, text
 
 ROOM, SURE = "__main__:which_room", "__main__:really"
 ANSWERED = ["--answer", f"{ROOM}.room=Oak", "--answer", f"{SURE}.sure=yes"]
@@ -97,7 +97,7 @@ def test_a_declined_question_is_exit_code_three(rooms: str):
 
 
 def test_an_answer_that_does_not_fit_is_usage_and_nothing_is_sent():
-    with Rigged(lambda m: asks("s", k=form(n={"type": "integer"}))) as server:
+    with ScriptedServer(lambda m: asks("s", k=form(n={"type": "integer"}))) as server:
         ran = antiphon("call", server.url, "t", "--answer", "k.n=many")
     assert (ran.code, len(server.calls)) == (2, 1)
     assert "whole number" in ran.err or "integer" in ran.err
@@ -105,7 +105,7 @@ def test_an_answer_that_does_not_fit_is_usage_and_nothing_is_sent():
 
 def test_a_tool_error_is_exit_code_one():
     failed = {**text("it broke"), "isError": True}
-    with Rigged(lambda m: failed) as server:
+    with ScriptedServer(lambda m: failed) as server:
         ran = antiphon("call", server.url, "t")
         told = antiphon("call", server.url, "t", "--json")
     assert (ran.code, ran.out) == (1, "it broke\n")
@@ -113,7 +113,7 @@ def test_a_tool_error_is_exit_code_one():
 
 
 def test_a_server_that_is_not_there_is_one_line():
-    with Rigged(lambda m: None) as server:
+    with ScriptedServer(lambda m: None) as server:
         url = server.url
     ran = antiphon("call", url, "t")
     assert ran.code == 1
@@ -126,7 +126,7 @@ def test_a_server_that_is_not_there_is_one_line():
     "words", [("call", "t"), ("call", "t", "a=1"), ("tools",), ("tasks", "id")]
 )
 def test_a_failed_connection_is_one_json_object_for_scripts(words: tuple[str, ...]):
-    with Rigged(lambda m: None) as server:
+    with ScriptedServer(lambda m: None) as server:
         url = server.url
     for target in (url, "htp://x"):
         ran = antiphon(words[0], target, *words[1:], "--json")
@@ -146,7 +146,7 @@ def test_an_answer_to_a_key_that_nobody_asked_is_warned_of(rooms: str):
 
 def test_hints_are_not_broken_into_lines_without_a_terminal(tmp_path: Path):
     file = tmp_path / ("long" * 40)
-    with Rigged(lambda m: asks(who=form("Who?"))) as server:
+    with ScriptedServer(lambda m: asks(who=form("Who?"))) as server:
         ran = antiphon("call", server.url, "t", "--save", str(file))
     assert ran.code == 4, ran.err
     assert f"Go on with: antiphon resume {file}\n" in ran.err
@@ -163,7 +163,7 @@ def test_the_last_words_of_a_command_that_died_are_shown():
 
 
 def test_a_servers_control_characters_do_not_reach_the_terminal():
-    with Rigged(lambda m: text("a\x1b[2Jb\u202ec")) as server:
+    with ScriptedServer(lambda m: text("a\x1b[2Jb\u202ec")) as server:
         ran = antiphon("call", server.url, "t")
     assert ran.out == "a\\x1b[2Jb\\u202ec\n"
 

@@ -28,7 +28,7 @@ from antiphon.client import (
     Unanswered,
     UrlAsk,
 )
-from tests.client.rigged import META, Error, Raw, Rigged, asks, form, text
+from tests.client.scripted_server import META, Error, Raw, ScriptedServer, asks, form, text
 
 URL = {
     "method": "elicitation/create",
@@ -45,7 +45,7 @@ ROOTS = {"method": "roots/list"}
 TASKS = {"extensions": {META + "tasks": {}}}
 
 
-def declared(server: Rigged) -> list[Any]:
+def declared(server: ScriptedServer) -> list[Any]:
     """The capabilities of every request, discovery included."""
     key = META + "clientCapabilities"
     return [message["params"]["_meta"][key] for message in server.messages]
@@ -71,7 +71,7 @@ def declared(server: Rigged) -> list[Any]:
 async def test_what_the_answers_can_do_is_declared_exactly_on_every_request(
     answers: Any, capabilities: dict[str, Any]
 ):
-    with Rigged(lambda m: text("ok")) as server:
+    with ScriptedServer(lambda m: text("ok")) as server:
         async with Client(server.url, answers=answers) as client:
             await client.call_tool("t")
     assert declared(server) == [{**capabilities, **TASKS}] * 2
@@ -79,7 +79,7 @@ async def test_what_the_answers_can_do_is_declared_exactly_on_every_request(
 
 @pytest.mark.requirement("TASK-01")
 async def test_tasks_can_be_switched_off():
-    with Rigged(lambda m: text("ok")) as server:
+    with ScriptedServer(lambda m: text("ok")) as server:
         async with Client(server.url, tasks=False) as client:
             await client.call_tool("t")
     assert declared(server) == [{}, {}]
@@ -88,7 +88,7 @@ async def test_tasks_can_be_switched_off():
 @pytest.mark.requirement("WIRE-01", "WIRE-03", "MRTR-C-06", "MRTR-C-08")
 async def test_every_round_has_a_new_id_the_full_envelope_and_the_same_arguments():
     replies = iter([asks("s1", a=form()), asks("s2", a=form()), text("done")])
-    with Rigged(lambda m: next(replies)) as server:
+    with ScriptedServer(lambda m: next(replies)) as server:
         async with Client(server.url, answers=lambda ask: {"name": "x"}) as client:
             await client.call_tool("t", {"n": None, "deep": {"b": [1, None], "a": "é"}})
     rounds = [m for m in server.messages if m["method"] == "tools/call"]
@@ -107,7 +107,7 @@ async def test_every_round_has_a_new_id_the_full_envelope_and_the_same_arguments
 )
 async def test_the_token_comes_back_byte_for_byte(token: str):
     replies = iter([asks(token, a=form()), text("done")])
-    with Rigged(lambda m: next(replies)) as server:
+    with ScriptedServer(lambda m: next(replies)) as server:
         async with Client(server.url, answers=lambda ask: {"name": "x"}) as client:
             await client.call_tool("t")
     assert server.calls[1]["requestState"] == token
@@ -124,7 +124,7 @@ async def test_parallel_calls_never_share_answers_or_tokens():
             )
         return asks(f"token-{name}", **{name: form(name)})
 
-    with Rigged(reply) as server:
+    with ScriptedServer(reply) as server:
         async with Client(server.url, answers=lambda ask: {"name": ask.key}) as client:
             names = [f"t{number}" for number in range(8)]
             results = await asyncio.gather(*(client.call_tool(name) for name in names))
@@ -143,7 +143,7 @@ async def test_the_answers_of_one_round_are_made_at_the_same_time():
 
     answers = Answers(elicit=meet, sample=meet, roots=meet)
     replies = iter([asks("s", f=form(), s=SAMPLE, r=ROOTS), text("done")])
-    with Rigged(lambda m: next(replies)) as server:
+    with ScriptedServer(lambda m: next(replies)) as server:
         async with Client(server.url, answers=answers) as client:
             await client.call_tool("t")
     assert server.calls[1]["inputResponses"] == {
@@ -161,7 +161,7 @@ async def test_the_answers_of_one_round_are_made_at_the_same_time():
 @pytest.mark.requirement("MRTR-C-11")
 async def test_a_decline_is_an_answer_and_is_sent():
     replies = iter([asks("s", f=form(), u=URL), text("fine")])
-    with Rigged(lambda m: next(replies)) as server:
+    with ScriptedServer(lambda m: next(replies)) as server:
         async with Client(server.url, answers=Deny()) as client:
             await client.call_tool("t")
     assert server.calls[1]["inputResponses"] == {
@@ -174,7 +174,7 @@ async def test_a_decline_is_an_answer_and_is_sent():
 async def test_defaults_are_filled_and_wrong_content_is_not_sent():
     ask = form(size={"type": "integer", "minimum": 1, "default": 2}, name={"type": "string"})
     replies = iter([asks("s", f=ask), text("done")])
-    with Rigged(lambda m: next(replies)) as server:
+    with ScriptedServer(lambda m: next(replies)) as server:
         async with Client(server.url) as client:
             step = await client.begin("t")
             with pytest.raises(AnswerUnfit, match="size") as caught:
@@ -188,7 +188,7 @@ async def test_defaults_are_filled_and_wrong_content_is_not_sent():
 
 @pytest.mark.requirement("MRTR-C-02")
 async def test_resume_takes_exactly_the_keys_that_were_asked():
-    with Rigged(lambda m: asks("s", a=form(), b=form())) as server:
+    with ScriptedServer(lambda m: asks("s", a=form(), b=form())) as server:
         async with Client(server.url) as client:
             step = await client.begin("t")
             with pytest.raises(AnswerUnfit, match="c: the server did not ask this"):
@@ -200,12 +200,12 @@ async def test_resume_takes_exactly_the_keys_that_were_asked():
 
 
 async def test_begin_declares_everything_when_the_caller_holds_the_loop():
-    with Rigged(lambda m: asks("s", u=URL)) as server:
+    with ScriptedServer(lambda m: asks("s", u=URL)) as server:
         async with Client(server.url) as client:
             step = await client.begin("t")
             ask = step.asks["u"]
             assert isinstance(ask, UrlAsk)
-            assert (ask.host, ask.server, ask.origin) == ("id.example", "rigged", server.url[:-4])
+            assert (ask.host, ask.server, ask.origin) == ("id.example", "scripted", server.url[:-4])
             await client.begin("t", can={"url"})
     assert declared(server)[1] == {
         "elicitation": {"form": {}, "url": {}},
@@ -221,7 +221,7 @@ async def test_a_call_whose_reply_was_lost_is_resumed_with_the_answers_already_g
     replies = iter(
         [asks("s", a=form()), Error(-32603, "busy", status=200), asks("s", a=form()), text("done")]
     )
-    with Rigged(lambda m: next(replies)) as server:
+    with ScriptedServer(lambda m: next(replies)) as server:
         async with Client(server.url, answers=lambda ask: {"name": "x"}) as client:
             with pytest.raises(RemoteError) as caught:
                 await client.call_tool("t")
@@ -237,14 +237,14 @@ async def test_a_call_whose_reply_was_lost_is_resumed_with_the_answers_already_g
 
 @pytest.mark.parametrize("damaged", ["", "{}", "[1]", '{"antiphon":"call","version":2}', "x" * 50])
 async def test_a_text_that_is_no_saved_call_is_refused(damaged: str):
-    with Rigged(lambda m: text("ok")) as server:
+    with ScriptedServer(lambda m: text("ok")) as server:
         async with Client(server.url) as client:
             with pytest.raises(SavedCallInvalid):
                 await client.resume(damaged, {})
 
 
 async def test_a_saved_url_loses_its_credentials():
-    with Rigged(lambda m: asks("s", a=form())) as server:
+    with ScriptedServer(lambda m: asks("s", a=form())) as server:
         url = server.url.replace("http://", "http://ada:secret@")
         async with Client(url) as client:
             dumped = (await client.begin("t")).dump()
@@ -259,7 +259,7 @@ async def test_headers_auth_and_an_http_client_of_ones_own_reach_the_server():
             request.headers["authorization"] = "Bearer t"
             yield request
 
-    with Rigged(lambda m: text("ok")) as server:
+    with ScriptedServer(lambda m: text("ok")) as server:
         async with Client(server.url, headers={"x-mine": "1"}, auth=Bearer()) as client:
             await client.call_tool("t")
         async with (
@@ -306,7 +306,7 @@ def old_server(reply: Any) -> Any:
             }
         return reply(message) if message["method"] == "tools/call" else Raw(b"", status=202)
 
-    return Rigged(serve, discover=Error(-32601, "what?", status=404))
+    return ScriptedServer(serve, discover=Error(-32601, "what?", status=404))
 
 
 @pytest.mark.parametrize(("consent", "calls"), [(Accept(), 2), (Decline(), 1)])
@@ -347,7 +347,7 @@ async def test_a_stale_header_view_is_refreshed_and_the_call_tried_once_more():
             return {"resultType": "complete", "tools": [tool], "ttlMs": 0, "cacheScope": "private"}
         return next(replies)
 
-    with Rigged(reply) as server:
+    with ScriptedServer(reply) as server:
         async with Client(server.url) as client:
             await client.call_tool("t", {"region": "eu"})
     assert server.headers[-1]["mcp-param-region"] == "eu"
@@ -356,7 +356,7 @@ async def test_a_stale_header_view_is_refreshed_and_the_call_tried_once_more():
 def test_the_blocking_client_runs_the_same_loop():
     replies = iter([asks("s", a=form()), asks("p"), text("done"), asks("s", a=form()), text("end")])
     with (
-        Rigged(lambda m: next(replies)) as server,
+        ScriptedServer(lambda m: next(replies)) as server,
         BlockingClient(server.url, answers=lambda ask: {"name": "x"}) as client,
     ):
         assert client.call_tool("t").content[0].text == "done"  # pyright: ignore[reportAttributeAccessIssue]
@@ -418,7 +418,7 @@ async def test_lists_and_resources_are_kept_as_long_as_the_server_says_but_not_r
             return asks("s", a=form())
         return {**kept, "contents": [{"uri": uri, "text": "here"}]}
 
-    with Rigged(reply) as server:
+    with ScriptedServer(reply) as server:
         async with Client(
             server.url, answers=lambda ask: {"name": "x"}, clock=lambda: now[0]
         ) as client:

@@ -25,19 +25,19 @@ from antiphon.client import (
     ThinkTimeExceeded,
     TimeExceeded,
 )
-from tests.client.rigged import DISCOVERED, Error, Raw, Rigged, asks, form, text
+from tests.client.scripted_server import DISCOVERED, Error, Raw, ScriptedServer, asks, form, text
 
 YES = Answers(elicit=lambda ask: {"name": "x"})
 
 
-async def call(server: Rigged, *, answers: Any = YES, **patience: Any) -> Any:
+async def call(server: ScriptedServer, *, answers: Any = YES, **patience: Any) -> Any:
     bounds = Patience(**{"reply": 5.0, "total": 20.0, **patience})
     async with Client(server.url, answers=answers, patience=bounds) as client:
         return await client.call_tool("t")
 
 
 async def fails(say: Callable[[dict[str, Any]], Any], kind: type[ClientError], **options: Any):
-    with Rigged(say) as server:
+    with ScriptedServer(say) as server:
         with pytest.raises(kind) as caught:
             await call(server, **options)
         return caught.value, server
@@ -162,7 +162,7 @@ async def test_an_error_of_the_server_keeps_code_and_data_and_shows_no_control_c
 
 
 async def test_one_failed_request_does_not_end_the_connection():
-    with Rigged(lambda m: text("ok")) as server:
+    with ScriptedServer(lambda m: text("ok")) as server:
         client = Client(server.url)
         await client.__aenter__()
         assert (await client.call_tool("t")).content
@@ -170,14 +170,14 @@ async def test_one_failed_request_does_not_end_the_connection():
         await client.call_tool("t")
     assert caught.value.step is not None
     # The same client goes on when the server is back.
-    with Rigged(lambda m: text("back"), port=server.port):
+    with ScriptedServer(lambda m: text("back"), port=server.port):
         assert (await client.call_tool("t")).content[0].text == "back"  # pyright: ignore[reportAttributeAccessIssue]
         await client.__aexit__()
 
 
 @pytest.mark.requirement("ERR-04", "VER-23")
 async def test_a_dead_port_is_one_plain_error():
-    with Rigged(lambda m: None) as server:
+    with ScriptedServer(lambda m: None) as server:
         url = server.url
     with pytest.raises(CannotConnect, match=f"cannot reach {url}: is the server running"):
         async with Client(url.replace("//", "//ada:secret@") + "?k=secret"):
@@ -186,7 +186,7 @@ async def test_a_dead_port_is_one_plain_error():
 
 async def test_a_path_where_nothing_is_names_itself_and_the_usual_one():
     nothing = Raw(b"not here", status=404, content_type="text/plain")
-    with Rigged(lambda m: nothing, discover=nothing) as server:
+    with ScriptedServer(lambda m: nothing, discover=nothing) as server:
         for era in ("auto", "modern"):
             with pytest.raises(CannotConnect, match=f"{server.url}: .*404.*/mcp is usual"):
                 async with Client(server.url, era=era):
@@ -206,7 +206,7 @@ async def test_a_command_that_is_no_server_is_one_plain_error(command: str):
 
 
 async def test_an_exception_of_the_callers_own_block_stays_what_it_is():
-    with Rigged(lambda m: text("ok")) as server, pytest.raises(KeyError):
+    with ScriptedServer(lambda m: text("ok")) as server, pytest.raises(KeyError):
         async with Client(server.url):
             raise KeyError("mine")
 
@@ -224,7 +224,7 @@ async def test_cancelling_a_call_aborts_its_request_and_spares_the_connection():
         finally:
             loop.call_soon_threadsafe(left.set)
 
-    with Rigged(reply) as server:
+    with ScriptedServer(reply) as server:
         async with Client(server.url) as client:
             task = asyncio.create_task(client.call_tool("slow"))
             await asyncio.wait_for(arrived.wait(), 5)
@@ -235,7 +235,7 @@ async def test_cancelling_a_call_aborts_its_request_and_spares_the_connection():
 
 
 async def test_cancelling_while_connecting_leaves_nothing_behind():
-    with Rigged(lambda m: asyncio.sleep(30), discover=None) as server:
+    with ScriptedServer(lambda m: asyncio.sleep(30), discover=None) as server:
         before = asyncio.all_tasks()
 
         async def connect() -> None:
@@ -254,7 +254,7 @@ async def test_cancelling_while_connecting_leaves_nothing_behind():
 async def test_a_server_of_an_unknown_future_is_refused_by_name():
     refusal = Error(-32022, "no", {"supported": ["2031-01-01"], "requested": "x"}, status=400)
     with (
-        Rigged(lambda m: None, discover=refusal) as server,
+        ScriptedServer(lambda m: None, discover=refusal) as server,
         pytest.raises(CannotConnect, match="2031-01-01"),
     ):
         async with Client(server.url):
@@ -309,7 +309,7 @@ async def test_an_ended_session_is_made_anew_by_the_next_call():
             return Raw(b"", status=404, content_type="text/plain")
         return {"content": []} if message["method"] == "tools/call" else Raw(b"", status=202)
 
-    with Rigged(reply, session=lambda: sessions[-1]) as server:
+    with ScriptedServer(reply, session=lambda: sessions[-1]) as server:
         async with Client(server.url, era="legacy") as client:
             with pytest.raises(ConnectionLost, match="ended the session") as caught:
                 await client.call_tool("t")
@@ -319,7 +319,7 @@ async def test_an_ended_session_is_made_anew_by_the_next_call():
 
 
 async def test_a_client_that_is_not_open_says_so():
-    with Rigged(lambda m: text("ok")) as server:
+    with ScriptedServer(lambda m: text("ok")) as server:
         client = Client(server.url)
         with pytest.raises(CannotConnect, match="not open"):
             await client.call_tool("t")

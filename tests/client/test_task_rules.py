@@ -30,7 +30,7 @@ from antiphon.client import (
     loop,
 )
 from antiphon.client.saved import load
-from tests.client.rigged import META, Error, Raw, Rigged, Stream, form, text
+from tests.client.scripted_server import META, Error, Raw, ScriptedServer, Stream, form, text
 
 HERE = Path(__file__).resolve().parent
 ACK = {"resultType": "complete"}
@@ -66,7 +66,7 @@ def asking(**asks: Any) -> dict[str, Any]:
 Look = Callable[[int], Any]
 
 
-def tasked(look: Look, *, first: Any = None, **others: Any) -> Rigged:
+def tasked(look: Look, *, first: Any = None, **others: Any) -> ScriptedServer:
     """A server whose tool is a task; `look` gives what the n-th `tasks/get` shows."""
     looks = itertools.count()
 
@@ -83,7 +83,7 @@ def tasked(look: Look, *, first: Any = None, **others: Any) -> Rigged:
                 listen = others.get("listen")
                 return listen() if listen else Error(-32601, "Method not found")
 
-    return Rigged(reply)
+    return ScriptedServer(reply)
 
 
 def shows(*shown: Any) -> Look:
@@ -91,13 +91,13 @@ def shows(*shown: Any) -> Look:
     return lambda number: shown[min(number, len(shown) - 1)]
 
 
-async def call(server: Rigged, *, answers: Any = YES, **patience: Any) -> Any:
+async def call(server: ScriptedServer, *, answers: Any = YES, **patience: Any) -> Any:
     bounds = Patience(**{"reply": 5.0, "total": 20.0, **patience})
     async with Client(server.url, answers=answers, patience=bounds) as client:
         return await client.call_tool("t")
 
 
-async def fails(server: Rigged, kind: type[ClientError], **options: Any) -> Any:
+async def fails(server: ScriptedServer, kind: type[ClientError], **options: Any) -> Any:
     with server, pytest.raises(kind) as caught:
         await call(server, **options)
     return caught.value
@@ -207,7 +207,7 @@ async def test_a_handle_against_the_protocol_is_refused(bad: dict[str, Any]):
 
 @pytest.mark.requirement("TASK-05", "TASK-58")
 async def test_only_a_tool_may_become_a_task():
-    with Rigged(lambda m: handle()) as server:
+    with ScriptedServer(lambda m: handle()) as server:
         async with Client(server.url, tasks=False) as client:
             with pytest.raises(InvalidResponse):
                 await client.call_tool("t")
@@ -341,7 +341,7 @@ async def test_a_server_that_tells_of_a_task_is_looked_at_seldom():
     ]
 
 
-async def _client_call(server: Rigged) -> Any:
+async def _client_call(server: ScriptedServer) -> Any:
     async with Client(server.url) as client:
         return await client.call_tool("t")
 
@@ -380,7 +380,7 @@ async def test_only_a_saved_call_of_a_tool_has_a_task():
 
 
 async def test_a_call_that_is_no_task_has_nothing_to_cancel():
-    with Rigged(lambda m: text("x")) as server:
+    with ScriptedServer(lambda m: text("x")) as server:
         async with Client(server.url) as client:
             step = await client.begin("t")
             with pytest.raises(ValueError, match="forget"):

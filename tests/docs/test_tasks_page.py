@@ -8,7 +8,7 @@ import pytest
 from antiphon import Seal
 from antiphon.testing import EVERYTHING, KEY
 from docs_src.tasks import Cloud, make_server
-from tests.tasks.kit import Peer, accept
+from tests.tasks.task_client import Peer, accept
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from antiphon import Context, Elicit, ElicitUrl, InputRequired, ListRoots, Sample
 from antiphon.client.values import Cancel, Decline
-from tests.linear.kit import EU, Place, serving
+from tests.linear.one_tool_server import EU, Place, serving
 
 ALL = {
     "place": Elicit("Where?", Place),

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 from antiphon import Context, Elicit, Principal, Sample
-from tests.linear.kit import EU, Place, Plan, serving, texts
+from tests.linear.one_tool_server import EU, Place, Plan, serving, texts
 
 ANSWERS = {"place": EU, "plan": {"name": "big"}}
 

@@ -7,7 +7,7 @@ import pytest
 
 from antiphon import Context, MemoryStore
 from antiphon.testing import Rounds
-from tests.linear.kit import EU, Place, Plan, serving
+from tests.linear.one_tool_server import EU, Place, Plan, serving
 
 ANSWERS = {"place": EU, "plan": {"name": "big"}}
 

@@ -9,7 +9,7 @@ import pytest
 from antiphon import Context, Server, errors
 from antiphon.core.request import Principal
 from antiphon.testing import Rounds
-from tests.linear.kit import EU, Place, serving
+from tests.linear.one_tool_server import EU, Place, serving
 
 ANSWERS = {"place": EU}
 DOCS = Path(__file__).parents[2] / "docs" / "errors.md"

@@ -6,7 +6,7 @@ import weakref
 
 from antiphon import Context, Elicit
 from antiphon.testing import Rounds
-from tests.linear.kit import EU, US, Place, Plan, serving, texts
+from tests.linear.one_tool_server import EU, US, Place, Plan, serving, texts
 
 ANSWERS = {"place": EU, "plan": {"name": "big"}}
 

@@ -12,7 +12,7 @@ from antiphon import Context, Limits, StoreError
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing import Rounds
-from tests.linear.kit import EU, Place, serving
+from tests.linear.one_tool_server import EU, Place, serving
 from tests.servers import opened, own_postgres
 
 ANSWERS = {"place": EU}

@@ -8,7 +8,7 @@ import pytest
 from antiphon import Context, Limits, MemoryStore, Server, StoreError, ToolError
 from antiphon.ports import Claimed
 from antiphon.testing import Crash, MortalStore, Process, Rounds
-from tests.linear.kit import EU, US, Place, Plan, serving
+from tests.linear.one_tool_server import EU, US, Place, Plan, serving
 
 ANSWERS = {"place": EU, "plan": {"name": "big"}}
 REFUSED = "Invalid or expired requestState. Start the call again without it."

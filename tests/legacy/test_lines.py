@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.child_processes import Stdio, stdio_server
 
-DESK = "tests.legacy.desk:server"
+DESK = "tests.legacy.asking_server:server"
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},

@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
 import asyncio, sys
-import tests.legacy.desk as desk
+import tests.legacy.asking_server as desk
 from tests.transports.wire import call, mirrored, request
 
 LATE = ("mcp", "mcp_types", "starlette", "sse_starlette")

@@ -15,7 +15,7 @@ from tests.child_processes import command, environment, http_server
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent / "peers"
 PEERS = ROOT / ".peers"
-DESK = "tests.legacy.desk:server"
+DESK = "tests.legacy.asking_server:server"
 
 PYTHON = [sys.executable, str(HERE / "python_client.py"), "sdk"]
 FASTMCP = [str(PEERS / "fastmcp" / "bin" / "python"), str(HERE / "python_client.py"), "fastmcp"]

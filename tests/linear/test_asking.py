@@ -22,7 +22,7 @@ from antiphon import (
 )
 from antiphon.client.values import Cancel, Decline
 from antiphon.testing import MISSING, Raw, Unscripted
-from tests.linear.kit import EU, US, Place, Plan, serving, texts
+from tests.linear.one_tool_server import EU, US, Place, Plan, serving, texts
 
 # --- every kind of ask, and what comes back ----------------------------------------------------
 

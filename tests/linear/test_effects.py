@@ -25,7 +25,7 @@ from antiphon import (
     ToolError,
 )
 from antiphon.testing import Crash, FakeClock, MortalStore, Process, Rounds
-from tests.linear.kit import EU, US, Place, Plan, serving, texts
+from tests.linear.one_tool_server import EU, US, Place, Plan, serving, texts
 
 ANSWERS = {"place": EU, "plan": {"name": "big"}, "approve": True}
 LEASE = 31

@@ -9,7 +9,7 @@ import pytest
 
 from antiphon import Context, Server
 from antiphon.testing import Rounds
-from tests.linear.kit import EU, US, Place, Plan, serving, texts
+from tests.linear.one_tool_server import EU, US, Place, Plan, serving, texts
 
 ANSWERS = {"place": EU, "plan": {"name": "big"}}
 BOTH = {"a": EU, "b": US}

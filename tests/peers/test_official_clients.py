@@ -16,7 +16,7 @@ from mcp import Client, StdioServerParameters
 
 from tests.child_processes import PATIENCE, ROOT, command, environment, http_server
 
-TARGET = "tests.peers.rooms:server"
+TARGET = "tests.peers.booking_server:server"
 TRANSPORTS = ("http", "stdio")
 BOOKINGS = ("book", "native")
 PEERS = ROOT / ".peers"

@@ -14,7 +14,7 @@ import httpx2
 from tests.child_processes import PATIENCE, ROOT, command, environment
 from tests.transports.wire import mirrored, request
 
-HOUSE = "tests.processes.house:server"
+DEMO_SERVER = "tests.processes.demo_server:server"
 
 
 class Several:
@@ -59,7 +59,7 @@ class Several:
 
 @asynccontextmanager
 async def several(
-    workers: int, *, folder: Path, env: Mapping[str, str] | None = None, target: str = HOUSE
+    workers: int, *, folder: Path, env: Mapping[str, str] | None = None, target: str = DEMO_SERVER
 ) -> AsyncIterator[Several]:
     """Start a server with several workers in a folder of its own; not yet ready."""
     process = await asyncio.create_subprocess_exec(
@@ -81,7 +81,7 @@ async def several(
 
 @asynccontextmanager
 async def ready(
-    workers: int, *, folder: Path, env: Mapping[str, str] | None = None, target: str = HOUSE
+    workers: int, *, folder: Path, env: Mapping[str, str] | None = None, target: str = DEMO_SERVER
 ) -> AsyncIterator[Several]:
     """The same, ready to serve."""
     async with several(workers, folder=folder, env=env, target=target) as running:

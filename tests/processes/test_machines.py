@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.chaos.stage import nginx
+from tests.chaos.deployment import nginx
 from tests.legacy.test_peers import CLIENTS, DESK, check, run_client
 from tests.processes.running import ready
 

@@ -113,12 +113,12 @@ async def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     [
         ("nonesuch:server", {}, "there is no module 'nonesuch'", 2),
         (
-            "tests.processes.house:server",
+            "tests.processes.demo_server:server",
             {"ANTIPHON_STORE": "sqlite:////proc/none/ledger.db"},
             "cannot be opened",
             1,
         ),
-        ("tests.processes.house:server", {"ANTIPHON_KEYS": "short"}, "ANTIPHON_KEYS", 1),
+        ("tests.processes.demo_server:server", {"ANTIPHON_KEYS": "short"}, "ANTIPHON_KEYS", 1),
     ],
 )
 async def test_what_cannot_start_says_why_and_ends(
@@ -131,7 +131,7 @@ async def test_what_cannot_start_says_why_and_ends(
 
 
 async def test_shared_keys_with_a_store_in_memory_are_warned_of(tmp_path: Path) -> None:
-    async with ready(2, folder=tmp_path, env={"HOUSE_STORE": "memory"}) as running:
+    async with ready(2, folder=tmp_path, env={"DEMO_STORE": "memory"}) as running:
         await running.says("within one process only")
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from antiphon import Server
-from tests.requirements.house import Peer, make_server
+from tests.requirements.demo_server import Peer, make_server
 
 
 @pytest.fixture

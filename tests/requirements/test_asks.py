@@ -18,7 +18,7 @@ from antiphon import (
     UnsupportedForm,
 )
 from antiphon.forms.form import Form
-from tests.requirements.house import EVERYTHING, KEY, WEATHER, Peer, Room, Sure, accept
+from tests.requirements.demo_server import EVERYTHING, KEY, WEATHER, Peer, Room, Sure, accept
 
 ASKS: dict[str, tuple[Any, dict[str, Any]]] = {
     "form": (Elicit("Which?", Room), {"elicitation": {"form": {}}}),

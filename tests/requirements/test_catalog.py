@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon import Cache, ConfigError, Context, Limits, Server
-from tests.requirements.house import LEVEL, Peer, make_server
+from tests.requirements.demo_server import LEVEL, Peer, make_server
 
 
 @pytest.mark.requirement("CACHE-01", "CACHE-06")

@@ -1,4 +1,4 @@
-"""What our client owes to any server (HTTP, HDR, VER, CANCEL, MRTR-C), seen by a rigged one."""
+"""What our client owes to any server (HTTP, HDR, VER, CANCEL, MRTR-C), seen by a scripted one."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from antiphon.client import Answers, Client
 from antiphon.client.errors import ClientError
 from tests.child_processes import command
-from tests.client.rigged import DISCOVERED, Error, Raw, Rigged, asks, text
+from tests.client.scripted_server import DISCOVERED, Error, Raw, ScriptedServer, asks, text
 
 SAMPLE = {
     "method": "sampling/createMessage",
@@ -31,7 +31,7 @@ def tool(name: str, **properties: Any) -> dict[str, Any]:
 
 @pytest.mark.requirement("HTTP-03", "HDR-01", "WIRE-01", "HDR-16")
 async def test_every_request_is_a_post_of_its_own_with_its_headers() -> None:
-    with Rigged(lambda m: text("ok")) as server:
+    with ScriptedServer(lambda m: text("ok")) as server:
         async with Client(server.url) as client:
             await client.call_tool("t", {"a": 1})
     assert [m["method"] for m in server.messages] == ["server/discover", "tools/call"]
@@ -56,7 +56,7 @@ async def test_annotated_arguments_are_mirrored_at_their_path_and_in_their_form(
         deep=deep,
     )
     reply = {"tools/list": listing(listed), "tools/call": text("ok")}
-    with Rigged(lambda m: reply[m["method"]]) as server:
+    with ScriptedServer(lambda m: reply[m["method"]]) as server:
         async with Client(server.url) as client:
             await client.list_tools()
             await client.call_tool(
@@ -73,7 +73,7 @@ async def test_annotated_arguments_are_mirrored_at_their_path_and_in_their_form(
 @pytest.mark.requirement("HDR-11")
 async def test_a_tool_with_broken_annotations_is_left_out_of_the_list() -> None:
     bad = tool("bad", a={"type": "number", "x-mcp-header": "A"})
-    with Rigged(lambda m: listing(tool("good"), bad)) as server:
+    with ScriptedServer(lambda m: listing(tool("good"), bad)) as server:
         async with Client(server.url) as client:
             assert [t.name for t in await client.list_tools()] == ["good"]
 
@@ -86,7 +86,7 @@ async def test_a_refused_version_that_is_listed_all_the_same_is_tried_once_more(
     """Discovery is answered by the replier: refused first, then served."""
     refused = Error(-32022, "no", {"supported": ["2026-07-28"], "requested": "x"}, status=400)
     answers = iter([refused, DISCOVERED, text("ok")])
-    with Rigged(lambda m: next(answers), discover=None) as server:
+    with ScriptedServer(lambda m: next(answers), discover=None) as server:
         async with Client(server.url) as client:
             assert client.era == "modern"
             await client.call_tool("t")
@@ -115,7 +115,7 @@ async def test_anything_but_a_modern_error_leads_to_the_handshake(refusal: Any) 
             }
         return Raw(b"", status=202)
 
-    with Rigged(serve, discover=refusal) as server:
+    with ScriptedServer(serve, discover=refusal) as server:
         async with Client(server.url) as client:
             assert client.era == "legacy"
     assert [m["method"] for m in server.messages][:2] == ["server/discover", "initialize"]
@@ -124,7 +124,7 @@ async def test_anything_but_a_modern_error_leads_to_the_handshake(refusal: Any) 
 @pytest.mark.requirement("VER-10", "VER-12", "STDIO-03")
 async def test_on_stdio_the_client_probes_before_anything_else() -> None:
     async with asyncio.timeout(30):
-        async with Client(command("tests.requirements.stdio_house:server", "--stdio")) as client:
+        async with Client(command("tests.requirements.stdio_server:server", "--stdio")) as client:
             assert (client.era, client.protocol_version) == ("modern", "2026-07-28")
             assert "book" in [t.name for t in await client.list_tools()]
 
@@ -137,7 +137,7 @@ async def test_a_completion_that_cannot_be_had_is_told_to_the_caller_and_nothing
     def refuse(ask: Any) -> Any:
         raise PermissionError("no model today")
 
-    with Rigged(lambda m: asks("s", k=SAMPLE)) as server:
+    with ScriptedServer(lambda m: asks("s", k=SAMPLE)) as server:
         async with Client(server.url, answers=Answers(sample=refuse)) as client:
             with pytest.raises((ClientError, PermissionError)):
                 await client.call_tool("t")
@@ -147,7 +147,7 @@ async def test_a_completion_that_cannot_be_had_is_told_to_the_caller_and_nothing
 @pytest.mark.requirement("CANCEL-02", "STDIO-04", "STDIO-02")
 async def test_on_stdio_a_cancelled_call_is_told_to_the_server_and_others_go_on() -> None:
     async with asyncio.timeout(30):
-        async with Client(command("tests.requirements.stdio_house:server", "--stdio")) as client:
+        async with Client(command("tests.requirements.stdio_server:server", "--stdio")) as client:
 
             async def waiting() -> str:
                 result = await client.call_tool("waiting")

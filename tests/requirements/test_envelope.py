@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from antiphon import ConfigError, Server
-from tests.requirements.house import CAPABILITIES, LEVEL, SERVER_INFO, VERSION, Peer, make_server
+from tests.requirements.demo_server import (
+    CAPABILITIES,
+    LEVEL,
+    SERVER_INFO,
+    VERSION,
+    Peer,
+    make_server,
+)
 from tests.transports.wire import META, mirrored, post, request
 
 

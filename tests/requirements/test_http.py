@@ -11,7 +11,7 @@ import uvicorn
 
 from antiphon import ConfigError, Context, Principal, Server
 from antiphon.transports.http import response as http_exchange
-from tests.requirements.house import (
+from tests.requirements.demo_server import (
     CAPABILITIES,
     EVERYTHING,
     LEVEL,

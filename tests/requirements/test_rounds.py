@@ -8,7 +8,7 @@ import pytest
 
 from antiphon import Context, Elicit, InputRequired, Limits, Seal, Server
 from antiphon.errors import TokenRefused
-from tests.requirements.house import (
+from tests.requirements.demo_server import (
     EVERYTHING,
     KEY,
     OTHER_KEY,

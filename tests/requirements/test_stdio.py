@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.child_processes import Stdio, stdio_server
-from tests.requirements.house import CAPABILITIES, EVERYTHING, accept
+from tests.requirements.demo_server import CAPABILITIES, EVERYTHING, accept
 from tests.transports.wire import request
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -16,7 +16,7 @@ LISTEN = {"toolsListChanged": True}
 
 @pytest.fixture
 async def line() -> AsyncIterator[Stdio]:
-    async with stdio_server("tests.requirements.stdio_house:server") as served:
+    async with stdio_server("tests.requirements.stdio_server:server") as served:
         yield served
 
 

@@ -14,7 +14,7 @@ from antiphon import Context, Elicit, Resolve, Server
 from antiphon.errors import StoreError, Unavailable
 from antiphon.stores.memory import MemoryStore
 from antiphon.testing import Rounds
-from tests.linear.kit import serving
+from tests.linear.one_tool_server import serving
 
 
 class Yes(BaseModel):

@@ -15,7 +15,7 @@ import pytest
 
 from antiphon import Context, Limits, Principal, Seal, Server
 from antiphon.errors import TokenRefused
-from tests.requirements.house import KEY, OTHER_KEY, Peer, Room, Sure, accept
+from tests.requirements.demo_server import KEY, OTHER_KEY, Peer, Room, Sure, accept
 from tests.transports.wire import Answer
 
 SENTINEL = "sentinel-9f2c-answer"

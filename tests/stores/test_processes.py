@@ -14,7 +14,7 @@ import pytest
 from antiphon.ports import Claimed, Recorded, Running, Uncertain
 from antiphon.stores import open_store
 from tests.servers import ROOT, opened
-from tests.stores.hammer import EXPIRES, Effect
+from tests.stores.store_worker import EXPIRES, Effect
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
@@ -28,9 +28,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             return f"sqlite:///{tmp_path / 'ledger.db'}"
 
 
-async def hammer(what: str, *arguments: str) -> Process:
+async def start_worker(what: str, *arguments: str) -> Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.stores.hammer", what, *arguments,
+        sys.executable, "-m", "tests.stores.store_worker", what, *arguments,
         cwd=ROOT, stdout=PIPE, limit=1 << 22,
     )  # fmt: skip
 
@@ -47,7 +47,7 @@ async def kill(process: Process) -> None:
 
 async def test_each_round_is_won_by_one_process_and_all_see_its_outcome(url: str) -> None:
     calls = [secrets.token_hex(8) for _ in range(60)]
-    workers = [await hammer("all", url, *calls) for _ in range(3)]
+    workers = [await start_worker("all", url, *calls) for _ in range(3)]
     reports = [json.loads(await line(worker)) for worker in workers]
     assert [await worker.wait() for worker in workers] == [0] * 3
     assert Counter(call for report in reports for call in report["won"]) == Counter(calls)
@@ -62,7 +62,7 @@ async def test_each_round_is_won_by_one_process_and_all_see_its_outcome(url: str
 
 async def test_a_killed_holder_is_followed_by_another_after_its_lease(url: str) -> None:
     call = secrets.token_hex(8)
-    worker = await hammer("hold", url, call, "1.5")
+    worker = await start_worker("hold", url, call, "1.5")
     first = int(await line(worker))
     await kill(worker)
     async with opened(open_store(url)) as store, asyncio.timeout(20):
@@ -79,7 +79,7 @@ async def test_a_killed_holder_is_followed_by_another_after_its_lease(url: str) 
 
 async def test_what_was_reported_as_recorded_survives_a_kill(url: str) -> None:
     name = secrets.token_hex(8)
-    worker = await hammer("stream", url, name)
+    worker = await start_worker("stream", url, name)
     reported = [(await line(worker)).strip() for _ in range(40)]
     await kill(worker)
     async with opened(open_store(url)) as store:

@@ -18,8 +18,8 @@ from antiphon.errors import CallerError
 from antiphon.testing import Tally
 from tests.child_processes import environment
 from tests.servers import ROOT
-from tests.tasks import mortal
-from tests.tasks.kit import PATIENCE, Peer, accept
+from tests.tasks import crashing_worker
+from tests.tasks.task_client import PATIENCE, Peer, accept
 
 CREW = 3
 
@@ -28,11 +28,14 @@ class Worker:
     """One worker process; what it says is kept in a file of its own."""
 
     def __init__(self, url: str, folder: Path, number: int) -> None:
-        env = environment({"MORTAL_STORE": url, "MORTAL_FOLDER": str(folder)})
+        env = environment({"CRASHING_WORKER_STORE": url, "CRASHING_WORKER_FOLDER": str(folder)})
         self.log = folder / f"log-{number}"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "antiphon.cli.app", "worker", "tests.tasks.mortal:server"],
+                [
+                    sys.executable, "-m", "antiphon.cli.app",
+                    "worker", "tests.tasks.crashing_worker:server",
+                ],
                 cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
@@ -116,8 +119,8 @@ def crew(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Crew
 
 @pytest.fixture
 async def peer(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Peer]:
-    monkeypatch.setattr(mortal, "FOLDER", crew.folder)
-    server = mortal.make(crew.url)
+    monkeypatch.setattr(crashing_worker, "FOLDER", crew.folder)
+    server = crashing_worker.make(crew.url)
     async with server.running():
         await crew.ready()
         yield Peer(server)
@@ -226,8 +229,10 @@ async def test_a_web_process_that_is_killed_while_it_makes_a_task_makes_one_or_n
     arguments = {"run": run, "point": point}
     first = await peer.call("order", **arguments)
     maker = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.tasks.maker", run, point, first["requestState"],
-        cwd=ROOT, env=environment({"MORTAL_STORE": crew.url, "MORTAL_FOLDER": str(crew.folder)}),
+        sys.executable, "-m", "tests.tasks.crashing_sender", run, point, first["requestState"],
+        cwd=ROOT, env=environment(
+            {"CRASHING_WORKER_STORE": crew.url, "CRASHING_WORKER_FOLDER": str(crew.folder)}
+        ),
     )  # fmt: skip
     assert await asyncio.wait_for(maker.wait(), PATIENCE) == -signal.SIGKILL
     handle = await again(peer, first, arguments)

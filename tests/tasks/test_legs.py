@@ -22,7 +22,7 @@ from antiphon.core.digest import canonical, short_digest
 from antiphon.engine.serialization import function_name
 from antiphon.ports import Effect
 from antiphon.testing import EVERYTHING
-from tests.tasks.kit import CAN, Name, Peer, Place, accept, running, serving
+from tests.tasks.task_client import CAN, Name, Peer, Place, accept, running, serving
 
 
 @pytest.fixture

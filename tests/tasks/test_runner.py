@@ -24,7 +24,7 @@ from antiphon.processes.task_worker import run
 from antiphon.stores import open_store, schema, statements
 from antiphon.testing import KEY, BackChannel
 from tests import servers
-from tests.tasks.kit import PATIENCE, Name, Peer, accept, running, serving
+from tests.tasks.task_client import PATIENCE, Name, Peer, accept, running, serving
 
 OTHER_KEY = "3c16d3d022ecdd9cec1e7977a7afcc3882d4a4035cc4d894792d955f380e3b0d"
 SHORT = Limits(lease=timedelta(seconds=0.6))
@@ -562,9 +562,15 @@ async def test_a_legacy_session_runs_a_task_tool_in_the_call_with_progress() -> 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["tests.tasks.kit:serving"], "not a Server"),
-        (["tests.tasks.unshared:server"], "a worker runs the tasks that other processes made"),
-        (["tests.tasks.unshared:server", "--per-tool", "heavy"], "--per-tool takes TOOL=N"),
+        (["tests.tasks.task_client:serving"], "not a Server"),
+        (
+            ["tests.tasks.memory_store_server:server"],
+            "a worker runs the tasks that other processes made",
+        ),
+        (
+            ["tests.tasks.memory_store_server:server", "--per-tool", "heavy"],
+            "--per-tool takes TOOL=N",
+        ),
     ],
 )
 def test_the_worker_command_says_what_is_wrong(arguments: list[str], says: str) -> None:

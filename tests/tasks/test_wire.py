@@ -11,7 +11,7 @@ from antiphon.core.capabilities import TASKS
 from antiphon.core.request import Principal
 from antiphon.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, InvalidRequest
 from antiphon.testing import EVERYTHING
-from tests.tasks.kit import ADA, BOB, CAN, Name, Peer, Place, accept, running
+from tests.tasks.task_client import ADA, BOB, CAN, Name, Peer, Place, accept, running
 from tests.transports.wire import mirrored, post, request
 
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"

@@ -18,7 +18,7 @@ from antiphon.testing import (
     Unscripted,
 )
 from antiphon.testing.script import Ask, wire_answer
-from tests.linear.kit import EU, Place, serving
+from tests.linear.one_tool_server import EU, Place, serving
 
 ANSWERS = {"place": EU}
 

@@ -16,7 +16,7 @@ from antiphon.core.limits import Limits
 from antiphon.core.request import Principal
 from antiphon.errors import ConfigError
 from antiphon.transports.http.app import App
-from tests.transports.double import Rooms
+from tests.transports.recording_dispatcher import Rooms
 from tests.transports.wire import META, call, mirrored, post, request
 
 INITIALIZE = {

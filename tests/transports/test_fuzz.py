@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from antiphon.core.limits import Limits
 from antiphon.transports.http.app import App
 from antiphon.transports.stdio import Session
-from tests.transports.double import Rooms
+from tests.transports.recording_dispatcher import Rooms
 from tests.transports.wire import call, mirrored, read_events, request
 
 CASES = 4_000

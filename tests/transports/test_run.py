@@ -16,7 +16,7 @@ import pytest
 
 from antiphon.processes.uvicorn_server import serve_http
 from antiphon.transports.http.app import App
-from tests.transports.double import Rooms
+from tests.transports.recording_dispatcher import Rooms
 from tests.transports.wire import mirrored, read_events, request
 
 
@@ -205,7 +205,7 @@ def _wait(server: Server, event: asyncio.Event) -> None:
 PROGRAM = """
 from antiphon.transports.http.app import App
 from antiphon.processes.uvicorn_server import run_http
-from tests.transports.double import Rooms
+from tests.transports.recording_dispatcher import Rooms
 import asyncio
 run_http(App(Rooms()), port=0)
 """

@@ -15,7 +15,7 @@ import pytest
 from antiphon.core.limits import Limits
 from antiphon.core.request import Principal
 from antiphon.transports.stdio import LegacyLines, Write, serve_pipes
-from tests.transports.double import Rooms
+from tests.transports.recording_dispatcher import Rooms
 from tests.transports.wire import request
 
 INITIALIZE = {
@@ -370,7 +370,7 @@ async def test_both_eras_share_one_process() -> None:
 PROGRAM = """
 import asyncio, os, subprocess, sys
 from antiphon.transports.stdio import serve
-from tests.transports.double import Rooms
+from tests.transports.recording_dispatcher import Rooms
 
 class Noisy(Rooms):
     async def dispatch(self, round):

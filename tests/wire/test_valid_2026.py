@@ -35,7 +35,7 @@ from antiphon import (
     ToolResult,
 )
 from tests.forms.test_properties import FIELDS, Field_, form_of
-from tests.requirements.house import EVERYTHING, KEY, LEVEL, WEATHER, Peer
+from tests.requirements.demo_server import EVERYTHING, KEY, LEVEL, WEATHER, Peer
 from tests.transports.wire import Answer
 from tests.wire.official import judge, judge_structured, judge_tool
 

@@ -1,4 +1,4 @@
-"""A server that says what a test tells it to say, over real HTTP. Knows no protocol but framing."""
+"""A server that replies what a test tells it to, over real HTTP; it knows framing only."""
 
 import json
 import socket
@@ -16,7 +16,7 @@ DISCOVERED: dict[str, Any] = {
     "capabilities": {"tools": {}},
     "ttlMs": 0,
     "cacheScope": "private",
-    "_meta": {META + "serverInfo": {"name": "rigged", "version": "1"}},
+    "_meta": {META + "serverInfo": {"name": "scripted", "version": "1"}},
 }
 
 Replier = Callable[[dict[str, Any]], "Any | Awaitable[Any]"]
@@ -48,7 +48,7 @@ class Error:
             self.body["data"] = data
 
 
-class Rigged:
+class ScriptedServer:
     """Runs a replier behind a loopback port; keeps every message and its headers."""
 
     def __init__(

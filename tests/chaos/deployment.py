@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.chaos.points import Points
+from tests.chaos.failpoints import Points
 from tests.child_processes import environment
 from tests.servers import PATIENCE, ROOT, free_port, program
 
@@ -80,13 +80,13 @@ def stage(
             "CHAOS_LEASE": str(lease),
         }
         log = stack.enter_context((folder / "servers.log").open("wb"))
-        zygote = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.zygote", *map(str, descriptors)],
+        parent = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.worker_processes", *map(str, descriptors)],
             cwd=ROOT, env=environment(environ), pass_fds=descriptors,
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
-        stack.callback(zygote.wait, PATIENCE)
-        stack.callback(zygote.terminate)
+        stack.callback(parent.wait, PATIENCE)
+        stack.callback(parent.terminate)
         ports = [listener.getsockname()[1] for listener in listeners]
         yield stack.enter_context(nginx(folder, ports))
 

@@ -21,7 +21,7 @@ from antiphon import Seal
 from antiphon.engine.effects import effect_place
 from antiphon.ports import Store
 from antiphon.seal.sealer import Sealer
-from tests.chaos.points import POINTS, Points
+from tests.chaos.failpoints import POINTS, Points
 from tests.transports.wire import mirrored, request
 
 CAN = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}

@@ -16,7 +16,7 @@ from typing import Any
 from antiphon import Context, Limits, Server
 from antiphon.ports import Effect, Started
 from antiphon.stores import open_store
-from tests.chaos.points import Book, Points
+from tests.chaos.failpoints import Book, Points
 
 FORM = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
 

@@ -17,7 +17,7 @@ import uvloop
 import antiphon.stores.postgres
 import antiphon.stores.sqlite  # noqa: F401
 from antiphon.processes.uvicorn_server import serve_http
-from tests.chaos.house import application
+from tests.chaos.failpoint_server import application
 
 
 def work(listener: socket.socket) -> None:

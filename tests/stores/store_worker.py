@@ -1,8 +1,8 @@
 """A process of its own that works on a shared store; started by test_processes.
 
-python -m tests.stores.hammer all URL CALL...       claim every call, record or wait for it
-python -m tests.stores.hammer hold URL CALL LEASE   claim a round and an effect, then stand still
-python -m tests.stores.hammer stream URL NAME       record rounds for ever, naming each when done
+python -m tests.stores.store_worker all URL CALL...      claim every call, record or wait for it
+python -m tests.stores.store_worker hold URL CALL LEASE  claim a round and an effect, then hang
+python -m tests.stores.store_worker stream URL NAME      record rounds for ever, print each one
 """
 
 import asyncio

@@ -23,7 +23,7 @@ server = Server(
     "house",
     version="1",
     principal=caller,
-    store=MemoryStore() if os.environ.get("HOUSE_STORE") == "memory" else None,
+    store=MemoryStore() if os.environ.get("DEMO_STORE") == "memory" else None,
 )
 
 

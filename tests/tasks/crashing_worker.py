@@ -1,4 +1,4 @@
-"""A server whose workers die where a task says so; run by test_crashes as `tests.tasks.mortal`.
+"""A server whose workers die where a task says so; started by test_crashes.
 
 A point is `duty:name@before` or `@after`, for instance `begin:pack@after`, `effect:ship@before` or
 `finish:completed@before`. The first process that comes past the point of a task kills itself with
@@ -17,9 +17,9 @@ from typing import Any
 from antiphon import Context, Limits, Seal, Server
 from antiphon.stores import open_store
 from antiphon.testing import KEY, Tally
-from tests.tasks.kit import Name
+from tests.tasks.task_client import Name
 
-FOLDER = Path(os.environ.get("MORTAL_FOLDER", "."))
+FOLDER = Path(os.environ.get("CRASHING_WORKER_FOLDER", "."))
 LEASE = 1.0
 _point: ContextVar[str] = ContextVar("point", default="")
 
@@ -87,7 +87,7 @@ def make(url: str, *, legs: Any = "elsewhere") -> Server:
     """The server, in any process."""
     store: Any = MortalStore(open_store(url))
     limits = Limits(lease=timedelta(seconds=LEASE))
-    server = Server("mortal", seal=Seal(keys=[KEY]), store=store, limits=limits, legs=legs)
+    server = Server("crashing_worker", seal=Seal(keys=[KEY]), store=store, limits=limits, legs=legs)
     _tools(server)
     return server
 
@@ -129,6 +129,6 @@ def _tools(server: Server) -> None:
         return await ctx.once("pack", act, run, "pack")
 
 
-if "MORTAL_STORE" in os.environ:
+if "CRASHING_WORKER_STORE" in os.environ:
     logging.basicConfig(level=logging.INFO)
-    server = make(os.environ["MORTAL_STORE"])
+    server = make(os.environ["CRASHING_WORKER_STORE"])

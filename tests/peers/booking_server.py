@@ -1,6 +1,6 @@
 """The server that other people's clients call: one tool of two questions, in two shapes.
 
-Served as `tests.peers.rooms:server`.
+Served as `tests.peers.booking_server:server`.
 """
 
 from typing import Any, Literal

@@ -1,11 +1,11 @@
-"""The house on standard input and output, with tools that wait, print and change the lists.
+"""The demo server over stdio, with tools that wait, print and change the lists.
 
-Served as `tests.requirements.stdio_house:server`.
+Served as `tests.requirements.stdio_server:server`.
 """
 
 import asyncio
 
-from tests.requirements.house import make_server
+from tests.requirements.demo_server import make_server
 
 server = make_server()
 _waiting: list[str] = []

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from antiphon.stores import open_store
-from tests.chaos.stage import stage
-from tests.chaos.story import Operator, Told, Truth, check, figures, play
+from tests.chaos.clients import Operator, Told, Truth, check, figures, play
+from tests.chaos.deployment import stage
 from tests.servers import opened
 
 
