@@ -401,11 +401,11 @@ class Tasks(Protocol):
 
         Used for answers, wake-ups and cancelling; a running leg keeps its lease. A change with
         `ready` wakes the workers. A leg that finishes afterwards must not undo it: see
-        `finish_leg`.
+        `finish_run`.
         """
         ...
 
-    async def claim_legs(
+    async def claim_runs(
         self, *, server: str, limit: int, lease: float, busy: Sequence[str] = ()
     ) -> Sequence[TaskRow]:
         """Claim up to `limit` ready tasks that no good lease holds, the longest ready first.
@@ -415,8 +415,8 @@ class Tasks(Protocol):
         """
         ...
 
-    async def renew_legs(
-        self, legs: Sequence[tuple[str, int]], *, lease: float
+    async def renew_runs(
+        self, runs: Sequence[tuple[str, int]], *, lease: float
     ) -> Mapping[str, bool]:
         """Extend leases; gives the tasks still held, and whether each is to be cancelled.
 
@@ -424,7 +424,7 @@ class Tasks(Protocol):
         """
         ...
 
-    async def finish_leg(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
+    async def finish_run(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
         """End a leg with its outcome, in one step; False if the epoch is lost.
 
         When the task was changed since the claim (its revision is not `revision`), only a wish to
@@ -432,7 +432,7 @@ class Tasks(Protocol):
         """
         ...
 
-    async def save_leg(
+    async def save_run(
         self, id: str, epoch: int, *, state: bytes | None, message: str | None, updated: float
     ) -> bool:
         """Keep what a running leg has learned or says; False if the epoch is lost.
@@ -441,11 +441,11 @@ class Tasks(Protocol):
         """
         ...
 
-    async def release_legs(self, legs: Sequence[tuple[str, int]]) -> None:
+    async def release_runs(self, runs: Sequence[tuple[str, int]]) -> None:
         """Give legs back unfinished, ready at once: the worker stops."""
         ...
 
-    async def legs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
+    async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
         """Return when a leg may be ready to claim, or after `timeout` seconds."""
         ...
 

@@ -60,8 +60,8 @@ class MortalStore:
         key = effect.rpartition("/")[2]
         return await self._between(f"settle:{key}", self._store.settle(effect, fence, **how))
 
-    async def finish_leg(self, id: str, epoch: int, revision: int, change: Any) -> Any:
-        duty = self._store.finish_leg(id, epoch, revision, change)
+    async def finish_run(self, id: str, epoch: int, revision: int, change: Any) -> Any:
+        duty = self._store.finish_run(id, epoch, revision, change)
         return await self._between(f"finish:{change.status}", duty)
 
     async def record(self, *args: Any, task: Any = None, **how: Any) -> Any:

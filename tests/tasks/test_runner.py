@@ -205,13 +205,13 @@ async def test_a_busy_tool_does_not_make_the_runner_spin(monkeypatch: pytest.Mon
 
     async with running(heavy, legs="elsewhere") as peer:
         store: Any = peer.server._tasks.store
-        claim = store.claim_legs
+        claim = store.claim_runs
 
         async def counted(**how: Any) -> Any:
             claims["all"] += 1
             return await claim(**how)
 
-        monkeypatch.setattr(store, "claim_legs", counted)
+        monkeypatch.setattr(store, "claim_runs", counted)
         ids = [await peer.begin("heavy") for _ in range(3)]
         runner = peer.server.runner(concurrency=8, per_tool={"heavy": 1})
         runner.start()
@@ -306,16 +306,16 @@ async def test_a_leg_that_lost_its_lease_is_cut_and_cannot_write(url: str) -> No
     async with deaf.running():
         peer = Peer(deaf)
         store: Any = deaf._tasks.store
-        renew = store.renew_legs
+        renew = store.renew_runs
 
         async def lost(*args: Any, **how: Any) -> Any:
             raise StoreError("out of reach")
 
-        store.renew_legs = lost
+        store.renew_runs = lost
         id = await peer.begin("work")
         async with asyncio.timeout(PATIENCE):
             await cut.wait()
-        store.renew_legs = renew
+        store.renew_runs = renew
         gate.set()
         assert await peer.text(id) == "by run 3"
     assert runs == ["run", "run", "effect"]
@@ -403,7 +403,7 @@ async def test_a_leg_is_tried_again_when_the_store_fails_under_it(
 
     async with running(work, store=url) as peer:
         store: Any = peer.server._services.store
-        for name in ("begin", "finish_leg", "claim_legs"):
+        for name in ("begin", "finish_run", "claim_runs"):
             duty = getattr(store, name)
 
             async def failing(*args: Any, _duty: Any = duty, **how: Any) -> Any:

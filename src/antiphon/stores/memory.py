@@ -266,7 +266,7 @@ class MemoryStore(MemoryTasks):
             self._sweep_effects(now)
         holder: RoundRow | None = None
         if isinstance(under, HeldTaskRun):
-            if not self.holds_leg(under):
+            if not self.holds_run(under):
                 return LeaseLost()
         elif under is not None:
             holder = self._held(under.call, under.round, under.fence)

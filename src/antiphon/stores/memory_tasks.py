@@ -1,6 +1,6 @@
 """Tasks in the memory of one process: gone when it ends. Owns rows and who is woken.
 
-Every method runs to its end without awaiting (except `legs_ready`), so one event loop makes it
+Every method runs to its end without awaiting (except `runs_ready`), so one event loop makes it
 atomic. Knows nothing of rounds and effects.
 """
 
@@ -138,7 +138,7 @@ class MemoryTasks:
 
     # --- legs ----------------------------------------------------------------------------------
 
-    async def claim_legs(
+    async def claim_runs(
         self, *, server: str, limit: int, lease: float, busy: Sequence[str] = ()
     ) -> Sequence[TaskRow]:
         """Claim ready tasks, the longest ready first."""
@@ -186,20 +186,20 @@ class MemoryTasks:
         row = self._tasks.get(id)
         return row if row is not None and row.epoch == epoch and row.lease > 0 else None
 
-    async def renew_legs(
-        self, legs: Sequence[tuple[str, int]], *, lease: float
+    async def renew_runs(
+        self, runs: Sequence[tuple[str, int]], *, lease: float
     ) -> Mapping[str, bool]:
         """Extend leases."""
         now = self._now()
         held: dict[str, bool] = {}
-        for id, epoch in legs:
+        for id, epoch in runs:
             row = self._running(id, epoch)
             if row is not None and now < row.new.expires:
                 row.lease = row.ready = now + lease
                 held[id] = row.cancel
         return held
 
-    async def finish_leg(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
+    async def finish_run(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
         """End a leg with its outcome."""
         row = self._running(id, epoch)
         if row is None:
@@ -209,7 +209,7 @@ class MemoryTasks:
         self._apply(row, change, self._after(0.0 if changed else change.ready))
         return True
 
-    async def save_leg(
+    async def save_run(
         self, id: str, epoch: int, *, state: bytes | None, message: str | None, updated: float
     ) -> bool:
         """Keep what a running leg has learned or says."""
@@ -221,22 +221,22 @@ class MemoryTasks:
         row.updated = updated
         return True
 
-    def holds_leg(self, under: HeldTaskRun) -> bool:
+    def holds_run(self, under: HeldTaskRun) -> bool:
         """Check a leg's epoch and keep its state, for an effect that it begins."""
         row = self._running(under.task, under.epoch)
         if row is not None:
             row.state = under.state
         return row is not None
 
-    async def release_legs(self, legs: Sequence[tuple[str, int]]) -> None:
+    async def release_runs(self, runs: Sequence[tuple[str, int]]) -> None:
         """Give legs back unfinished, ready at once."""
-        for id, epoch in legs:
+        for id, epoch in runs:
             row = self._running(id, epoch)
             if row is not None:
                 row.lease = 0.0
                 self._schedule(row, self._now())
 
-    async def legs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
+    async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
         """Return when a leg may be ready to claim, or after `timeout` seconds."""
         heads = [heap[0][0] for heap in self._heaps(server, busy)]
         if heads:

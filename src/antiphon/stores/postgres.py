@@ -132,14 +132,14 @@ class PostgresStore(SqlStore):
 
     # --- waking --------------------------------------------------------------------------------
 
-    async def legs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
+    async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
         """Return when a leg may be ready to claim, or after `timeout` seconds."""
         if self._ear is None:
             self._ear = asyncio.create_task(self._listen(), name="antiphon listen")
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._hears.wait()
-        await super().legs_ready(server=server, timeout=timeout, busy=busy)
+        await super().runs_ready(server=server, timeout=timeout, busy=busy)
 
     async def _listen(self) -> None:
         """Hear of legs on a connection of its own; lost, it is made again."""

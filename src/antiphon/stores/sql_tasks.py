@@ -65,36 +65,36 @@ class SqlTasks(ABC):
 
     # --- legs ----------------------------------------------------------------------------------
 
-    async def claim_legs(
+    async def claim_runs(
         self, *, server: str, limit: int, lease: float, busy: Sequence[str] = ()
     ) -> Sequence[TaskRow]:
         """Claim ready tasks that no good lease holds."""
         return await self._run(self._task_duties.claim(server, limit, lease, busy))
 
-    async def renew_legs(
-        self, legs: Sequence[tuple[str, int]], *, lease: float
+    async def renew_runs(
+        self, runs: Sequence[tuple[str, int]], *, lease: float
     ) -> Mapping[str, bool]:
         """Extend leases; gives the tasks still held, and whether each is to be cancelled."""
-        return await self._run(self._task_duties.renew(legs, lease))
+        return await self._run(self._task_duties.renew(runs, lease))
 
-    async def finish_leg(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
+    async def finish_run(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
         """End a leg with its outcome; False if the epoch is lost."""
         done = await self._run(self._task_duties.finish(id, epoch, revision, change))
         self._bell.ring()
         return done
 
-    async def save_leg(
+    async def save_run(
         self, id: str, epoch: int, *, state: bytes | None, message: str | None, updated: float
     ) -> bool:
         """Keep what a running leg has learned or says; False if the epoch is lost."""
         return await self._run(self._task_duties.save(id, epoch, state, message, updated))
 
-    async def release_legs(self, legs: Sequence[tuple[str, int]]) -> None:
+    async def release_runs(self, runs: Sequence[tuple[str, int]]) -> None:
         """Give legs back unfinished, ready at once."""
-        await self._run(self._task_duties.release(legs))
+        await self._run(self._task_duties.release(runs))
         self._bell.ring()
 
-    async def legs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
+    async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
         """Return when a leg may be ready to claim, or after `timeout` seconds."""
         left = timeout
         while left > 0:

@@ -108,9 +108,9 @@ class TaskDuties:
         rows = yield self._next, {"server": server, "listed": json.dumps(list(busy))}
         return rows[0][0] if rows else None
 
-    def renew(self, legs: Sequence[tuple[str, int]], lease: float) -> Duty[dict[str, bool]]:
+    def renew(self, runs: Sequence[tuple[str, int]], lease: float) -> Duty[dict[str, bool]]:
         """Extend leases."""
-        rows = yield self._renew, {"pairs": json.dumps(list(legs)), "lease": lease}
+        rows = yield self._renew, {"pairs": json.dumps(list(runs)), "lease": lease}
         return {row[0]: bool(row[1]) for row in rows}
 
     def finish(self, id: str, epoch: int, revision: int, change: TaskChange) -> Duty[bool]:
@@ -128,9 +128,9 @@ class TaskDuties:
         )
         return bool(rows)
 
-    def release(self, legs: Sequence[tuple[str, int]]) -> Duty[None]:
+    def release(self, runs: Sequence[tuple[str, int]]) -> Duty[None]:
         """Give legs back."""
-        yield self._release, {"pairs": json.dumps(list(legs))}
+        yield self._release, {"pairs": json.dumps(list(runs))}
 
     def remove(self, limit: int) -> Duty[int]:
         """Remove expired tasks."""

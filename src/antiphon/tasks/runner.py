@@ -132,7 +132,7 @@ class Runner:
         given_back = [name for name in left if name not in self._legs]
         if given_back:
             with contextlib.suppress(StoreError):
-                await self._service.store.release_legs(given_back)
+                await self._service.store.release_runs(given_back)
 
     async def _ended(self, timeout: float) -> None:
         running = [leg.task for leg in self._legs.values() if leg.task is not None]
@@ -170,7 +170,7 @@ class Runner:
         if free > 0:
             # One at a time where tools have limits of their own: each claim may use one up.
             limit = 1 if self._per_tool else free
-            rows = await store.claim_legs(
+            rows = await store.claim_runs(
                 server=self._service.server, limit=limit, lease=self._lease, busy=busy
             )
         for row in rows:
@@ -185,7 +185,7 @@ class Runner:
         """Wait for a ready leg or for a place."""
         waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._place.wait())]
         if may_claim:
-            ready = self._service.store.legs_ready(
+            ready = self._service.store.runs_ready(
                 server=self._service.server, timeout=_SLOW_POLL, busy=busy
             )
             waits.append(asyncio.ensure_future(ready))
@@ -262,7 +262,7 @@ class Runner:
         row, clock = leg.row, asyncio.get_running_loop().time
         for pause in (*_TROUBLE, None):
             try:
-                done = await self._service.store.finish_leg(row.id, row.epoch, row.revision, change)
+                done = await self._service.store.finish_run(row.id, row.epoch, row.revision, change)
             except StoreError:
                 if pause is None or clock() + pause > leg.good_until:
                     raise
@@ -275,7 +275,7 @@ class Runner:
     async def _give_back(self, leg: _Running) -> None:
         await asyncio.sleep(_TROUBLE[2])
         with contextlib.suppress(StoreError):
-            await self._service.store.release_legs([leg.name])
+            await self._service.store.release_runs([leg.name])
 
     # --- leases ----------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class Runner:
         if not legs:
             return
         began = asyncio.get_running_loop().time()
-        held = await self._service.store.renew_legs(list(legs), lease=self._lease)
+        held = await self._service.store.renew_runs(list(legs), lease=self._lease)
         for leg in legs.values():
             if leg.row.id in held:
                 leg.good_until = began + self._lease

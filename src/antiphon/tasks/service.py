@@ -103,7 +103,7 @@ class Leg:
         """Show a status message."""
         self.message = safe(message, _MESSAGE)
         service = self._service
-        kept = await service.store.save_leg(
+        kept = await service.store.save_run(
             self._row.id,
             self._row.epoch,
             state=None,

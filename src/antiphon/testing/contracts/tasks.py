@@ -88,7 +88,7 @@ async def claims(
     lease: float = LONG,
     busy: tuple[str, ...] = (),
 ) -> list[TaskRow]:
-    return list(await store.claim_legs(server=server, limit=limit, lease=lease, busy=busy))
+    return list(await store.claim_runs(server=server, limit=limit, lease=lease, busy=busy))
 
 
 async def leg_of(store: TaskStore, server: str, *, lease: float = LONG) -> TaskRow:
@@ -98,7 +98,7 @@ async def leg_of(store: TaskStore, server: str, *, lease: float = LONG) -> TaskR
 
 
 async def finish(store: TaskStore, leg: TaskRow, outcome: TaskChange) -> bool:
-    return await store.finish_leg(leg.id, leg.epoch, leg.revision, outcome)
+    return await store.finish_run(leg.id, leg.epoch, leg.revision, outcome)
 
 
 # --- tasks -------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ async def tools_that_are_busy_are_left(a: TaskStore, b: TaskStore) -> None:
     quick = await made(a, server, tool="quick")
     assert [leg.id for leg in await claims(b, server, busy=("slow", "other"))] == [quick.id]
     async with asyncio.timeout(PATIENCE):
-        await b.legs_ready(server=server, timeout=0.05, busy=("slow",))
+        await b.runs_ready(server=server, timeout=0.05, busy=("slow",))
     assert len(await claims(b, server)) == 1
 
 
@@ -239,7 +239,7 @@ async def a_leg_that_is_held_is_not_taken_over(a: TaskStore, b: TaskStore) -> No
     await made(a, server)
     leg = await leg_of(a, server)
     assert await claims(b, server) == []
-    assert await a.renew_legs([(leg.id, leg.epoch)], lease=LONG) == {leg.id: False}
+    assert await a.renew_runs([(leg.id, leg.epoch)], lease=LONG) == {leg.id: False}
     assert await claims(b, server) == []
 
 
@@ -249,13 +249,13 @@ async def a_leg_whose_lease_ended_is_taken_over_and_fenced(a: TaskStore, b: Task
     old = await leg_of(a, server, lease=0.001)
     async with asyncio.timeout(PATIENCE):
         while not (taken := await claims(b, server)):
-            await b.legs_ready(server=server, timeout=PATIENCE)
+            await b.runs_ready(server=server, timeout=PATIENCE)
     (now,) = taken
     assert now.epoch > old.epoch
-    assert await a.renew_legs([(old.id, old.epoch)], lease=LONG) == {}
-    assert not await a.save_leg(old.id, old.epoch, state=b"zombie", message=None, updated=9.0)
+    assert await a.renew_runs([(old.id, old.epoch)], lease=LONG) == {}
+    assert not await a.save_run(old.id, old.epoch, state=b"zombie", message=None, updated=9.0)
     assert not await finish(a, old, change("completed"))
-    await a.release_legs([(old.id, old.epoch)])
+    await a.release_runs([(old.id, old.epoch)])
     assert await claims(a, server) == []
     assert await finish(b, now, change("completed"))
     assert (await shown(a, old.id)).state == b"second"
@@ -265,10 +265,10 @@ async def a_leg_keeps_what_it_says_and_learns(a: TaskStore, b: TaskStore) -> Non
     server = name("server")
     await made(a, server)
     leg = await leg_of(a, server)
-    assert await a.save_leg(leg.id, leg.epoch, state=None, message="half", updated=3.0)
+    assert await a.save_run(leg.id, leg.epoch, state=None, message="half", updated=3.0)
     row = await shown(b, leg.id)
     assert (row.message, row.state, row.updated) == ("half", b"first", 3.0)
-    assert await a.save_leg(leg.id, leg.epoch, state=b"learned", message=None, updated=4.0)
+    assert await a.save_run(leg.id, leg.epoch, state=b"learned", message=None, updated=4.0)
     row = await shown(b, leg.id)
     assert (row.message, row.state, row.revision) == ("half", b"learned", leg.revision)
 
@@ -295,7 +295,7 @@ async def a_leg_may_be_ready_again_at_once_or_later(a: TaskStore, b: TaskStore) 
     assert await claims(b, server) == []
     async with asyncio.timeout(PATIENCE):
         while not await claims(b, server):
-            await b.legs_ready(server=server, timeout=PATIENCE)
+            await b.runs_ready(server=server, timeout=PATIENCE)
     assert 0.15 < time.monotonic() - began < 2.0
 
 
@@ -307,7 +307,7 @@ async def a_wish_to_cancel_is_told_at_the_next_renewal(a: TaskStore, b: TaskStor
     row = await shown(a, leg.id)
     assert (row.cancel, row.leased) == (True, True)
     assert await claims(b, server) == []
-    assert await a.renew_legs([(leg.id, leg.epoch)], lease=LONG) == {leg.id: True}
+    assert await a.renew_runs([(leg.id, leg.epoch)], lease=LONG) == {leg.id: True}
     assert await finish(a, leg, change("cancelled"))
     assert (await shown(b, leg.id)).status == "cancelled"
 
@@ -346,7 +346,7 @@ async def released_legs_are_ready_at_once(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     tasks = {(await made(a, server)).id for _ in range(3)}
     legs = await claims(a, server)
-    await a.release_legs([(leg.id, leg.epoch) for leg in legs])
+    await a.release_runs([(leg.id, leg.epoch) for leg in legs])
     again = await claims(b, server)
     assert {leg.id for leg in again} == tasks
     assert {leg.epoch for leg in again} == {2}
@@ -358,16 +358,16 @@ async def the_leg_of_an_expired_task_is_held_no_more(a: TaskStore, b: TaskStore)
     await a.create_task(task)
     leg = await leg_of(a, server)
     async with asyncio.timeout(PATIENCE):
-        while await a.renew_legs([(leg.id, leg.epoch)], lease=LONG):
-            await b.legs_ready(server=server, timeout=0.05)
+        while await a.renew_runs([(leg.id, leg.epoch)], lease=LONG):
+            await b.runs_ready(server=server, timeout=0.05)
     assert await claims(b, server) == []
 
 
 async def who_waits_for_legs_is_woken(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     for waker in (a, b):
-        waiting = asyncio.ensure_future(a.legs_ready(server=server, timeout=60))
-        with_wait = asyncio.ensure_future(b.legs_ready(server=server, timeout=60))
+        waiting = asyncio.ensure_future(a.runs_ready(server=server, timeout=60))
+        with_wait = asyncio.ensure_future(b.runs_ready(server=server, timeout=60))
         await a.remove_tasks(limit=1)  # a duty that comes after those that wait have looked
         began = time.monotonic()
         await made(waker, server)
@@ -379,7 +379,7 @@ async def who_waits_for_legs_is_woken(a: TaskStore, b: TaskStore) -> None:
 
 async def waiting_for_legs_ends_with_its_time(a: TaskStore, b: TaskStore) -> None:
     began = time.monotonic()
-    await b.legs_ready(server=name("server"), timeout=0.1)
+    await b.runs_ready(server=name("server"), timeout=0.1)
     assert 0.05 < time.monotonic() - began < PATIENCE
 
 
@@ -425,7 +425,7 @@ async def a_leg_that_lost_its_task_begins_no_effect(a: TaskStore, b: TaskStore) 
     server = name("server")
     await made(a, server)
     old = await leg_of(a, server)
-    await a.release_legs([(old.id, old.epoch)])
+    await a.release_runs([(old.id, old.epoch)])
     now = await leg_of(b, server)
     effect = effect_of(name())
     for lost in (HeldTaskRun(old.id, old.epoch, b"old"), HeldTaskRun(name("task"), 1, b"none")):
