@@ -68,8 +68,8 @@ class Operator:
         nonce = Truth(self._folder).nonces.get((label, key.removeprefix("act ")))
         result = None
         if nonce is not None:
-            place = effect_place(call, key).encode()
-            result = await self._sealer.wrap(msgspec.json.encode(nonce), "at-rest", place)
+            sealed = self._sealer.protect(msgspec.json.encode(nonce), effect_place(call, key))
+            result = sealed if isinstance(sealed, bytes) else await sealed
         return await self._store.decide(call, key, result=result)
 
 

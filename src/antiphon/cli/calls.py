@@ -101,7 +101,8 @@ def settle(
     async def decide(opened: Store) -> bool:
         sealed = result
         if result is not None and sealer is not None:
-            sealed = await sealer.wrap(result, "at-rest", effect_place(call, key).encode())
+            protected = sealer.protect(result, effect_place(call, key))
+            sealed = protected if isinstance(protected, bytes) else await protected
         return await opened.decide(call, key, result=sealed)
 
     if not _with_store(store, decide):

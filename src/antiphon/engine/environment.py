@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from antiphon.core.limits import Limits
+from antiphon.errors import TokenRefused
 from antiphon.ports import Clock, Entropy, Store, Telemetry
+from antiphon.seal import base64url
 from antiphon.seal.sealer import Sealer
 
 Redeem = Literal["once", "strict", "off"]
@@ -39,22 +41,28 @@ class Environment:
         """Seal what a durable store keeps; memory needs none."""
         if not self.store.durable:
             return data
-        return await self.sealer.wrap(data, "at-rest", place.encode())
-
-    async def protect_text(self, text: str, place: str) -> str:
-        """Seal a text that a durable store keeps as text: it may say what nobody should read."""
-        if not self.store.durable:
-            return text
-        return await self.sealer.wrap_text(text.encode(), "at-rest", place.encode())
-
-    async def reveal_text(self, text: str, place: str) -> str:
-        """Open what `protect_text` sealed."""
-        if not self.store.durable:
-            return text
-        return (await self.sealer.unwrap_text(text, "at-rest", place.encode())).decode()
+        sealed = self.sealer.protect(data, place)
+        return sealed if isinstance(sealed, bytes) else await sealed
 
     async def reveal(self, data: bytes, place: str) -> bytes:
         """Open what `protect` sealed."""
         if not self.store.durable:
             return data
-        return await self.sealer.unwrap(data, "at-rest", place.encode())
+        plain = self.sealer.reveal(data, place)
+        return plain if isinstance(plain, bytes) else await plain
+
+    async def protect_text(self, text: str, place: str) -> str:
+        """Seal a text that a durable store keeps as text: it may say what nobody should read."""
+        if not self.store.durable:
+            return text
+        return base64url.encode(await self.protect(text.encode(), place))
+
+    async def reveal_text(self, text: str, place: str) -> str:
+        """Open what `protect_text` sealed."""
+        if not self.store.durable:
+            return text
+        try:
+            sealed = base64url.decode(text)
+        except ValueError:
+            raise TokenRefused("malformed") from None
+        return (await self.reveal(sealed, place)).decode()

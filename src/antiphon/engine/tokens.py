@@ -46,7 +46,9 @@ class Tokens:
         Raises:
             TokenRefused: It is not one of ours, or not for this request.
         """
-        claims = await self._services.sealer.open(token, binding)
+        claims = self._services.sealer.open(token, binding)
+        if not isinstance(claims, Claims):
+            claims = await claims
         return claims, self._reopened(claims, claims.journal or await self._fetch(claims))
 
     def _reopened(self, claims: Claims, journal: Journal) -> Call:
@@ -86,7 +88,8 @@ class Tokens:
                 handle = await self._keep(run, journal, size)
                 claims = msgspec.structs.replace(claims, journal=None, handle=handle)
                 plain = encode(claims)
-        return await sealer.seal(claims, plain)
+        token = sealer.seal(plain, journal=claims.journal)
+        return token if isinstance(token, str) else await token
 
     def _here(self, run: Execution) -> str:
         telemetry = self._services.telemetry

@@ -107,14 +107,16 @@ class Catalog:
             b'"' + member.encode() + b'":[' + b",".join(e.entry for e in entries[start:end]) + b"]"
         )
         if end < len(entries):
-            cursor = await self._sealer.wrap_text(str(end).encode(), "cursor", method.encode())
+            cursor = self._sealer.seal(str(end).encode(), "cursor", method.encode())
+            if not isinstance(cursor, str):
+                cursor = await cursor
             body += b',"nextCursor":' + msgspec.json.encode(cursor)
         return results.complete(body + self._cache.members(), self._meta)
 
     async def _start(self, method: str, cursor: str) -> int:
         try:
-            data = await self._sealer.unwrap_text(cursor, "cursor", method.encode())
-            return int(data)
+            data = self._sealer.unseal(cursor, "cursor", method.encode())
+            return int(data if isinstance(data, bytes) else await data)
         except (TokenRefused, ValueError):
             raise InvalidRequest("Invalid cursor: list again from the start") from None
 

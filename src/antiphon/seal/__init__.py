@@ -1,1 +1,1 @@
-"""Tokens: claims and journal ⇄ sealed text. Knows no wire, no store and no handler; never logs."""
+"""Tokens: claims and journal to sealed text and back. Nothing here logs."""

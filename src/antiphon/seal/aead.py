@@ -1,65 +1,131 @@
-"""The built-in encryption: AES-256-GCM under a key of its own for every token. Knows only bytes.
+"""The built-in encryption: AES-256-GCM under a key that serves one epoch of messages (format 2).
 
-    salt   = BLAKE2b-192, keyed: over 24 random bytes, what is bound, and the plaintext
-    key    = BLAKE2b-256, keyed: over the salt
-    sealed = version (1) | key id (4) | salt (24) | AES-256-GCM of the plaintext (n) and tag (16)
+    mark   = BLAKE2b-192, keyed: over 16 random bytes, the bound data, and the plaintext
+    nonce  = the last 12 bytes of the mark
+    epoch  = the first 12 bytes of the mark of the message that began the epoch
+    key    = BLAKE2b-256, keyed: over the epoch
+    sealed = version (1) | key id (4) | epoch (12) | nonce (12) | AES-256-GCM: ciphertext, tag (16)
 
-No counter and no state, so a fork is harmless. No key is used for a second message unless 192-bit
-salts collide: a billion tokens a second for a thousand years stay below 2**-62. And because the
-salt also depends on the plaintext, a cloned virtual machine that repeats its random bytes makes at
-worst the same token for the same content. docs/design/0001-sealing.md has reasons and figures.
+An epoch ends after 4,096 messages, after a minute, when the clock is set back, and in the child of
+a fork. None of this is needed to keep nonces apart: a nonce is a keyed hash of the content and of
+fresh random bytes, so even processes that go on from one copied memory with the same random bytes
+repeat a nonce only together with the whole message, which then is the same sealed bytes. The limits
+of an epoch keep the birthday bound on 96-bit nonces out of reach. docs/design/0001-sealing.md has
+the arithmetic.
 """
 
+from collections import OrderedDict
 from hashlib import blake2b
+from os import getpid
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from antiphon.errors import TokenRefused
-from antiphon.ports import Entropy
+from antiphon.ports import Clock, Entropy
+from antiphon.seal.format_one import VERSION as FORMAT_ONE
+from antiphon.seal.format_one import FormatOne
 from antiphon.seal.keyring import Keyring, Purpose
 
-_VERSION: Final = 1
-_SALT: Final = 24
-_HEAD: Final = 5
-_BODY: Final = _HEAD + _SALT
-_KEY: Final = 32
-_NONCE: Final = bytes(12)
-"""Each key encrypts one message, so one nonce is enough."""
+VERSION: Final = 2
+
+EPOCH_MESSAGES: Final = 4096
+"""How many messages one epoch key encrypts in one process."""
+
+EPOCH_SECONDS: Final = 60.0
+"""How long an epoch key encrypts."""
+
+KEPT_CIPHERS: Final = 256
+"""Epochs whose ciphers are kept for opening, about 2.5 KB each. The oldest goes first."""
+
+_RANDOM: Final = 16
+_HEAD: Final = 5 + 12
+_BODY: Final = _HEAD + 12
 
 OVERHEAD: Final = _BODY + 16
 """Bytes that sealing adds to a plaintext."""
 
 
+class Epoch:
+    """A key in use: its cipher, what names it in a message, and how long it may go on."""
+
+    __slots__ = ("begins", "cipher", "ends", "head", "left", "process")
+
+    def __init__(self, head: bytes, cipher: AESGCM, now: float, process: int) -> None:
+        self.head = head
+        self.cipher = cipher
+        self.begins = now
+        self.ends = now + EPOCH_SECONDS
+        self.process = process
+        self.left = EPOCH_MESSAGES
+
+
 class Aead:
     """Seals with the first key of a ring, opens with the one that the sealed bytes name."""
 
-    __slots__ = ("_entropy", "_head", "_keys", "_salts", "_seals")
+    __slots__ = (
+        "_ciphers",
+        "_clock",
+        "_entropy",
+        "_epoch",
+        "_first",
+        "_format_one",
+        "_keys",
+        "_marks",
+    )
 
-    def __init__(self, keyring: Keyring, purpose: Purpose, entropy: Entropy) -> None:
+    def __init__(self, keyring: Keyring, purpose: Purpose, entropy: Entropy, clock: Clock) -> None:
         self._entropy = entropy
-        self._head = bytes((_VERSION,)) + keyring.first.id
-        # Keyed hash states are made once and copied for each token: half the cost of a new one.
-        self._salts = blake2b(
-            key=keyring.first.subkeys(purpose)[0], digest_size=_SALT, person=b"antiphon/1 salt"
+        self._clock = clock
+        self._first = keyring.first.id
+        # Keyed hash states are made once and copied for each message: half the cost of a new one.
+        self._marks = blake2b(
+            key=keyring.first.subkeys(purpose, VERSION)[0],
+            digest_size=24,
+            person=b"antiphon/2 mark",
         )
         self._keys = {
-            key.id: blake2b(key=key.subkeys(purpose)[1], digest_size=_KEY, person=b"antiphon/1 key")
+            key.id: blake2b(
+                key=key.subkeys(purpose, VERSION)[1], digest_size=32, person=b"antiphon/2 epoch"
+            )
             for key in keyring
         }
-        self._seals = self._keys[keyring.first.id]
+        self._epoch: Epoch | None = None
+        self._ciphers: OrderedDict[bytes, AESGCM] = OrderedDict()
+        self._format_one = FormatOne(keyring, purpose)
 
     def seal(self, data: bytes, aad: bytes) -> bytes:
-        """Encrypt `data` under a key made for it, bound to `aad` and to the key's id."""
-        head = self._head
-        salts = self._salts.copy()
-        salts.update(b"".join((self._entropy(_SALT), len(aad).to_bytes(8, "big"), aad, data)))
-        salt = salts.digest()
-        keys = self._seals.copy()
-        keys.update(salt)
-        sealed = AESGCM(keys.digest()).encrypt(_NONCE, data, head + aad)
-        return b"".join((head, salt, sealed))
+        """Encrypt `data`, bound to `aad`, the key's id and the epoch."""
+        marks = self._marks.copy()
+        marks.update(b"".join((self._entropy(_RANDOM), len(aad).to_bytes(8, "big"), aad, data)))
+        mark = marks.digest()
+        epoch = self._epoch
+        if (
+            epoch is None
+            or epoch.left <= 0
+            or not epoch.begins <= self._clock() < epoch.ends
+            or epoch.process != getpid()
+        ):
+            epoch = self._begin(mark[:12])
+        epoch.left -= 1
+        nonce, head = mark[12:], epoch.head
+        return b"".join((head, nonce, epoch.cipher.encrypt(nonce, data, head + aad)))
+
+    def _begin(self, epoch: bytes) -> Epoch:
+        name = self._first + epoch
+        head = bytes((VERSION,)) + name
+        self._epoch = begun = Epoch(head, self._cipher(name), self._clock(), getpid())
+        return begun
+
+    def _cipher(self, name: bytes) -> AESGCM:
+        """Derive the cipher of an epoch, which is named by key id and epoch."""
+        state = self._keys.get(name[:4])
+        if state is None:
+            raise TokenRefused("unknown-key")
+        keys = state.copy()
+        keys.update(name[4:])
+        return AESGCM(keys.digest())
 
     def open(self, data: bytes, aad: bytes) -> bytes:
         """Verify and decrypt.
@@ -69,18 +135,27 @@ class Aead:
         """
         if not len(data) >= OVERHEAD:
             raise TokenRefused("malformed")
-        if data[0] != _VERSION:
+        if data[0] != VERSION:
+            if data[0] == FORMAT_ONE:
+                return self._format_one.open(data, aad)
             raise TokenRefused("format")
-        state = self._keys.get(data[1:_HEAD])
-        if state is None:
-            raise TokenRefused("unknown-key")
-        keys = state.copy()
-        keys.update(data[_HEAD:_BODY])
+        name = data[1:_HEAD]
+        kept = self._ciphers.get(name)
+        cipher = kept or self._cipher(name)
         try:
-            return AESGCM(keys.digest()).decrypt(_NONCE, data[_BODY:], data[:_HEAD] + aad)
+            plain = cipher.decrypt(data[_HEAD:_BODY], data[_BODY:], data[:_HEAD] + aad)
         except InvalidTag:
             raise TokenRefused("forged") from None
+        if kept is None:
+            self._keep(name, cipher)
+        return plain
+
+    def _keep(self, name: bytes, cipher: AESGCM) -> None:
+        """Keep the cipher of an epoch that has proved to be ours; invented ones never get here."""
+        self._ciphers[name] = cipher
+        if len(self._ciphers) > KEPT_CIPHERS:
+            self._ciphers.popitem(last=False)
 
     def __repr__(self) -> str:
         """Show the public id of the sealing key only."""
-        return f"<Aead {self._head[1:].hex()}>"
+        return f"<Aead {self._first.hex()}>"

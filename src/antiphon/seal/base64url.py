@@ -1,8 +1,9 @@
-"""Canonical base64url: for any bytes exactly one text, and no other text is read. Knows no keys.
+"""Canonical base64url: for any bytes exactly one text, and no other text is read.
 
 RFC 4648 section 5 without padding. The codec of msgspec does the work in C and refuses every
-character outside the standard alphabet; what it does not see is added here: the other alphabet,
-padding, and unused bits at the end that are not zero.
+character outside the standard alphabet (it reads three times as fast as `binascii`); what it
+accepts and we do not is refused here: the standard alphabet's own two characters, padding, and
+unused bits at the end that are not zero.
 """
 
 import msgspec
@@ -17,8 +18,8 @@ _LAST = ("", "", "AQgw", "AEIMQUYcgkosw048")
 
 def encode(data: bytes) -> str:
     """Write bytes as base64url without padding."""
-    quoted = _to_json(data)
-    return quoted[1:-1].rstrip(b"=").replace(b"+", b"-").replace(b"/", b"_").decode("ascii")
+    bare = _to_json(data).strip(b'"=')
+    return bare.replace(b"+", b"-").replace(b"/", b"_").decode("ascii")
 
 
 def decode(text: str) -> bytes:

@@ -1,7 +1,7 @@
-"""What a token says, how that is written as bytes, and when it is believed. Knows no key, no clock.
+"""What a token says, how that is written as bytes, and when it is accepted.
 
 A claim is checked by the condition under which it is accepted, so that an odd value (a NaN, a
-missing part) falls out. The handler's version is not judged here: another version is no forgery,
+missing part) is refused. The handler's version is not compared here: another version is no forgery,
 and the engine says what it means for the call.
 """
 
@@ -17,7 +17,7 @@ FORMAT: Final = 1
 """The format that is written. Members are only ever added at the end, with a default."""
 
 READABLE: Final = frozenset({1})
-"""The formats that are read. The next one is read one release before it is written (S2-2)."""
+"""The formats that are read. The next one is read one release before it is written."""
 
 SKEW: Final = 30.0
 """Seconds by which another machine's clock may run ahead before its token is from the future."""
@@ -26,7 +26,7 @@ _BIG_INT = 1
 
 
 class Claims(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Everything a token is bound to (S2-2), and the journal or where it lies."""
+    """Everything a token is bound to, and the journal or where it is stored."""
 
     format: int
     issued: float
@@ -34,7 +34,7 @@ class Claims(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     method: str
     target: str
     arguments: bytes
-    """The digest of the arguments (S2-5)."""
+    """The digest of the arguments."""
 
     principal: Principal
     audience: str
@@ -53,7 +53,7 @@ class Claims(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     trace: str = ""
     journal: Journal | None = None
     handle: Handle | None = None
-    """Exactly one of `journal` and `handle` is there."""
+    """Exactly one of `journal` and `handle` is present."""
 
     def __repr__(self) -> str:
         """Show which round of which call; never what was answered."""
@@ -81,35 +81,27 @@ def check(claims: Claims, binding: Binding, now: float) -> None:
     Raises:
         TokenRefused: With the first claim that does not hold.
     """
-    reason = _out_of_time(claims, now) or _out_of_place(claims, binding)
-    if reason:
-        raise TokenRefused(reason)
-
-
-def _out_of_time(claims: Claims, now: float) -> str | None:
     if not claims.issued <= now + SKEW:
-        return "future"
-    if not now < claims.deadline:
-        return "deadline"
-    if not now < claims.expires:
-        return "expired"
-    return None
-
-
-def _out_of_place(claims: Claims, binding: Binding) -> str | None:
-    if claims.method != binding.method:
-        return "method"
-    if claims.target != binding.target:
-        return "target"
-    if claims.handler != binding.handler:
-        return "handler"
-    if claims.arguments != binding.arguments:
-        return "arguments"
-    if claims.principal != binding.principal:
-        return "principal"
-    if claims.audience != binding.audience:
-        return "audience"
-    return None
+        reason = "future"
+    elif not now < claims.deadline:
+        reason = "deadline"
+    elif not now < claims.expires:
+        reason = "expired"
+    elif claims.method != binding.method:
+        reason = "method"
+    elif claims.target != binding.target:
+        reason = "target"
+    elif claims.handler != binding.handler:
+        reason = "handler"
+    elif claims.arguments != binding.arguments:
+        reason = "arguments"
+    elif claims.principal != binding.principal:
+        reason = "principal"
+    elif claims.audience != binding.audience:
+        reason = "audience"
+    else:
+        return
+    raise TokenRefused(reason)
 
 
 # --- bytes -------------------------------------------------------------------------------------
@@ -132,6 +124,8 @@ def encode(claims: Claims) -> bytes:
     Raises:
         HandlerError: The journal holds a value that is not JSON; it names the entry.
     """
+    if (claims.journal is None) == (claims.handle is None):
+        raise ValueError("claims carry either a journal or its handle")
     try:
         return _encode(claims)
     except (TypeError, ValueError, OverflowError, RecursionError):

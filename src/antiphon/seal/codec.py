@@ -1,4 +1,4 @@
-"""The protocol of a custom codec, and the fence around it: whatever it raises fails closed."""
+"""The protocol of a custom codec, and the guard around it: whatever it raises fails closed."""
 
 from typing import Protocol
 
@@ -18,35 +18,35 @@ class Codec(Protocol):
         ...
 
     async def open(self, data: bytes, aad: bytes) -> bytes:
-        """Give back what `seal` was given, or raise."""
+        """Return what `seal` was given, or raise."""
         ...
 
 
 async def seal_with(codec: Codec, data: bytes, aad: bytes) -> bytes:
-    """Seal with a stranger's code.
+    """Seal with user code.
 
     Raises:
-        Unavailable: It raised, or gave anything but bytes.
+        Unavailable: It raised, or returned anything but bytes.
     """
     try:
-        return _certainly_bytes(await codec.seal(data, aad))
-    except Exception:  # noqa: BLE001 - a stranger's code on a security path fails closed
+        return _checked(await codec.seal(data, aad))
+    except Exception:  # noqa: BLE001 - user code on a security path fails closed
         raise Unavailable("the server cannot seal its state now") from None
 
 
 async def open_with(codec: Codec, data: bytes, aad: bytes) -> bytes:
-    """Open with a stranger's code.
+    """Open with user code.
 
     Raises:
-        TokenRefused: It raised, or gave anything but bytes.
+        TokenRefused: It raised, or returned anything but bytes.
     """
     try:
-        return _certainly_bytes(await codec.open(data, aad))
-    except Exception:  # noqa: BLE001 - a stranger's code on a security path fails closed
+        return _checked(await codec.open(data, aad))
+    except Exception:  # noqa: BLE001 - user code on a security path fails closed
         raise TokenRefused("codec") from None
 
 
-def _certainly_bytes(value: object) -> bytes:
+def _checked(value: object) -> bytes:
     if not isinstance(value, bytes):
-        raise TypeError("a codec gives bytes")
+        raise TypeError("a codec returns bytes")
     return value

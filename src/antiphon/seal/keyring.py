@@ -1,7 +1,7 @@
-"""Keys: read, judged, named, and split by purpose. The first seals, every one opens.
+"""Keys: read, checked, named, and split by purpose. The first seals, every one opens.
 
 Rotation is a list: put the new key first, deploy everywhere, and drop the old one when nothing it
-sealed can still be good (S2-4). Nothing here shows a key: not a `repr`, not an error text.
+sealed can still be valid. Nothing here shows a key: not a `repr`, not an error text.
 """
 
 import re
@@ -46,14 +46,14 @@ class Key:
     def __init__(self, material: bytes) -> None:
         self._material = material
         self.id: bytes = self._derive(b"antiphon/1 key id", _KEY_ID_BYTES)
-        """Four bytes that name the key in what it sealed. They tell nothing about the key."""
+        """Four bytes that name the key in what it sealed. They say nothing about the key."""
 
     def _derive(self, label: bytes, length: int) -> bytes:
         return HKDF(algorithm=SHA256(), length=length, salt=None, info=label).derive(self._material)
 
-    def subkeys(self, purpose: Purpose) -> tuple[bytes, bytes]:
-        """Derive the two subkeys of a purpose: one makes salts, the other makes keys of them."""
-        both = self._derive(b"antiphon/1 " + purpose.encode(), 2 * KEY_BYTES)
+    def subkeys(self, purpose: Purpose, version: int) -> tuple[bytes, bytes]:
+        """Derive the two subkeys of a purpose in a format: one for nonces, one for ciphers."""
+        both = self._derive(b"antiphon/%d %b" % (version, purpose.encode()), 2 * KEY_BYTES)
         return both[:KEY_BYTES], both[KEY_BYTES:]
 
     def __eq__(self, other: object) -> bool:
@@ -74,7 +74,7 @@ class Key:
 
 
 class Keyring:
-    """Keys in order of rank: the first seals, all open."""
+    """Keys in order: the first seals, all open."""
 
     __slots__ = ("_keys",)
 
@@ -103,7 +103,7 @@ class Keyring:
         return self._keys[0]
 
     def __iter__(self) -> Iterator[Key]:
-        """Give the keys, the sealing one first."""
+        """Iterate over the keys, the sealing one first."""
         return iter(self._keys)
 
     def __len__(self) -> int:
@@ -181,5 +181,5 @@ def keys_from(environ: Mapping[str, str]) -> Keyring | None:
 
 
 def ephemeral(entropy: Entropy) -> Keyring:
-    """Make a ring of one new key. Its tokens are worth nothing after a restart or elsewhere."""
+    """Make a ring of one new key. No other process, and none after a restart, opens its tokens."""
     return Keyring((Key(entropy(KEY_BYTES)),))

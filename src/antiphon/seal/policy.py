@@ -1,4 +1,4 @@
-"""`Seal`: how a server seals, as one frozen value. Knows nothing of tokens or requests."""
+"""`Seal`: how a server seals, as one frozen value."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,22 +1,34 @@
-"""Seals claims into tokens and opens tokens for the request that brings them. The order of S2-7.
+"""Seals claims into tokens, and opens tokens for the request that brings them.
 
-Length, decoding, key id, encryption, then every claim. Each failure is one `TokenRefused` with a
-fixed reason code; nothing here logs, and nothing of a token is used before its tag has verified.
-Spending a token is not done here: that is the ledger's.
+Checks run in this order: length, decoding, key id, encryption, then every claim. Each failure is
+one `TokenRefused` with a fixed reason code; nothing here logs, and nothing of a token is used
+before its tag has verified. Redeeming a token once is the ledger's part, not done here.
+
+With keys every method returns its value at once. Only a custom codec, which may ask a key service,
+makes them return an awaitable instead:
+
+    token = sealer.seal(plain)
+    if not isinstance(token, str):
+        token = await token
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 from antiphon.core.journal import Handle, Journal, Pending
 from antiphon.errors import StateTooLarge, TokenRefused
 from antiphon.ports import Clock, Entropy
 from antiphon.seal import base64url
 from antiphon.seal.aead import Aead
-from antiphon.seal.claims import FORMAT, Binding, Claims, check, decode, encode, largest
+from antiphon.seal.claims import FORMAT, Binding, Claims, check, decode, largest
 from antiphon.seal.codec import Codec, open_with, seal_with
 from antiphon.seal.keyring import PURPOSES, Keyring, Purpose
+
+_T = TypeVar("_T")
+
+Ready: TypeAlias = _T | Awaitable[_T]
+"""A value with keys of our own; something to await with a custom codec."""
 
 MAX_BYTES: Final = 65_536
 """Length of a token's text. Room for a journal of 32 KiB, its claims, and base64."""
@@ -29,9 +41,9 @@ so that no purpose and place run together into another."""
 
 
 class Sealer:
-    """Makes tokens and believes them again."""
+    """Makes tokens and verifies them; protects what a store keeps."""
 
-    __slots__ = ("_boxes", "_clock", "_codec", "_max", "_token", "audience", "ttl")
+    __slots__ = ("_boxes", "_clock", "_codec", "_max", "audience", "ttl")
 
     def __init__(
         self,
@@ -51,8 +63,11 @@ class Sealer:
         self.ttl = ttl.total_seconds()
         self._max = max_bytes
         self._codec = codec
-        self._boxes = {} if keyring is None else _boxes(keyring, entropy)
-        self._token = self._boxes.get("token")
+        self._boxes: dict[Purpose, Aead] = (
+            {}
+            if keyring is None
+            else {purpose: Aead(keyring, purpose, entropy, clock) for purpose in PURPOSES}
+        )
         self.audience = audience
         """Whom the tokens are for; part of every `Binding`."""
 
@@ -92,37 +107,53 @@ class Sealer:
             handle=handle,
         )
 
-    async def seal(self, claims: Claims, plain: bytes | None = None) -> str:
-        """Make a token; `plain` is what `encode` gave, if the caller wanted to know its size.
+    # --- text that a client gives back: tokens and cursors --------------------------------------
+
+    def seal(
+        self,
+        plain: bytes,
+        purpose: Purpose = "token",
+        place: bytes = b"",
+        *,
+        journal: Journal | None = None,
+    ) -> Ready[str]:
+        """Seal encoded claims as a token, or other bytes for a purpose and place of their own.
 
         Raises:
-            StateTooLarge: Its text would be longer than what `open` reads.
-            HandlerError: The journal holds a value that is not JSON.
+            StateTooLarge: The text would be longer than what `open` reads; names the largest
+                entries of `journal`.
             Unavailable: The custom codec failed.
         """
-        if (claims.journal is None) == (claims.handle is None):
-            raise ValueError("claims carry either a journal or its handle")
-        if plain is None:
-            plain = encode(claims)
-        # The way of every round: one coroutine shorter than `_seal`.
-        box = self._token
-        sealed = box.seal(plain, b"") if box else await self._seal(plain, "token", b"")
+        if self._codec is not None:
+            return self._seal_by_codec(self._codec, plain, purpose, place, journal)
+        return self._text(self._boxes[purpose].seal(plain, place), journal)
+
+    async def _seal_by_codec(
+        self, codec: Codec, plain: bytes, purpose: Purpose, place: bytes, journal: Journal | None
+    ) -> str:
+        return self._text(await seal_with(codec, plain, _LABELS[purpose] + place), journal)
+
+    def _text(self, sealed: bytes, journal: Journal | None) -> str:
         text = base64url.encode(sealed)
         if not len(text) <= self._max:
-            entries = [] if claims.journal is None else largest(claims.journal)
-            raise StateTooLarge(len(text), self._max, entries)
+            raise StateTooLarge(len(text), self._max, [] if journal is None else largest(journal))
         return text
 
-    async def open(self, text: object, binding: Binding) -> Claims:
-        """Believe a token for this request, or refuse it.
+    def open(self, text: object, binding: Binding) -> Ready[Claims]:
+        """Return the claims of a token that is good for this request, or refuse it.
 
         Raises:
             TokenRefused: For whatever reason.
         """
-        sealed = self._bytes_of(text)
-        box = self._token
-        plain = box.open(sealed, b"") if box else await self._open(sealed, "token", b"")
+        plain = self.unseal(text)
+        if not isinstance(plain, bytes):
+            return self._open_by_codec(plain, binding)
         claims = decode(plain)
+        check(claims, binding, self._clock())
+        return claims
+
+    async def _open_by_codec(self, plain: Awaitable[bytes], binding: Binding) -> Claims:
+        claims = decode(await plain)
         check(claims, binding, self._clock())
         return claims
 
@@ -132,59 +163,49 @@ class Sealer:
         Raises:
             TokenRefused: It was not sealed by these keys, or not by a release that we can read.
         """
-        return decode(await self._open(self._bytes_of(text), "token", b""))
+        plain = self.unseal(text)
+        return decode(plain if isinstance(plain, bytes) else await plain)
 
-    async def wrap(self, data: bytes, purpose: Purpose, aad: bytes) -> bytes:
-        """Seal bytes that stay with us (at rest) or come back as they are (cursor).
-
-        `aad` says what the bytes are and where they belong; they open under the same one only.
-        """
-        return await self._seal(data, purpose, aad)
-
-    async def unwrap(self, data: bytes, purpose: Purpose, aad: bytes) -> bytes:
-        """Give back what `wrap` was given.
+    def unseal(self, text: object, purpose: Purpose = "token", place: bytes = b"") -> Ready[bytes]:
+        """Return what `seal` was given for this purpose and place.
 
         Raises:
-            TokenRefused: Not wrapped by these keys for this purpose and place.
+            TokenRefused: Too long, malformed, or not sealed by these keys for this.
         """
-        return await self._open(data, purpose, aad)
-
-    async def wrap_text(self, data: bytes, purpose: Purpose, aad: bytes) -> str:
-        """Wrap bytes as text that a client gives back: a cursor."""
-        return base64url.encode(await self._seal(data, purpose, aad))
-
-    async def unwrap_text(self, text: object, purpose: Purpose, aad: bytes) -> bytes:
-        """Give back what `wrap_text` was given.
-
-        Raises:
-            TokenRefused: Not wrapped by these keys for this purpose and place.
-        """
-        return await self._open(self._bytes_of(text), purpose, aad)
-
-    async def _seal(self, data: bytes, purpose: Purpose, aad: bytes) -> bytes:
-        if self._codec is None:
-            return self._boxes[purpose].seal(data, aad)
-        return await seal_with(self._codec, data, _LABELS[purpose] + aad)
-
-    async def _open(self, data: bytes, purpose: Purpose, aad: bytes) -> bytes:
-        if self._codec is None:
-            return self._boxes[purpose].open(data, aad)
-        return await open_with(self._codec, data, _LABELS[purpose] + aad)
-
-    def _bytes_of(self, text: object) -> bytes:
         if not (isinstance(text, str) and text):
             raise TokenRefused("malformed")
         if not len(text) <= self._max:
             raise TokenRefused("too-long")
         try:
-            return base64url.decode(text)
+            sealed = base64url.decode(text)
         except ValueError:
             raise TokenRefused("malformed") from None
+        if self._codec is not None:
+            return open_with(self._codec, sealed, _LABELS[purpose] + place)
+        return self._boxes[purpose].open(sealed, place)
+
+    # --- bytes that a store keeps -----------------------------------------------------------------
+
+    def protect(self, data: bytes, place: str) -> Ready[bytes]:
+        """Seal bytes for a store. `place` says what they are and where they belong.
+
+        Raises:
+            Unavailable: The custom codec failed.
+        """
+        if self._codec is not None:
+            return seal_with(self._codec, data, _LABELS["at-rest"] + place.encode())
+        return self._boxes["at-rest"].seal(data, place.encode())
+
+    def reveal(self, data: bytes, place: str) -> Ready[bytes]:
+        """Return what `protect` was given for this place.
+
+        Raises:
+            TokenRefused: Not protected by these keys for this place.
+        """
+        if self._codec is not None:
+            return open_with(self._codec, data, _LABELS["at-rest"] + place.encode())
+        return self._boxes["at-rest"].open(data, place.encode())
 
     def __repr__(self) -> str:
         """Show for whom it seals; no key."""
         return f"<Sealer for {self.audience!r}>"
-
-
-def _boxes(keyring: Keyring, entropy: Entropy) -> dict[Purpose, Aead]:
-    return {purpose: Aead(keyring, purpose, entropy) for purpose in PURPOSES}
