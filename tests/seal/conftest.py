@@ -1,6 +1,8 @@
-"""What every test of sealing starts from: a clock to set, dice that count, a call to seal."""
+"""What every test of sealing starts from: a clock to set, random bytes that count, a call."""
 
+from collections.abc import Awaitable
 from datetime import timedelta
+from typing import TypeVar, cast
 
 import pytest
 
@@ -8,7 +10,9 @@ from antiphon.core.journal import Entry, Journal, Pending
 from antiphon.core.request import Principal
 from antiphon.seal.claims import Binding
 from antiphon.seal.keyring import Keyring
-from antiphon.seal.sealer import Sealer
+from antiphon.seal.sealer import Ready, Sealer
+
+T = TypeVar("T")
 
 NEW = "8f1d2a6b3c4e5f708192a3b4c5d6e7f80910213243546576879809aabbccddee"
 OLD = "d9c4b1a7e3f2605841973b2d8c6e5fa0b1c2d3e4f50617283940aebfc8d7e6f5"
@@ -24,7 +28,7 @@ class Clock:
         return self.now
 
 
-class Dice:
+class CountedBytes:
     """Random bytes that never repeat and are the same in every run."""
 
     def __init__(self) -> None:
@@ -33,6 +37,11 @@ class Dice:
     def __call__(self, size: int) -> bytes:
         self.count += 1
         return self.count.to_bytes(size, "big")
+
+
+async def ready(value: Ready[T]) -> T:
+    """Wait for a value where a custom codec makes it something to wait for."""
+    return await cast("Awaitable[T]", value) if isinstance(value, Awaitable) else value
 
 
 @pytest.fixture
@@ -45,7 +54,7 @@ def make_sealer(clock: Clock, *keys: str, **options: object) -> Sealer:
         "ttl": timedelta(minutes=10),
         "audience": "cloud",
         "clock": clock,
-        "entropy": Dice(),
+        "entropy": CountedBytes(),
     }
     return Sealer(Keyring(keys or (NEW,)), **(settings | options))  # pyright: ignore[reportArgumentType]
 

@@ -181,7 +181,7 @@ def test_claims_with_neither_or_both_of_journal_and_handle_are_refused(claims: C
     handle = Handle(round=1, digest=b"")
     for change in ({"journal": None}, {"handle": handle}):
         with pytest.raises(TokenRefused, check=lambda e: e.reason == "format"):
-            decode(encode(msgspec.structs.replace(claims, **change)))
+            decode(msgspec.msgpack.encode(msgspec.structs.replace(claims, **change)))
 
 
 json_values = st.recursive(

@@ -100,12 +100,16 @@ def test_a_generated_key_is_taken_and_each_is_another():
     assert len(Keyring(sorted(keys))) == 50
 
 
-def test_subkeys_differ_by_purpose_by_key_and_from_each_other():
+def test_subkeys_differ_by_purpose_by_key_by_format_and_from_each_other():
     subkeys = [
-        sub for text in (NEW, OLD) for p in PURPOSES for sub in read_key(text, "k").subkeys(p)
+        sub
+        for text in (NEW, OLD)
+        for purpose in PURPOSES
+        for version in (1, 2)
+        for sub in read_key(text, "k").subkeys(purpose, version)
     ]
 
-    assert len(set(subkeys)) == 2 * 2 * len(PURPOSES)
+    assert len(set(subkeys)) == 2 * 2 * 2 * len(PURPOSES)
     assert all(len(sub) == 32 for sub in subkeys)
 
 

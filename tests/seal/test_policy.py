@@ -9,7 +9,7 @@ import pytest
 from antiphon.errors import ConfigError
 from antiphon.seal.keyring import Keyring
 from antiphon.seal.policy import Seal
-from tests.seal.conftest import NEW, OLD, Dice
+from tests.seal.conftest import NEW, OLD, CountedBytes
 from tests.seal.test_sealer import Vault
 
 
@@ -77,19 +77,19 @@ def test_wrong_settings_are_refused_at_start_and_never_show_a_key(settings: dict
 def test_keys_are_those_given_else_those_of_the_environment_else_made():
     environ = {"ANTIPHON_KEYS": OLD}
 
-    given, origin = Seal(keys=[NEW]).keyring(environ, Dice())
+    given, origin = Seal(keys=[NEW]).keyring(environ, CountedBytes())
     assert (given and given.first, origin) == (Keyring([NEW]).first, "given")
 
-    found, origin = Seal().keyring(environ, Dice())
+    found, origin = Seal().keyring(environ, CountedBytes())
     assert (found and found.first, origin) == (Keyring([OLD]).first, "environment")
 
-    made, origin = Seal().keyring({}, Dice())
+    made, origin = Seal().keyring({}, CountedBytes())
     assert made is not None
     assert (len(made), origin) == (1, "made")
 
-    assert Seal(codec=Vault()).keyring(environ, Dice()) == (None, "codec")
+    assert Seal(codec=Vault()).keyring(environ, CountedBytes()) == (None, "codec")
 
 
 def test_a_bad_variable_is_refused_rather_than_replaced_by_made_keys():
     with pytest.raises(ConfigError, match="ANTIPHON_KEYS"):
-        Seal().keyring({"ANTIPHON_KEYS": "changeme"}, Dice())
+        Seal().keyring({"ANTIPHON_KEYS": "changeme"}, CountedBytes())

@@ -1,4 +1,4 @@
-"""The list of refusals: a token is worth what it was issued for, and nothing else."""
+"""A token is good for the request it was issued for, and refused for everything else."""
 
 import base64
 from datetime import timedelta
@@ -15,7 +15,7 @@ from antiphon.errors import StateTooLarge, TokenRefused, Unavailable
 from antiphon.seal import base64url
 from antiphon.seal.claims import Binding, Claims, encode
 from antiphon.seal.sealer import Sealer
-from tests.seal.conftest import NEW, OLD, Clock, make_sealer
+from tests.seal.conftest import NEW, OLD, Clock, make_sealer, ready
 
 same_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -38,12 +38,12 @@ def claims(
 
 @pytest.fixture
 async def token(sealer: Sealer, claims: Claims) -> str:
-    return await sealer.seal(claims)
+    return await ready(sealer.seal(encode(claims)))
 
 
 async def reason(sealer: Sealer, text: object, binding: Binding) -> str:
     with pytest.raises(TokenRefused) as refused:
-        await sealer.open(text, binding)
+        await ready(sealer.open(text, binding))
     assert str(refused.value) == TokenRefused.MESSAGE
     return refused.value.reason
 
@@ -51,7 +51,7 @@ async def reason(sealer: Sealer, text: object, binding: Binding) -> str:
 async def test_a_token_opens_into_the_claims_it_was_sealed_from(
     sealer: Sealer, claims: Claims, token: str, binding: Binding
 ):
-    assert await sealer.open(token, binding) == claims
+    assert await ready(sealer.open(token, binding)) == claims
 
 
 async def test_a_token_is_issued_now_and_expires_after_the_ttl_but_never_after_its_call(
@@ -111,7 +111,7 @@ async def test_a_token_that_is_too_long_is_refused_before_it_is_read(
 
     assert await reason(short, token, binding) == "too-long"
     assert await reason(short, "!" * len(token), binding) == "too-long"
-    assert await make_sealer(clock, max_bytes=len(token)).open(token, binding)
+    assert await ready(make_sealer(clock, max_bytes=len(token)).open(token, binding))
 
 
 async def test_a_token_that_would_be_too_long_is_not_made_and_its_entries_are_named(
@@ -122,7 +122,7 @@ async def test_a_token_that_would_be_too_long_is_not_made_and_its_entries_are_na
     )
 
     with pytest.raises(StateTooLarge) as too_large:
-        await make_sealer(clock, max_bytes=5000).seal(large)
+        make_sealer(clock, max_bytes=5000).seal(encode(large), journal=large.journal)
     assert [name for name, _ in too_large.value.largest] == ["memo catalogue"]
 
 
@@ -156,7 +156,7 @@ async def test_any_truncation_and_any_extension_is_refused(
 
 @same_fixture
 @given(st.text(max_size=400) | st.binary(max_size=300).map(base64url.encode))
-async def test_whatever_a_stranger_sends_is_refused(sealer: Sealer, binding: Binding, text: str):
+async def test_whatever_was_not_sealed_here_is_refused(sealer: Sealer, binding: Binding, text: str):
     await reason(sealer, text, binding)
 
 
@@ -165,11 +165,11 @@ async def test_a_token_written_in_another_way_is_refused(
     sealer: Sealer, claims: Claims, binding: Binding, extra: int
 ):
     longer = msgspec.structs.replace(claims, trace="t" * (500 + extra))
-    token = await sealer.seal(longer)
+    token = await ready(sealer.seal(encode(longer)))
     data = base64.urlsafe_b64decode(token + "==")
     padded = base64.urlsafe_b64encode(data).decode()
-    ways = {padded, base64.b64encode(data).decode(), padded + "==", token + "\n", " " + token}
-    ways |= {
+    others = {padded, base64.b64encode(data).decode(), padded + "==", token + "\n", " " + token}
+    others |= {
         base64.b64encode(data).decode().rstrip("="),
         token + "=",
         token[:20] + "\n" + token[20:],
@@ -179,19 +179,19 @@ async def test_a_token_written_in_another_way_is_refused(
         alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
         twin = token[:-1] + alphabet[alphabet.index(token[-1]) + 1]
         assert base64.urlsafe_b64decode(twin + "==") == data
-        ways.add(twin)
+        others.add(twin)
 
-    for way in ways - {token}:
-        assert await reason(sealer, way, binding) == "malformed"
-    assert await sealer.open(token, binding) == longer
+    for other in others - {token}:
+        assert await reason(sealer, other, binding) == "malformed"
+    assert await ready(sealer.open(token, binding)) == longer
 
 
 async def test_a_token_of_an_unknown_key_is_refused_and_one_of_an_old_key_opens(
     clock: Clock, claims: Claims, binding: Binding
 ):
-    old = await make_sealer(clock, OLD).seal(claims)
+    old = await ready(make_sealer(clock, OLD).seal(encode(claims)))
 
-    assert await make_sealer(clock, NEW, OLD).open(old, binding) == claims
+    assert await ready(make_sealer(clock, NEW, OLD).open(old, binding)) == claims
     assert await reason(make_sealer(clock, NEW), old, binding) == "unknown-key"
 
 
@@ -208,41 +208,52 @@ async def test_claims_carry_a_journal_or_its_handle_never_both_or_none(
 ):
     stored = msgspec.structs.replace(claims, journal=None, handle=Handle(2, b"d" * 32))
 
-    assert await sealer.open(await sealer.seal(stored), binding) == stored
+    assert await ready(sealer.open(await ready(sealer.seal(encode(stored))), binding)) == stored
     for change in ({"journal": None}, {"handle": Handle(2, b"")}):
         with pytest.raises(ValueError, match="either"):
-            await sealer.seal(msgspec.structs.replace(claims, **change))
+            await ready(sealer.seal(encode(msgspec.structs.replace(claims, **change))))
 
 
-# --- wrapping ----------------------------------------------------------------------------------
+# --- what a store keeps, and cursors ------------------------------------------------------------
 
 
-async def test_wrapped_bytes_open_for_their_purpose_and_place_only(sealer: Sealer):
-    wrapped = await sealer.wrap(b"outcome", "at-rest", b"call 1 round 2")
+def test_protected_bytes_are_revealed_for_their_place_only(sealer: Sealer):
+    protected = sealer.protect(b"outcome", "call 1 round 2")
 
-    assert await sealer.unwrap(wrapped, "at-rest", b"call 1 round 2") == b"outcome"
-    assert b"outcome" not in wrapped
-    for purpose, aad in (("at-rest", b"call 1 round 3"), ("cursor", b"call 1 round 2")):
+    assert isinstance(protected, bytes)
+    assert sealer.reveal(protected, "call 1 round 2") == b"outcome"
+    assert b"outcome" not in protected
+    with pytest.raises(TokenRefused, check=lambda e: e.reason == "forged"):
+        sealer.reveal(protected, "call 1 round 3")
+    for purpose in ("cursor", "token"):
         with pytest.raises(TokenRefused, check=lambda e: e.reason == "forged"):
-            await sealer.unwrap(wrapped, purpose, aad)  # pyright: ignore[reportArgumentType]
+            sealer.unseal(base64url.encode(protected), purpose, b"call 1 round 2")
 
 
 async def test_a_cursor_is_text_and_neither_a_token_nor_a_cursor_of_another_list(
     sealer: Sealer, token: str, binding: Binding
 ):
-    cursor = await sealer.wrap_text(b"100", "cursor", b"tools/list")
+    cursor = sealer.seal(b"100", "cursor", b"tools/list")
 
-    assert await sealer.unwrap_text(cursor, "cursor", b"tools/list") == b"100"
+    assert sealer.unseal(cursor, "cursor", b"tools/list") == b"100"
     assert await reason(sealer, cursor, binding) == "forged"
-    for bad, aad in ((cursor, b"prompts/list"), (token, b"tools/list"), ("", b""), (4, b"")):
+    for bad, place in ((cursor, b"prompts/list"), (token, b"tools/list"), ("", b""), (4, b"")):
         with pytest.raises(TokenRefused):
-            await sealer.unwrap_text(bad, "cursor", aad)
+            sealer.unseal(bad, "cursor", place)
 
 
-async def test_what_one_process_wrapped_another_with_the_same_keys_unwraps(clock: Clock):
-    wrapped = await make_sealer(clock, OLD).wrap(b"x", "at-rest", b"")
+def test_what_one_process_protected_another_with_the_same_keys_reveals(clock: Clock):
+    protected = make_sealer(clock, OLD).protect(b"x", "here")
 
-    assert await make_sealer(clock, NEW, OLD).unwrap(wrapped, "at-rest", b"") == b"x"
+    assert isinstance(protected, bytes)
+    assert make_sealer(clock, NEW, OLD).reveal(protected, "here") == b"x"
+
+
+def test_with_keys_nothing_is_awaited(sealer: Sealer, claims: Claims, binding: Binding):
+    token = sealer.seal(encode(claims))
+
+    assert isinstance(token, str)
+    assert sealer.open(token, binding) == claims
 
 
 # --- a codec of the user's own -------------------------------------------------------------------
@@ -277,15 +288,17 @@ def with_codec(clock: Clock, codec: object) -> Sealer:
     )
 
 
-async def test_a_custom_codec_seals_tokens_and_wraps_values_and_needs_no_keys(
+async def test_a_custom_codec_seals_tokens_protects_values_and_needs_no_keys(
     clock: Clock, claims: Claims, binding: Binding
 ):
     sealer = with_codec(clock, Vault())
-    token = await sealer.seal(claims)
-    wrapped = await sealer.wrap(b"x", "at-rest", b"here")
+    token = await ready(sealer.seal(encode(claims)))
+    protected = await ready(sealer.protect(b"x", "here"))
 
-    assert await sealer.open(token, binding) == claims
-    assert await sealer.unwrap(wrapped, "at-rest", b"here") == b"x"
+    assert await ready(sealer.open(token, binding)) == claims
+    assert await ready(sealer.reveal(protected, "here")) == b"x"
+    with pytest.raises(TokenRefused, check=lambda e: e.reason == "codec"):
+        await ready(sealer.reveal(protected, "there"))
 
 
 async def test_an_empty_state_never_reaches_a_custom_codec(clock: Clock, binding: Binding):
@@ -296,7 +309,7 @@ async def test_claims_are_checked_whatever_the_codec(
     clock: Clock, claims: Claims, binding: Binding
 ):
     sealer = with_codec(clock, Vault())
-    token = await sealer.seal(claims)
+    token = await ready(sealer.seal(encode(claims)))
     other = msgspec.structs.replace(binding, target="destroy")
 
     assert await reason(sealer, token, other) == "target"
@@ -306,11 +319,11 @@ async def test_whatever_a_custom_codec_raises_is_a_refusal_that_does_not_show_it
     clock: Clock, claims: Claims, binding: Binding
 ):
     sealer = with_codec(clock, Vault())
-    cursor = await sealer.wrap_text(b"x", "cursor", b"")
+    cursor = await ready(sealer.seal(b"x", "cursor", b""))
 
     for text in (cursor, base64url.encode(b"no such receipt")):
         with pytest.raises(TokenRefused, check=lambda e: e.reason == "codec") as refused:
-            await sealer.open(text, binding)
+            await ready(sealer.open(text, binding))
         assert refused.value.__cause__ is None
         assert refused.value.__suppress_context__
 
@@ -327,7 +340,7 @@ async def test_a_custom_codec_that_gives_no_bytes_is_refused(
 
     sealer = with_codec(clock, Broken())
     with pytest.raises(Unavailable):
-        await sealer.seal(claims)
+        await ready(sealer.seal(encode(claims)))
     assert await reason(sealer, "AAAA", binding) == "codec"
 
 
@@ -355,7 +368,7 @@ async def test_no_error_and_no_repr_shows_a_key_a_token_or_an_answer(
     shown = [repr(sealer), str(sealer)]
     for bad in (token[:-1], token + "A", "B" + token[1:], "*" + token):
         with pytest.raises(TokenRefused) as refused:
-            await sealer.open(bad, binding)
+            await ready(sealer.open(bad, binding))
         shown += [repr(refused.value), str(refused.value), repr(vars(refused.value))]
 
     for text in shown:
