@@ -318,6 +318,26 @@ def test_anything_shorter_than_what_sealing_adds_is_malformed():
 # --- the ciphers that are kept --------------------------------------------------------------------
 
 
+def test_one_cipher_opens_all_tokens_of_an_epoch_of_one_key():
+    sealing = box()
+    sealed = [sealing.seal(b"x", b"") for _ in range(3)]
+    sealing.open(sealed[0], b"")
+    kept = dict(sealing._ciphers)
+    for one in sealed:
+        sealing.open(one, b"")
+
+    assert list(kept) == [sealed[0][1:17]]
+    assert dict(sealing._ciphers) == kept
+
+
+def test_an_unknown_key_id_before_an_epoch_whose_cipher_is_kept_is_an_unknown_key():
+    sealing = box()
+    sealed = sealing.seal(b"x", b"")
+    sealing.open(sealed, b"")
+
+    refused("unknown-key", lambda: sealing.open(sealed[:1] + bytes(4) + sealed[5:], b""))
+
+
 def test_invented_epochs_are_refused_and_neither_kept_nor_push_out_those_that_are():
     sealing = box()
     sealed = sealing.seal(b"x", b"")
