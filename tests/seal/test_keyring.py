@@ -109,7 +109,7 @@ def test_subkeys_differ_by_purpose_by_key_by_format_and_from_each_other():
         for sub in read_key(text, "k").subkeys(purpose, version)
     ]
 
-    assert len(set(subkeys)) == 2 * 2 * 2 * len(PURPOSES)
+    assert len(set(subkeys)) == 2 * 2 * 3 * len(PURPOSES)
     assert all(len(sub) == 32 for sub in subkeys)
 
 

@@ -1,17 +1,18 @@
 """The built-in encryption: AES-256-GCM under a key that serves one epoch of messages (format 2).
 
-    mark   = BLAKE2b-192, keyed: over 16 random bytes, the bound data, and the plaintext
+    digest = GMAC of the bound data and the plaintext under a key of its own; never shown
+    mark   = BLAKE2b-192, keyed: over 16 random bytes and the digest
     nonce  = the last 12 bytes of the mark
     epoch  = the first 12 bytes of the mark of the message that began the epoch
     key    = BLAKE2b-256, keyed: over the epoch
     sealed = version (1) | key id (4) | epoch (12) | nonce (12) | AES-256-GCM: ciphertext, tag (16)
 
 An epoch ends after 4,096 messages, after a minute, when the clock is set back, and in the child of
-a fork. None of this is needed to keep nonces apart: a nonce is a keyed hash of the content and of
-fresh random bytes, so even processes that go on from one copied memory with the same random bytes
-repeat a nonce only together with the whole message, which then is the same sealed bytes. The limits
-of an epoch keep the birthday bound on 96-bit nonces out of reach. docs/design/0001-sealing.md has
-the arithmetic.
+a fork. Nonces would stay apart without that: a nonce is a keyed function of fresh random bytes and
+of the whole message, so even processes that go on from one copied memory with the same random bytes
+repeat a nonce only together with the message, which then gives the same sealed bytes. The limits of
+an epoch keep the birthday bound on 96-bit nonces out of reach. docs/design/0001-sealing.md has the
+arithmetic.
 """
 
 from collections import OrderedDict
@@ -43,6 +44,9 @@ _RANDOM: Final = 16
 _HEAD: Final = 5 + 12
 _BODY: Final = _HEAD + 12
 
+_GMAC_NONCE: Final = bytes(12)
+"""One for all messages: what GMAC returns goes into a keyed hash, and nobody sees it."""
+
 OVERHEAD: Final = _BODY + 16
 """Bytes that sealing adds to a plaintext."""
 
@@ -71,6 +75,7 @@ class Aead:
         "_epoch",
         "_first",
         "_format_one",
+        "_gmac",
         "_keys",
         "_marks",
     )
@@ -80,11 +85,9 @@ class Aead:
         self._clock = clock
         self._first = keyring.first.id
         # Keyed hash states are made once and copied for each message: half the cost of a new one.
-        self._marks = blake2b(
-            key=keyring.first.subkeys(purpose, VERSION)[0],
-            digest_size=24,
-            person=b"antiphon/2 mark",
-        )
+        marks, _, gmac = keyring.first.subkeys(purpose, VERSION)
+        self._marks = blake2b(key=marks, digest_size=24, person=b"antiphon/2 mark")
+        self._gmac = AESGCM(gmac)
         self._keys = {
             key.id: blake2b(
                 key=key.subkeys(purpose, VERSION)[1], digest_size=32, person=b"antiphon/2 epoch"
@@ -97,8 +100,9 @@ class Aead:
 
     def seal(self, data: bytes, aad: bytes) -> bytes:
         """Encrypt `data`, bound to `aad`, the key's id and the epoch."""
+        message = b"".join((len(aad).to_bytes(8, "big"), aad, data))
         marks = self._marks.copy()
-        marks.update(b"".join((self._entropy(_RANDOM), len(aad).to_bytes(8, "big"), aad, data)))
+        marks.update(self._entropy(_RANDOM) + self._gmac.encrypt(_GMAC_NONCE, b"", message))
         mark = marks.digest()
         epoch = self._epoch
         if (

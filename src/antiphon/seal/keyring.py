@@ -51,10 +51,11 @@ class Key:
     def _derive(self, label: bytes, length: int) -> bytes:
         return HKDF(algorithm=SHA256(), length=length, salt=None, info=label).derive(self._material)
 
-    def subkeys(self, purpose: Purpose, version: int) -> tuple[bytes, bytes]:
-        """Derive the two subkeys of a purpose in a format: one for nonces, one for ciphers."""
-        both = self._derive(b"antiphon/%d %b" % (version, purpose.encode()), 2 * KEY_BYTES)
-        return both[:KEY_BYTES], both[KEY_BYTES:]
+    def subkeys(self, purpose: Purpose, version: int) -> tuple[bytes, bytes, bytes]:
+        """Derive the subkeys of a purpose in a format: for marks, for ciphers, for digests."""
+        label = b"antiphon/%d %b" % (version, purpose.encode())
+        keys = self._derive(label, 3 * KEY_BYTES)
+        return keys[:KEY_BYTES], keys[KEY_BYTES : 2 * KEY_BYTES], keys[2 * KEY_BYTES :]
 
     def __eq__(self, other: object) -> bool:
         """Compare by material, in constant time."""
