@@ -126,6 +126,17 @@ async def test_a_token_that_would_be_too_long_is_not_made_and_its_entries_are_na
     assert [name for name, _ in too_large.value.largest] == ["memo catalogue"]
 
 
+async def test_a_custom_codec_makes_no_token_that_is_too_long(clock: Clock, claims: Claims):
+    class Long(Vault):
+        async def seal(self, data: bytes, aad: bytes) -> bytes:
+            return bytes(60_000)
+
+    with pytest.raises(StateTooLarge) as too_large:
+        await ready(with_codec(clock, Long()).seal(encode(claims), journal=claims.journal))
+    assert too_large.value.size == 80_000
+    assert [name for name, _ in too_large.value.largest] == ["ask placement", "state"]
+
+
 async def test_every_changed_character_is_refused(sealer: Sealer, token: str, binding: Binding):
     for position, character in enumerate(token):
         bent = token[:position] + ("A" if character != "A" else "B") + token[position + 1 :]

@@ -126,18 +126,21 @@ class Sealer:
         """
         if self._codec is not None:
             return self._seal_by_codec(self._codec, plain, purpose, place, journal)
-        return self._text(self._boxes[purpose].seal(plain, place), journal)
+        text = base64url.encode(self._boxes[purpose].seal(plain, place))
+        if not len(text) <= self._max:
+            raise self._too_large(text, journal)
+        return text
 
     async def _seal_by_codec(
         self, codec: Codec, plain: bytes, purpose: Purpose, place: bytes, journal: Journal | None
     ) -> str:
-        return self._text(await seal_with(codec, plain, _LABELS[purpose] + place), journal)
-
-    def _text(self, sealed: bytes, journal: Journal | None) -> str:
-        text = base64url.encode(sealed)
+        text = base64url.encode(await seal_with(codec, plain, _LABELS[purpose] + place))
         if not len(text) <= self._max:
-            raise StateTooLarge(len(text), self._max, [] if journal is None else largest(journal))
+            raise self._too_large(text, journal)
         return text
+
+    def _too_large(self, text: str, journal: Journal | None) -> StateTooLarge:
+        return StateTooLarge(len(text), self._max, [] if journal is None else largest(journal))
 
     def open(self, text: object, binding: Binding) -> Ready[Claims]:
         """Return the claims of a token that is good for this request, or refuse it.
