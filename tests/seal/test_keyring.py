@@ -153,5 +153,20 @@ def test_a_key_is_neither_pickled_nor_copied():
             leak(Key(RAW))
 
 
+@pytest.mark.parametrize("length", [0, 1, 16, 31])
+def test_a_key_object_of_fewer_than_32_bytes_is_not_made(length: int):
+    short = RAW[:length]
+    with pytest.raises(ConfigError, match=f"holds {length} bytes; at least 32") as refused:
+        Key(short)
+
+    assert "antiphon keygen" in str(refused.value)
+    assert not short or short.hex() not in str(refused.value)
+
+
+def test_dice_that_give_too_few_bytes_make_no_key():
+    with pytest.raises(ConfigError, match="at least 32"):
+        ephemeral(lambda size: RAW[: size - 1])
+
+
 def test_made_keys_come_from_the_given_dice():
     assert ephemeral(lambda size: RAW[:size]).first == read_key(NEW, "k")

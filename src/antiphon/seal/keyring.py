@@ -44,6 +44,15 @@ class Key:
     __slots__ = ("_material", "id")
 
     def __init__(self, material: bytes) -> None:
+        """Take random bytes. `read_key` also refuses text and patterns.
+
+        Raises:
+            ConfigError: Fewer bytes than a key must hold.
+        """
+        if not len(material) >= KEY_BYTES:
+            raise ConfigError(
+                f"a Key holds {len(material)} bytes; at least {KEY_BYTES} are needed. {_CURE}"
+            )
         self._material = material
         self.id: bytes = self._derive(b"antiphon/1 key id", _KEY_ID_BYTES)
         """Four bytes that name the key in what it sealed. They say nothing about the key."""
