@@ -39,7 +39,7 @@ class Cloud:
 def make_server(cloud: Cloud, **kit: Any) -> Server:
     server = Server("cloud", version="1.0.0", **kit)
 
-    @server.tool(detach="continue", task_ttl=14 * 24 * 3600)
+    @server.tool(task_ttl=14 * 24 * 3600)
     async def migrate(ctx: Context, name: str) -> str:
         """Move a database."""
         # 1. Rounds: the client waits, and a person answers at once.

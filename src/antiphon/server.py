@@ -343,10 +343,8 @@ class Server(HandlerDecorators):
         return msgspec.json.decode(await self.dispatcher.dispatch(round))
 
     def _is_open(self) -> bool:
-        """Tell whether requests can be served now: what needs no opening always can."""
-        return self._opened > 0 or not (
-            self._services.store.durable or self._registry.makes_tasks()
-        )
+        """Whether the store is open and tasks are run: any handler may detach."""
+        return self._opened > 0
 
     def stats(self) -> dict[str, int]:
         """Count what is alive in this process."""

@@ -93,7 +93,7 @@ def make(url: str, *, legs: Any = "elsewhere") -> Server:
 
 
 def _tools(server: Server) -> None:
-    @server.tool(task="allowed", detach="continue")
+    @server.tool
     async def order(ctx: Context, run: str, point: str) -> str:
         """Rounds, then a task, then a question in it."""
         _point.set(f"{run} {point}")

@@ -342,7 +342,7 @@ async def detaching(ctx: Context) -> str:
 
 @pytest.mark.parametrize("redeem", ["once", "strict", "off"])
 async def test_a_round_that_detaches_keeps_its_task(url: str, redeem: Any) -> None:
-    async with running(detaching, store=url, redeem=redeem) as peer:
+    async with running(detaching, store=url, redeem=redeem, task=None) as peer:
         first = await peer.call("detaching")
         again = {
             "name": "detaching",
@@ -361,7 +361,7 @@ async def test_a_round_that_detaches_keeps_its_task(url: str, redeem: Any) -> No
 
 
 async def test_a_client_without_tasks_goes_on_in_the_call() -> None:
-    async with running(detaching) as peer:
+    async with running(detaching, task=None) as peer:
         peer.capabilities = EVERYTHING
         result = await peer.call("detaching")
         for answer in ({"who": accept(name="Ada")}, {"where": accept(region="eu")}):

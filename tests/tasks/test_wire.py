@@ -386,7 +386,7 @@ async def test_rounds_come_first_and_the_task_after_them() -> None:
         await ctx.once("ship", effects.append, "ship")
         return f"{what} for {person.name} to {place.name}"
 
-    async with running(order) as peer:
+    async with running(order, task=None) as peer:
         first = await peer.call("order", what="tea")
         assert first["resultType"] == "input_required"
         handle = await peer.send(

@@ -266,8 +266,8 @@ class Context:
     def detach(self, message: str = "") -> Coroutine[Any, Any, None]:
         """Go on as a task from here: the round ends, and the rest runs in the background.
 
-        For a client that cannot take tasks the call goes on as it is; the decorator's
-        `detach="refuse"` or `task="required"` refuses such a client before the first line.
+        For a client without tasks the call goes on as it is, unless the decorator declares
+        `detach="refuse"`. In a call that is a task already it does nothing.
         """
         self._run.need_async("detach")
         return self._detach(message)

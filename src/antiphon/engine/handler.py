@@ -42,8 +42,8 @@ class Options:
     park: Seconds | None = None
     task: Literal["allowed", "required"] | None = None
     task_ttl: Seconds | None = None
-    detach: Literal["continue", "refuse"] | None = None
-    """What happens at `ctx.detach` to a client that cannot take tasks (S8-2)."""
+    detach: Literal["refuse"] | None = None
+    """Refuse clients without tasks before the first line; unset, `ctx.detach` goes on in the call."""
 
     legs: int | None = None
     """Legs of this tool's tasks that one process runs at a time."""
@@ -54,7 +54,7 @@ class Options:
             ("on_version_change", ("refuse", "restart")),
             ("unasked", ("ignore", "accept")),
             ("task", (None, "allowed", "required")),
-            ("detach", (None, "continue", "refuse")),
+            ("detach", (None, "refuse")),
         ):
             check_choice(name, getattr(self, name), allowed)
         for ask in self.asks:
@@ -135,19 +135,8 @@ class Handler:
 
     @property
     def task_at_once(self) -> bool:
-        """Whether a client that takes tasks gets one before the first line runs.
-
-        A handler that calls `ctx.detach` runs its rounds first and says itself where they end.
-        """
-        return self.options.task is not None and not self.detaches
-
-    @property
-    def detaches(self) -> bool:
-        """Whether the handler says itself where its task begins."""
-        if self.options.detach is not None:
-            return True
-        code = getattr(getattr(self.fn, "__wrapped__", self.fn), "__code__", None)
-        return code is not None and "detach" in code.co_names
+        """Whether a client that takes tasks gets one before the first line runs."""
+        return self.options.task is not None
 
     @property
     def needs_tasks(self) -> bool:

@@ -90,11 +90,6 @@ class Registry:
             if listed is not None and listed.handler is old:
                 table[old.name] = msgspec.structs.replace(listed, handler=new)
 
-    def makes_tasks(self) -> bool:
-        """Tell whether a tool may go on as a task, so that somebody must run its legs."""
-        handlers = (listed.handler for listed in self.tools.values())
-        return any(handler.options.task or handler.detaches for handler in handlers)
-
     def remove(self, kind: str, name: str) -> bool:
         """Take a tool, prompt or resource away; False if there is none."""
         tables = {

@@ -1,0 +1,161 @@
+"""When a call becomes a task: what the decorator says, never what the handler's code looks like.
+
+Real clients of both eras, over HTTP, against a server that the test runs.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from antiphon import Context, RemoteError, Server
+from antiphon.client import Client, Scripted, Task
+from antiphon.errors import CAPABILITY_MISSING, ConfigError
+from tests.legacy.wire import serving
+from tests.tasks.kit import Peer, accept, running
+
+WITHOUT_TASKS: list[dict[str, Any]] = [{"tasks": False}, {"era": "legacy"}]
+
+
+class Name(BaseModel):
+    name: str
+
+
+class Disk:
+    """Has a method that is called like the context's, and is something else."""
+
+    def __init__(self) -> None:
+        self.attached = True
+
+    def detach(self) -> None:
+        self.attached = False
+
+
+async def hand_over(ctx: Context) -> None:
+    """Detach in a helper function, out of sight of the handler's own code."""
+    await ctx.detach("working on it")
+
+
+@asynccontextmanager
+async def connected(tool: Callable[..., Any], peer: Any, **options: Any) -> AsyncIterator[Client]:
+    server = Server("cloud", environ={})
+    server.tool(**options)(tool)
+    answers = Scripted(who={"name": "Ada"})
+    async with serving(server) as url, Client(url, answers=answers, **peer) as client:
+        yield client
+
+
+def text_of(result: Any) -> str:
+    return result.content[0].text
+
+
+async def eject(ctx: Context) -> str:
+    disk = Disk()
+    disk.detach()
+    return f"attached: {disk.attached}"
+
+
+async def order(ctx: Context) -> str:
+    person = await ctx.elicit("Who?", Name, key="who")
+    await hand_over(ctx)
+    return f"for {person.name}"
+
+
+async def test_a_method_of_another_object_called_detach_changes_nothing() -> None:
+    seen: list[Task] = []
+    async with connected(eject, {}, task="allowed") as client:
+        result = await client.call_tool("eject", on_task=seen.append)
+    assert text_of(result) == "attached: False"
+    assert seen
+
+
+async def test_a_tool_that_may_be_a_task_is_one_from_the_start_also_when_it_detaches() -> None:
+    async with running(order, task="allowed") as peer:
+        id = await peer.begin("order")
+        await peer.asked(id, "who")
+        await peer.answer(id, who=accept(name="Ada"))
+        assert await peer.text(id) == "for Ada"
+
+
+async def test_detaching_in_a_helper_function_needs_no_declaration() -> None:
+    seen: list[Task] = []
+    async with connected(order, {}) as client:
+        result = await client.call_tool("order", on_task=seen.append)
+    assert text_of(result) == "for Ada"
+    assert seen[0].message == "working on it"
+
+
+@pytest.mark.parametrize("peer", WITHOUT_TASKS)
+@pytest.mark.parametrize("options", [{}, {"task": "allowed"}])
+async def test_a_client_without_tasks_goes_on_in_the_call(
+    peer: dict[str, Any], options: dict[str, Any]
+) -> None:
+    seen: list[Task] = []
+    async with connected(order, peer, **options) as client:
+        result = await client.call_tool("order", on_task=seen.append)
+    assert text_of(result) == "for Ada"
+    assert seen == []
+
+
+@pytest.mark.parametrize("options", [{"detach": "refuse"}, {"task": "required"}])
+@pytest.mark.parametrize("peer", WITHOUT_TASKS)
+async def test_a_declared_refusal_comes_before_the_first_line(
+    peer: dict[str, Any], options: dict[str, Any]
+) -> None:
+    ran: list[str] = []
+
+    async def strict(ctx: Context) -> str:
+        ran.append("line one")
+        await hand_over(ctx)
+        return "done"
+
+    async with connected(strict, peer, **options) as client:
+        if peer.get("era") == "legacy":
+            result = await client.call_tool("strict")
+            assert result.is_error
+            assert "io.modelcontextprotocol/tasks" in text_of(result)
+        else:
+            with pytest.raises(RemoteError) as refused:
+                await client.call_tool("strict")
+            assert refused.value.code == CAPABILITY_MISSING
+    assert ran == []
+
+
+async def test_refusing_clients_without_tasks_makes_no_task_before_the_handler_detaches() -> None:
+    async with running(order, task=None, detach="refuse") as peer:
+        first = await peer.call("order")
+        assert first["resultType"] == "input_required"
+
+
+def test_there_is_no_word_for_going_on_because_that_is_what_happens() -> None:
+    with pytest.raises(ConfigError, match="detach='continue' is none of None, 'refuse'"):
+        Server("cloud", environ={}).tool(detach="continue")
+
+
+async def test_a_server_that_nobody_opened_is_opened_for_handlers_that_detach() -> None:
+    """Mounted without its lifespan, with the memory store and no tool declared as a task."""
+    server = Server("cloud", environ={})
+    server.tool(order)
+    peer = Peer(server)
+    app = server.asgi()
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    await app(scope, receive, send)
+    first = await peer.call("order")
+    handle = await peer.send(
+        "tools/call",
+        name="order",
+        arguments={},
+        inputResponses={"who": accept(name="Ada")},
+        requestState=first["requestState"],
+    )
+    assert await peer.text(handle["taskId"]) == "for Ada"
