@@ -43,6 +43,7 @@ Legacy: TypeAlias = Callable[[Scope, Receive, Send, bytes, Principal], Awaitable
 _OLD_VERSIONS = frozenset({*(version.encode() for version in LEGACY), b""})
 _OLD_METHODS = ("GET", "DELETE")
 _SESSION = b"mcp-session-id"
+_DAY = 86_400.0
 _NONE: frozenset[bytes] = frozenset()
 
 _log = logging.getLogger("antiphon.http")
@@ -309,7 +310,8 @@ class App:
             async with self._lifespan():
                 self._alive = True
                 ready.set_result(True)
-                await asyncio.Event().wait()
+                while True:  # a timer: the loop keeps alive what it will wake, and nothing else
+                    await asyncio.sleep(_DAY)
         except Exception:  # noqa: BLE001 - the edge: nothing may pass
             _log.exception("the server could not start")
             ready.set_result(False)
