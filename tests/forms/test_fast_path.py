@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import AnswerInvalid
-from antiphon.forms.fast_path import shape_of
+from antiphon.forms.fast_path import answer_type
 from antiphon.forms.schema import FlatSchema
 
 FLAT = FlatSchema.compile(
@@ -23,7 +23,7 @@ FLAT = FlatSchema.compile(
         "required": ["region", "size"],
     }
 )
-SHAPE = shape_of(FLAT.schema["properties"], FLAT.schema["required"], ())
+SHAPE = answer_type(FLAT.schema["properties"], FLAT.schema["required"], ())
 
 VALUES = (
     st.none()
@@ -55,13 +55,13 @@ def test_plain_answers_take_the_quick_way(content):
 
 
 def test_a_name_that_is_written_as_null_when_absent_is_so_in_the_quick_way():
-    shape = shape_of({"note": {"type": "string"}}, (), ("note",))
+    shape = answer_type({"note": {"type": "string"}}, (), ("note",))
     assert shape is not None
     assert msgspec.json.encode(msgspec.convert({}, shape)) == b'{"note":null}'
 
 
 def test_what_is_required_stays_required_although_it_may_be_written_as_null():
-    shape = shape_of({"note": {"type": "string"}}, ("note",), ("note",))
+    shape = answer_type({"note": {"type": "string"}}, ("note",), ("note",))
     assert shape is not None
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({}, shape)
@@ -77,7 +77,7 @@ def test_what_is_required_stays_required_although_it_may_be_written_as_null():
     ],
 )
 def test_fields_that_only_the_long_way_can_judge_make_no_type(prop):
-    assert shape_of({"field": prop}, (), ()) is None
+    assert answer_type({"field": prop}, (), ()) is None
 
 
 def test_the_long_way_still_gives_the_reason():

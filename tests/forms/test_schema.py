@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import AnswerInvalid, UnsupportedForm
-from antiphon.forms.checks import FORMATS
-from antiphon.forms.fields import MAX_CHOICES, without_null
+from antiphon.forms.fields import FORMATS, MAX_CHOICES, without_null
 from antiphon.forms.schema import MAX_FIELDS, MAX_REASONS, MAX_SCHEMA_BYTES, FlatSchema, adapt
 
 TITLED = [{"const": "eu", "title": "Europe"}, {"const": "us", "title": "America"}]

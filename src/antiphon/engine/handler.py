@@ -43,7 +43,7 @@ class Options:
     task: Literal["allowed", "required"] | None = None
     task_ttl: Seconds | None = None
     detach: Literal["refuse"] | None = None
-    """Refuse clients without tasks before the first line; unset, `ctx.detach` goes on in the call."""
+    """Refuse clients without tasks before the first line, instead of going on in the call."""
 
     legs: int | None = None
     """Legs of this tool's tasks that one process runs at a time."""

@@ -4,6 +4,7 @@ Owns the question digest (S4-4) and the shape checks of raw answers (S4-6). Know
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -104,23 +105,24 @@ def question(ask: Ask) -> Question:
 
 
 def plain_form(message: str, spec: Any) -> Question:
-    """Make a form without options ready; kept, because replays ask the same in every round."""
+    """Make a form without options ready."""
     form = of(spec)
-    ready = form.asked.get(message)
-    if ready is None:
-        ready = question(Elicit(message, spec))
-        if len(message) <= _SHORT:
-            if len(form.asked) >= _KEPT:
-                form.asked.clear()
-            form.asked[message] = ready
-    return ready
+    if len(message) > _SHORT:
+        return question(Elicit(message, form))
+    return _kept_question(message, form)
 
 
 _SHORT = 512
 """Characters of a message that is kept ready."""
 
-_KEPT = 128
-"""Messages kept for one form."""
+_KEPT = 1_024
+"""Questions kept ready."""
+
+
+@lru_cache(maxsize=_KEPT)
+def _kept_question(message: str, form: Form[Any]) -> Question:
+    """Keep plain questions ready, because a replay asks the same ones in every round."""
+    return question(Elicit(message, form))
 
 
 # --- answers -----------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""A flat schema as a type of msgspec: one step in C that can say yes to an answer, never why not.
+"""A flat schema as a msgspec type: accepts ordinary answers in one step, never says why not.
 
-What it accepts, `FlatSchema.read` accepts too, with the same values; what it refuses is read again
-there, for the reason or because the subset is wider. Fields that msgspec cannot judge as strictly
-(formats, numbers, lists) make no type at all. Knows no Pydantic and no handler.
+What it accepts, `FlatSchema.read` accepts too, with the same values. What it refuses is read again
+there, for the reason, or because the subset is wider: `null` for an absent field,
+an integer written `1.0`. Fields that msgspec cannot check as strictly (formats, numbers, lists)
+have no such type.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,21 +11,20 @@ from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
-from antiphon.forms.checks import INTEGER_LIMIT
-from antiphon.forms.fields import Property
+from antiphon.forms.fields import INTEGER_LIMIT, Property
 
-Shape = type[msgspec.Struct]
+AnswerType = type[msgspec.Struct]
 
 
-def shape_of(
+def answer_type(
     properties: Mapping[str, Property], required: Collection[str], nulls: Collection[str]
-) -> Shape | None:
-    """Make the type; its encoded values have the known members only.
+) -> AnswerType | None:
+    """Return the type of answers to a form, or None where msgspec cannot check one of its fields.
 
     Args:
         properties: Of a checked flat schema.
         required: Names that must be there.
-        nulls: Names that are written as null when they are absent.
+        nulls: Names that are encoded as null when they are absent.
     """
     fields: list[tuple[str, Any, Any]] = []
     for index, (name, prop) in enumerate(properties.items()):
@@ -39,7 +39,7 @@ def shape_of(
             kind, default = kind | msgspec.UnsetType, msgspec.UNSET
         fields.append((f"f{index}", kind, msgspec.field(default=default, name=name)))
     try:
-        return msgspec.defstruct("Answer", fields, kw_only=True)
+        return msgspec.defstruct("Answer", fields, kw_only=True, gc=False)
     except (TypeError, ValueError):  # a name or a bound that msgspec does not take
         return None
 

@@ -1,12 +1,13 @@
-"""Forms: what `Elicit` and `ctx.elicit` take, compiled once, and answers turned into values.
+"""`Form`: what `Elicit` and `ctx.elicit` take, compiled once, and answers turned into values.
 
-Owns the way from a Pydantic model, dataclass, typed dict or schema dict to a flat schema and
-back, and the refusal of fields that ask for secrets (ELICIT-04). Knows no call and no wire.
+Compiled forms are kept in two caches of fixed size, one for types and one for schema dicts. They
+are not stored on the author's class, and not in a weak mapping either: a compiled form refers to
+its class, so a weak mapping would never let go of a class that a handler makes on every call.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
 from typing import Any, Generic, NoReturn, TypeVar, cast, overload
 
@@ -16,49 +17,52 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from antiphon.core.digest import short_digest
 from antiphon.core.text import ELLIPSIS, preview, snake_case
 from antiphon.errors import AnswerInvalid, UnsupportedForm
-from antiphon.forms.fast_path import shape_of
-from antiphon.forms.fields import Schema, is_object
+from antiphon.forms.fast_path import AnswerType, answer_type
+from antiphon.forms.fields import Schema
 from antiphon.forms.models import Choices as Choices
-from antiphon.forms.models import describe
+from antiphon.forms.models import describe, without_secrets
 from antiphon.forms.schema import MAX_REASONS, MAX_SCHEMA_BYTES, FlatSchema
-from antiphon.forms.secrets import looks_secret
 
 T = TypeVar("T")
 
-NOT_SECRET = "x-antiphon-not-secret"  # noqa: S105 - the name of a keyword
-"""`Field(json_schema_extra={NOT_SECRET: True})` says that a field only looks like a secret."""
-
 REASON = 200
-"""Characters of a validator's own message that are told to the person."""
+"""Characters of a validator's own message that the person is shown."""
 
 _MESSAGE = 10_000
-"""A longer message of a validator is not searched for what was typed, and not told either."""
+"""A longer message of a validator is not searched for what was typed, and not shown either."""
+
+_KEPT_TYPES = 512
+"""Forms of types kept; one takes some 20 KiB, so classes made on every call cost 10 MiB at most."""
+
+_KEPT_DICTS = 128
+"""Forms of schema dicts kept. Most programs have a few."""
 
 _REFUSED = "is not accepted"
-_ATTRIBUTE = "__antiphon_form__"
-_DICT_FORMS = 128
 _DICT_BASE = "form"
 _ANNOTATIONS = frozenset({"title", "description", "additionalProperties", "$id", "$comment"})
+
+_encode = msgspec.json.encode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form(Generic[T]):
-    """A form, compiled: its schema for the wire and the way back to a value."""
+    """A compiled form: its schema for the client, and how an answer becomes a value."""
 
     base: str
     """What a key is derived from: the type's name in snake case; `form` for a dict."""
 
     flat: FlatSchema
     digest: bytes
-    """Over the schema with its titles, options and defaults (S4-4)."""
+    """Over the schema with its titles, options and defaults."""
 
     _build: Callable[[dict[str, Any]], T]
+    """Make the value from the members that `FlatSchema.read` returned."""
 
-    _quick: Callable[[object], T] | None = None
-    """The same way in one step, for answers that fit; raises without a reason for the others."""
+    _type: AnswerType | None
+    """Type of the answers that need no reading field by field."""
 
-    asked: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """Questions that were asked with this form and are kept ready, by message."""
+    _accept: Callable[[Any], T]
+    """Make the value from an answer of that type."""
 
     @property
     def schema(self) -> Schema:
@@ -81,10 +85,10 @@ class Form(Generic[T]):
     def of(spec: Mapping[str, Any]) -> "Form[dict[str, Any]]": ...
     @staticmethod
     def of(spec: Any) -> "Form[Any]":
-        """Compile a form, once for each type.
+        """Compile a form, or return the one that was compiled before.
 
         Raises:
-            UnsupportedForm: a field that no form can carry or that asks for a secret.
+            UnsupportedForm: A field that no form can carry, or that asks for a secret.
         """
         return of(spec)
 
@@ -92,22 +96,20 @@ class Form(Generic[T]):
         """Turn the content of an accepted answer into a value; absent content is an empty one.
 
         Raises:
-            AnswerInvalid: with reasons for a person, which do not repeat what was typed.
+            AnswerInvalid: With reasons for a person, which do not repeat what was typed.
         """
-        if self._quick is not None:
+        if self._type is not None:
             try:
-                return self._quick(content)
+                return self._accept(msgspec.convert(content, self._type))
             except (msgspec.ValidationError, ValidationError):
-                pass  # the long way says why, or takes it after all
+                pass  # reading it field by field says why, or accepts it after all
         return self._build(self.flat.read({} if content is None else content))
 
 
 def of(spec: Any) -> Form[Any]:
-    """Compile a form of whatever an author gave; `Form.of` without the types."""
+    """Compile a form from whatever an author gave; `Form.of` without the types."""
     if isinstance(spec, type):
-        # Kept on the type itself, so that it lives as long and no longer; not inherited.
-        kept = spec.__dict__.get(_ATTRIBUTE)
-        return _of_type(cast(type[Any], spec)) if kept is None else kept
+        return _of_type(cast(type[Any], spec))
     if isinstance(spec, Form):
         return cast(Form[Any], spec)
     if isinstance(spec, Mapping):
@@ -115,7 +117,8 @@ def of(spec: Any) -> Form[Any]:
     _refuse_spec(spec)
 
 
-def _of_type(spec: type[T]) -> Form[T]:
+@lru_cache(maxsize=_KEPT_TYPES)
+def _of_type(spec: type[Any]) -> Form[Any]:
     name = spec.__name__
     if not _is_record(spec):
         _refuse_spec(spec)
@@ -127,46 +130,49 @@ def _of_type(spec: type[T]) -> Form[T]:
     schema, nulls = describe(adapter, name)
     if schema["type"] != "object":
         _refuse_spec(spec)
-    flat = FlatSchema.compile(_checked(schema))
-    encode, validate = msgspec.json.encode, adapter.validator.validate_json
-    blank = dict.fromkeys(nulls)
+    flat = FlatSchema.compile(without_secrets(schema))
+    validate = adapter.validator.validate_json
+    absent = dict.fromkeys(nulls)
 
-    def build(values: dict[str, Any]) -> T:
-        # As JSON, because that is what an answer is: strict models take dates and sets from it.
+    # As JSON, because that is what an answer is: strict models take dates and sets from it.
+    def build(values: dict[str, Any]) -> Any:
         try:
-            return validate(encode({**blank, **values}), by_alias=True)
+            return validate(_encode({**absent, **values}), by_alias=True)
         except ValidationError as error:
             raise AnswerInvalid(_reasons(error, values)) from None
 
-    shape = shape_of(flat.schema["properties"], flat.schema.get("required", ()), nulls)
+    def accept(answer: msgspec.Struct) -> Any:
+        return validate(_encode(answer), by_alias=True)
 
-    def quick(content: object) -> T:
-        return validate(encode(msgspec.convert(content, shape)), by_alias=True)
-
-    form = Form(
-        base=snake_case(name) or _DICT_BASE,
-        flat=flat,
-        digest=short_digest(flat.json),
-        _build=build,
-        _quick=quick if shape is not None else None,
-    )
-    setattr(spec, _ATTRIBUTE, form)
-    return form
+    return _form(snake_case(name) or _DICT_BASE, flat, nulls, build, accept)
 
 
-@lru_cache(maxsize=_DICT_FORMS)
+@lru_cache(maxsize=_KEPT_DICTS)
 def _of_dict(encoded: bytes) -> Form[dict[str, Any]]:
     raw = msgspec.json.decode(encoded)
     schema = {key: value for key, value in raw.items() if key not in _ANNOTATIONS}
-    flat = FlatSchema.compile(_checked(schema))
-    return Form(
-        base=_DICT_BASE, flat=flat, digest=short_digest(flat.json), _build=flat.fill_defaults
-    )
+    flat = FlatSchema.compile(without_secrets(schema))
+
+    def accept(answer: msgspec.Struct) -> dict[str, Any]:
+        return {**flat.defaults, **msgspec.to_builtins(answer)}
+
+    return _form(_DICT_BASE, flat, (), flat.fill_defaults, accept)
+
+
+def _form(
+    base: str,
+    flat: FlatSchema,
+    nulls: tuple[str, ...],
+    build: Callable[[dict[str, Any]], Any],
+    accept: Callable[[Any], Any],
+) -> Form[Any]:
+    kind = answer_type(flat.schema["properties"], flat.schema.get("required", ()), nulls)
+    return Form(base, flat, short_digest(flat.json), build, kind, accept)
 
 
 def _encoded(schema: Mapping[str, Any]) -> bytes:
     try:
-        encoded = msgspec.json.encode(schema)
+        encoded = _encode(schema)
     except (TypeError, ValueError, RecursionError) as error:
         raise UnsupportedForm("(form)", "holds what JSON cannot", "Use plain values.") from error
     if len(encoded) > 2 * MAX_SCHEMA_BYTES:
@@ -190,58 +196,23 @@ def _kind(spec: object) -> str:
     return f"a value of type {preview(type(spec).__name__)}"
 
 
-# --- secrets ----------------------------------------------------------------------------------
-
-
-def _checked(schema: Schema) -> Schema:
-    """Refuse fields that ask for secrets, and take the author's word off the wire."""
-    properties = schema.get("properties")
-    if not is_object(properties):
-        return schema
-    return {**schema, "properties": {name: _open(name, p) for name, p in properties.items()}}
-
-
-def _open(name: str, prop: object) -> object:
-    if not is_object(prop):
-        return prop
-    typed_secret = prop.get("format") == "password" or "writeOnly" in prop
-    named_secret = prop.get(NOT_SECRET) is not True and _free(prop) and _named_secret(name, prop)
-    if typed_secret or named_secret:
-        cure = "Ask for it on a page of your own with ctx.elicit_url."
-        if not typed_secret:
-            cure += f' If it is none, mark the field: json_schema_extra={{"{NOT_SECRET}": True}}.'
-        raise UnsupportedForm(preview(name), "looks like a secret, which no form may ask for", cure)
-    return {key: value for key, value in prop.items() if key != NOT_SECRET}
-
-
-def _free(prop: Mapping[str, Any]) -> bool:
-    """Tell whether something can be typed into the field; options and ticks hold no secret."""
-    if prop.get("type") == "string":
-        return not ({"enum", "oneOf"} & prop.keys()) and prop.get("format") is None
-    return prop.get("type") in ("integer", "number")
-
-
-def _named_secret(name: str, prop: Mapping[str, Any]) -> bool:
-    return looks_secret(name) or looks_secret(str(prop.get("title", "")))
-
-
 # --- reasons ----------------------------------------------------------------------------------
 
 
 def _reasons(error: ValidationError, values: Mapping[str, Any]) -> list[str]:
     typed = {text for value in values.values() for text in _spellings(value)}
-    told: list[str] = []
+    reasons: list[str] = []
     for item in error.errors(include_url=False, include_input=False)[:MAX_REASONS]:
         own = item.get("ctx", {}).get("error")
         message = str(own) if isinstance(own, Exception) else item["msg"]
         message = message.replace("Input should", "must")
         text = preview(_without(message, typed), REASON) or _REFUSED
-        told.append(f"{preview(str(item['loc'][0]))}: {text}" if item["loc"] else text)
-    return told
+        reasons.append(f"{preview(str(item['loc'][0]))}: {text}" if item["loc"] else text)
+    return reasons
 
 
 def _without(message: str, typed: set[str]) -> str:
-    """Take what was typed out of a validator's message, which often quotes it."""
+    """Remove what was typed from a validator's message, which often quotes it."""
     if len(message) > _MESSAGE:
         return _REFUSED
     for text in sorted(typed, key=len, reverse=True):
@@ -255,5 +226,5 @@ def _spellings(value: Any) -> list[str]:
     if isinstance(value, bool):
         return []
     plain = str(value)
-    # One letter tells nothing and would take the articles out of the message.
+    # One letter reveals nothing, and removing it would garble the message.
     return [t for t in (plain, plain.strip(), repr(plain)[1:-1]) if 1 < len(t) <= _MESSAGE]

@@ -1,7 +1,7 @@
-"""The flat schema of a form on the wire: what may be asked, what may come back.
+"""The flat schema of a form: the subset of JSON Schema that form elicitation carries.
 
-Owns the subset of JSON Schema that form elicitation carries (ELICIT-20 to ELICIT-24), its bounds,
-and how a schema is told to older revisions. Knows no Pydantic, no handler and no transport.
+Compiles a schema (ELICIT-20 to ELICIT-24) within bounds, reads answers against it, and translates
+it for older revisions of the protocol.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,16 @@ import msgspec
 
 from antiphon.core.text import preview
 from antiphon.errors import AnswerInvalid, UnsupportedForm
-from antiphon.forms.checks import Bad, Check, Value
-from antiphon.forms.fields import Field, Property, Schema, is_object, refuse
+from antiphon.forms.fields import (
+    Check,
+    DoesNotFit,
+    FieldCompiler,
+    Property,
+    Schema,
+    Value,
+    is_object,
+    refuse,
+)
 
 MAX_FIELDS = 64
 """More questions than anyone answers in one form."""
@@ -24,7 +32,7 @@ MAX_SCHEMA_BYTES = 32_768
 MAX_NAME = 128
 
 MAX_REASONS = 16
-"""Reasons told at once; the next answer can be told the rest."""
+"""Reasons in one refusal; the next refusal can give the rest."""
 
 _FORM = "(form)"
 _ROOT = frozenset({"$schema", "type", "properties", "required"})
@@ -63,7 +71,7 @@ class FlatSchema:
         return _compile(schema, strict=False)
 
     def read(self, content: object) -> dict[str, Value]:
-        """Give the known members of an answer; `null` counts as absent, unknown members go (S4-6).
+        """Return the known members of an answer; `null` counts as absent, unknown ones are dropped.
 
         Raises:
             AnswerInvalid: with one reason for each wrong field, never the value.
@@ -81,14 +89,14 @@ class FlatSchema:
                 continue
             try:
                 values[name] = check(value)
-            except Bad as bad:
-                reasons.append(f"{label}: {bad}")
+            except DoesNotFit as misfit:
+                reasons.append(f"{label}: {misfit}")
         if reasons:
             raise AnswerInvalid(reasons[:MAX_REASONS])
         return values
 
     def validate(self, content: object) -> tuple[str, ...]:
-        """Tell what is wrong with an answer; nothing means that it fits."""
+        """Return the reasons why an answer does not fit; none when it does."""
         try:
             self.read(content)
         except AnswerInvalid as invalid:
@@ -96,7 +104,7 @@ class FlatSchema:
         return ()
 
     def fill_defaults(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Put the defaults where the answer says nothing."""
+        """Return the answer with defaults for what it leaves out."""
         filled: dict[str, Any] = {
             name: list(value) if isinstance(value, list) else value
             for name, value in self.defaults.items()
@@ -106,7 +114,7 @@ class FlatSchema:
 
 
 def adapt(schema: Mapping[str, Any], revision: str) -> Schema:
-    """Tell a flat schema to a peer of an older revision.
+    """Translate a flat schema for a peer of an older revision.
 
     Raises:
         UnsupportedForm: the revision has no forms, or none with such a field.
@@ -136,7 +144,7 @@ def _compile(schema: Mapping[str, Any], *, strict: bool) -> FlatSchema:
     fields: list[tuple[str, str, Check, bool]] = []
     for name, prop in properties.items():
         _name(name)
-        field = Field(name=name, raw=prop, strict=strict)
+        field = FieldCompiler(name=name, raw=prop, strict=strict)
         flat[name], check = field.compile()
         fields.append((name, preview(name), check, name in required))
     whole: Schema = {"type": "object", "properties": flat}
@@ -198,7 +206,7 @@ def _sized(schema: Schema) -> bytes:
 
 
 def _older(name: str, prop: Property) -> Schema:
-    """Tell one property to 2025-06-18: no lists, no `oneOf`, defaults for booleans only."""
+    """Translate one property for 2025-06-18: no lists, no `oneOf`, defaults for booleans only."""
     if prop["type"] == "array":
         refuse(name, "chooses several options, which revision 2025-06-18 lacks", "Ask one by one.")
     older = {key: value for key, value in prop.items() if key not in ("oneOf", "default")}

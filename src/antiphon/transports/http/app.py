@@ -310,7 +310,7 @@ class App:
             async with self._lifespan():
                 self._alive = True
                 ready.set_result(True)
-                while True:  # a timer: the loop keeps alive what it will wake, and nothing else
+                while True:  # noqa: ASYNC110 - the loop keeps alive only what it will wake
                     await asyncio.sleep(_DAY)
         except Exception:  # noqa: BLE001 - the edge: nothing may pass
             _log.exception("the server could not start")
