@@ -60,7 +60,7 @@ def make_server(cloud: Cloud, **kit: Any) -> Server:
     async def give_back(name: str) -> None:
         await cloud.free(name)
 
-    @server.tool(task="allowed", legs=2)
+    @server.tool(task="allowed", max_concurrent=2)
     async def report(ctx: Context, month: str) -> str:
         """A task from its first line, where the client takes one; two at a time."""
         return f"report of {month}"

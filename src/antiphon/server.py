@@ -21,7 +21,7 @@ from antiphon.dispatcher import Dispatcher
 from antiphon.engine.engine import Engine
 from antiphon.engine.environment import Environment, Redeem
 from antiphon.engine.handler import check_choice
-from antiphon.engine.hints import Cache
+from antiphon.engine.hints import CachePolicy
 from antiphon.errors import ConfigError
 from antiphon.handlers.catalog import Catalog
 from antiphon.handlers.decorators import HandlerDecorators
@@ -61,7 +61,7 @@ class Server(HandlerDecorators):
         redeem: Redeem = "once",
         eras: tuple[Era, ...] = ("modern", "legacy"),
         principal: PrincipalOf | None = None,
-        cache: Cache | None = None,
+        cache: CachePolicy | None = None,
         telemetry: Telemetry | None = None,
         expose_errors: bool = False,
         legs: Literal["here", "elsewhere"] = "here",
@@ -128,7 +128,7 @@ class Server(HandlerDecorators):
         self._legs = legs
         self._runner: Runner | None = None
         self._watch: TaskWatch | None = None
-        cache = cache or Cache()
+        cache = cache or CachePolicy()
         catalog = Catalog(
             registry, sealer, self.limits, meta=meta, cache=cache, instructions=instructions
         )
@@ -191,8 +191,8 @@ class Server(HandlerDecorators):
         """Run legs of tasks in this process, whatever `legs=` says; what `antiphon worker` does.
 
         Args:
-            concurrency: Legs at a time; `Limits(legs=...)` unless given.
-            per_tool: Legs at a time of one tool; else what its `legs=` says.
+            concurrency: Tasks at a time; `Limits(concurrent_task_runs=...)` unless given.
+            per_tool: Tasks of one tool at a time; else what its `max_concurrent=` says.
 
         Raises:
             ConfigError: No other process sees the store, or it keeps no tasks.
@@ -251,14 +251,14 @@ class Server(HandlerDecorators):
     ) -> Runner:
         """Make a runner of the legs of this server's tasks; for workers."""
         own = {
-            name: listed.handler.options.legs
+            name: listed.handler.options.max_concurrent
             for name, listed in self._registry.tools.items()
-            if listed.handler.options.legs is not None
+            if listed.handler.options.max_concurrent is not None
         }
         return Runner(
             self._tasks,
             self._engine,
-            concurrency=concurrency or self.limits.legs,
+            concurrency=concurrency or self.limits.concurrent_task_runs,
             per_tool={**own, **(per_tool or {})},
             lease=self.limits.lease.total_seconds(),
         )

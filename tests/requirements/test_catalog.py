@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from antiphon import Cache, ConfigError, Context, Limits, Server
+from antiphon import CachePolicy, ConfigError, Context, Limits, Server
 from tests.requirements.demo_server import LEVEL, Peer, make_server
 
 
@@ -15,7 +15,7 @@ from tests.requirements.demo_server import LEVEL, Peer, make_server
     ["server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list"],
 )
 async def test_lists_and_discovery_carry_the_hints_of_the_server(method: str) -> None:
-    peer = Peer(make_server(cache=Cache(ttl=1.5, scope="public")).asgi())
+    peer = Peer(make_server(cache=CachePolicy(ttl=1.5, scope="public")).asgi())
     result = (await peer.ask(method)).result
     assert (result["ttlMs"], result["cacheScope"]) == (1500, "public")
 

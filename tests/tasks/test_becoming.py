@@ -14,7 +14,7 @@ from antiphon import Context, RemoteError, Server
 from antiphon.client import Client, Scripted, Task
 from antiphon.errors import CAPABILITY_MISSING, ConfigError
 from tests.legacy.wire import serving
-from tests.tasks.kit import Peer, accept, running
+from tests.tasks.task_client import Peer, accept, running
 
 WITHOUT_TASKS: list[dict[str, Any]] = [{"tasks": False}, {"era": "legacy"}]
 

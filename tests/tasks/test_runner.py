@@ -519,7 +519,7 @@ async def test_a_tool_says_itself_how_many_of_its_legs_run_at_a_time() -> None:
         return number
 
     server = serving()()
-    server.tool(task="allowed", legs=1)(heavy)
+    server.tool(task="allowed", max_concurrent=1)(heavy)
     async with server.running():
         peer = Peer(server)
         ids = [await peer.begin("heavy", number=number) for number in range(3)]

@@ -1,4 +1,8 @@
-"""Named budgets, each with the reason for its number. Decides nothing by itself."""
+"""`Limits`: how far a call, a round, a request and a process may go, each with its reason.
+
+The first sentence under a limit says what it bounds, the rest says why it has this value;
+`docs/limits.md` is written from them.
+"""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,77 +15,91 @@ class Limits:
     """How far one call, one round and one request may go."""
 
     rounds: int = 32
-    """Rounds of one call that ask something. A longer dialogue is a task."""
+    """Rounds of one call that ask something. A dialogue that needs more should be a task."""
 
     pauses: int = 1000
-    """State-only rounds of one call; counted apart: legs of a long job are not questions."""
+    """Rounds of one call that ask nothing, as `ctx.pause` makes them. They are counted apart,
+    because the parts of a long job are not questions."""
 
     call: timedelta = timedelta(days=1)
-    """From the first round to the last; people take long."""
+    """Time from the first round of a call to its last. People may answer the next day."""
 
     task: timedelta = timedelta(days=7)
-    """From a task's creation to its removal; a question in it may wait that long."""
+    """Time from the creation of a task to its removal. A question in it may wait that long."""
 
     tasks_per_principal: int = 10_000
-    """Unfinished tasks of one principal, most of which wait for a person."""
+    """Unfinished tasks of one principal. Most of them wait for a person and cost one row each; the
+    bound keeps one caller from filling the store."""
 
-    legs: int = 16
-    """Legs of tasks that one process runs at a time; a worker may be told another number."""
+    concurrent_task_runs: int = 16
+    """Tasks that one process runs at a time. They share the event loop with the requests;
+    `antiphon worker --concurrency` sets another number for a worker."""
 
     state_bytes: int = 32_768
-    """Journal in a token. It travels both ways on every round."""
+    """Bytes of the journal in a token. The token travels both ways in every round."""
 
     asks_per_round: int = 16
-    """Questions in one round; more is a form."""
+    """Questions in one round. Someone who has more to ask should ask with a form."""
 
     reasks: int = 3
-    """How often an ask is repeated because its answer did not fit."""
+    """How often a question is repeated because its answer did not fit. After that, a client is
+    probably answering without a person."""
 
     body_bytes: int = 4 * 1024 * 1024
-    """One request body or stdio line."""
+    """Bytes of one request body or one line on stdio. It is held in memory until it is read."""
 
     depth: int = 64
-    """Nesting of JSON in a request or a schema."""
+    """Levels of nesting in the JSON of a request. Real arguments need a fraction of it, and
+    deep nesting is a cheap way to make a server work."""
 
     waiters: int = 4
-    """Duplicates of one running round that may wait for it."""
+    """Duplicates of a running round that wait for its result. A client that retries needs one;
+    each of them holds a connection."""
 
     releases: int = 5
-    """How often a failed round may be tried again with the same token."""
+    """How often a failed round may be tried again with the same token. A failure that lasts longer
+    is not one that retrying will mend."""
 
     legacy_rounds: int = 10
-    """Re-entries of one native handler for a legacy client."""
+    """How often a handler that returns `InputRequired` is entered for one legacy request. The
+    request stays open all the time."""
 
     legacy_ask: timedelta = timedelta(minutes=10)
-    """How long a legacy client may take to answer an ask that says no time of its own."""
+    """Time that a legacy client has to answer an ask without a timeout of its own. The handler
+    waits in memory until then."""
 
     sessions: int = 10_000
-    """Legacy sessions in one process; an idle one takes some 40 KiB."""
+    """Legacy sessions in one process. An idle one takes about 40 KiB."""
 
     sessions_per_principal: int = 1_000
-    """Legacy sessions of one authenticated principal."""
+    """Legacy sessions of one authenticated principal. One caller must not use up the sessions of
+    all others."""
 
     session_idle: timedelta = timedelta(minutes=30)
-    """How long a legacy session lives without a request; also how long a lost stream can be
-    resumed."""
+    """Time that a legacy session lives without a request. It is also the time in which a lost
+    stream can be resumed."""
 
     parked: int = 10_000
-    """Parked frames in one process."""
+    """Parked handlers in one process. Each is a live coroutine with its variables; the oldest gives
+    way, and its call goes on by replay."""
 
     parked_per_principal: int = 1_000
-    """Parked frames of one principal, so that nobody can push all others out."""
+    """Parked handlers of one principal. One caller must not push out those of all others."""
 
     listeners: int = 1_000
-    """Open listen streams in one process."""
+    """Open listen streams in one process. Each holds a connection."""
 
     listeners_per_principal: int = 100
-    """Open listen streams of one principal, so that nobody can take them all."""
+    """Open listen streams of one principal. One caller must not use up the streams of all
+    others."""
 
     page: int = 100
-    """Entries of one page of a list."""
+    """Entries in one page of a list. They carry whole schemas, so a longer page would be a very
+    large response."""
 
     lease: timedelta = timedelta(seconds=30)
-    """How long a claimed round stays claimed without a renewal."""
+    """Time for which a claimed round or task stays claimed without a renewal. After a crash,
+    another process waits that long before it takes over."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that would switch a bound off."""

@@ -45,8 +45,8 @@ class Options:
     detach: Literal["refuse"] | None = None
     """Refuse clients without tasks before the first line, instead of going on in the call."""
 
-    legs: int | None = None
-    """Legs of this tool's tasks that one process runs at a time."""
+    max_concurrent: int | None = None
+    """How many of this tool's tasks one process runs at a time."""
 
     def __post_init__(self) -> None:
         """Refuse options that do not fit, naming the option."""
@@ -60,8 +60,8 @@ class Options:
         for ask in self.asks:
             if ask not in _NEEDS:
                 raise ConfigError("asks= takes Elicit, ElicitUrl, Sample and ListRoots")
-        if self.legs is not None and self.legs < 1:
-            raise ConfigError("legs= must be at least one")
+        if self.max_concurrent is not None and self.max_concurrent < 1:
+            raise ConfigError("max_concurrent= must be at least one")
         for name in ("ttl", "deadline", "park", "settle", "task_ttl"):
             _check_span(name, getattr(self, name))
 

@@ -1,4 +1,4 @@
-"""Caching hints that results carry (CACHE-01). A value and its bytes."""
+"""`CachePolicy`: the caching hints that results carry (CACHE-01)."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,7 +9,7 @@ from antiphon.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class CachePolicy:
     """How long a client may keep a result, and whether it may share it."""
 
     ttl: Seconds = 0.0
@@ -18,14 +18,14 @@ class Cache:
     def __post_init__(self) -> None:
         """Refuse hints that no client could follow."""
         if self.scope not in ("public", "private"):
-            raise ConfigError('Cache(scope=...) is "public" or "private"')
+            raise ConfigError('CachePolicy(scope=...) is "public" or "private"')
         if not self._milliseconds() >= 0:
-            raise ConfigError("Cache(ttl=...) must not be negative")
+            raise ConfigError("CachePolicy(ttl=...) must not be negative")
 
     def _milliseconds(self) -> int:
         span = self.ttl.total_seconds() if isinstance(self.ttl, timedelta) else self.ttl
         return round(span * 1000)
 
     def members(self) -> bytes:
-        """Write the members, with a comma before them."""
+        """Return the members as JSON, with a comma before them."""
         return b',"ttlMs":%d,"cacheScope":"%s"' % (self._milliseconds(), self.scope.encode())

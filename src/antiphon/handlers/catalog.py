@@ -14,7 +14,7 @@ from antiphon.core.capabilities import TASKS
 from antiphon.core.limits import Limits
 from antiphon.core.request import MODERN, Request
 from antiphon.engine.handler import is_async
-from antiphon.engine.hints import Cache
+from antiphon.engine.hints import CachePolicy
 from antiphon.errors import InvalidRequest, TokenRefused
 from antiphon.handlers.registry import Listed, Registry
 from antiphon.seal.sealer import Sealer
@@ -36,7 +36,7 @@ class Catalog:
         limits: Limits,
         *,
         meta: bytes,
-        cache: Cache,
+        cache: CachePolicy,
         instructions: str | None,
     ) -> None:
         self._registry = registry

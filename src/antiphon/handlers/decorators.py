@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Literal, TypeVar, cast, overload
 
 from antiphon.engine.handler import Handler, Options
-from antiphon.engine.hints import Cache
+from antiphon.engine.hints import CachePolicy
 from antiphon.errors import ConfigError
 from antiphon.handlers.catalog import Catalog
 from antiphon.handlers.compile import (
@@ -33,7 +33,7 @@ _OPTIONS = frozenset(Options.__dataclass_fields__)
 class HandlerDecorators:
     """What can be registered with a server."""
 
-    def __init__(self, registry: Registry, catalog: Catalog, cache: Cache) -> None:
+    def __init__(self, registry: Registry, catalog: Catalog, cache: CachePolicy) -> None:
         self._registry = registry
         self._catalog = catalog
         self._cache = cache
@@ -162,7 +162,7 @@ class HandlerDecorators:
         title: str | None = None,
         description: str | None = None,
         mime_type: str | None = None,
-        cache: Cache | None = None,
+        cache: CachePolicy | None = None,
         meta: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Callable[[F], F]:

@@ -31,7 +31,7 @@ def run(
 
     Args:
         server: The server whose tasks are run; its store must be one that others share.
-        concurrency: Legs at a time; the server's `Limits(legs=...)` unless given.
+        concurrency: Tasks at a time; `Limits(concurrent_task_runs=...)` unless given.
         per_tool: Legs at a time of one tool.
     """
     asyncio.run(work(server, concurrency=concurrency, per_tool=per_tool))
