@@ -18,8 +18,7 @@ from antiphon.engine.handler import Handler, HandlerKind, Invoke, Options, is_as
 from antiphon.errors import ConfigError
 from antiphon.handlers.resolvers import resolved_invoke
 from antiphon.handlers.results import prompt_writer, resource_writer, tool_writer
-from antiphon.handlers.schemas import validator
-from antiphon.handlers.signature import Signature
+from antiphon.handlers.signature import Signature, validator
 from antiphon.handlers.steps import Flow
 
 _PLAIN = (str, int, float, bool, bytes, type(None), object, Any, inspect.Parameter.empty)

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from antiphon.engine.handler import Handler
 from antiphon.errors import ConfigError
-from antiphon.handlers.schemas import check_input_schema, check_schema
+from antiphon.handlers.signature import check_input_schema, check_schema
 
 
 def tool_entry(

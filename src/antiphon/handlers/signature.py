@@ -1,22 +1,33 @@
-"""A handler's signature, compiled once: what it takes, how arguments become values.
+"""A handler's signature, compiled once: its parameters, its input schema, binding arguments.
 
-Owns the input schema and the binding of arguments. Knows no call, no wire and no context but
-its type, which is given.
+Also checks the schemas that authors give: they are bounded, and none is ever fetched from a network
+(BASE-10).
 """
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
+from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from antiphon.core.text import safe
 from antiphon.errors import ArgumentsInvalid, ConfigError
 
+MAX_DEPTH = 32
+"""Levels of a schema. A client has to walk through all of them."""
+
+MAX_NODES = 2_000
+"""Values in a schema, for the same reason."""
+
 _REASON = 200
+"""Characters of one reason why arguments do not fit."""
+
 _REASONS = 8
+"""Reasons in one refusal; the next refusal can give the rest."""
 
 
 class Resolve:
@@ -47,7 +58,6 @@ class Signature:
     """Context parameter, resolved and given parameters, and arguments of a function."""
 
     __slots__ = (
-        "_fields",
         "_validate",
         "arguments",
         "context",
@@ -60,7 +70,7 @@ class Signature:
     def __init__(
         self, fn: Callable[..., Any], context_type: type, given: Collection[str] = ()
     ) -> None:
-        """Read a function's signature; what is given by others is no argument.
+        """Read a function's signature; parameters named in `given` are filled in by others.
 
         Raises:
             ConfigError: It cannot be read, naming the function and the parameter.
@@ -84,10 +94,7 @@ class Signature:
             else:
                 self.arguments[parameter.name] = parameter
         self.model = arguments_model(fn, self.arguments) if self.arguments else None
-        self._validate = (
-            self.model.__pydantic_validator__.validate_python if self.model is not None else None
-        )
-        self._fields = tuple((f"a{i}", name) for i, name in enumerate(self.arguments))
+        self._validate = None if self.model is None else _binder(self.model, self.arguments)
 
     def bind(self, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
         """Turn raw arguments into keyword arguments; unknown ones are ignored.
@@ -98,13 +105,12 @@ class Signature:
         if self._validate is None:
             return {}
         try:
-            values = self._validate(arguments or {}).__dict__
+            return self._validate(arguments or {})
         except ValidationError as error:
             raise ArgumentsInvalid(reasons_of(error)) from None
-        return {name: values[field] for field, name in self._fields}
 
     def schema(self) -> dict[str, Any]:
-        """Give the JSON schema of the arguments."""
+        """Return the JSON schema of the arguments."""
         if self.model is None:
             return {"type": "object", "properties": {}}
         schema = self.model.model_json_schema(by_alias=True)
@@ -138,7 +144,7 @@ def read_parameters(fn: Callable[..., Any]) -> tuple[list[Parameter], Any]:
 
 
 def _annotated(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the function that carries the annotations of a partial or of a callable object."""
+    """Return the function that carries the annotations of a partial or of a callable object."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     if inspect.isroutine(fn) or inspect.isclass(fn):
@@ -154,7 +160,7 @@ def _closure(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def find_mark(annotation: Any, mark: type) -> Any:
-    """Find a mark of a type in `Annotated[...]`, or None."""
+    """Return the mark of a type in `Annotated[...]`, or None."""
     if get_origin(annotation) is Annotated:
         for item in get_args(annotation)[1:]:
             if isinstance(item, mark):
@@ -163,7 +169,7 @@ def find_mark(annotation: Any, mark: type) -> Any:
 
 
 def is_context(annotation: Any, context_type: type) -> bool:
-    """Tell whether a parameter wants the context."""
+    """Whether a parameter takes the context."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     return isinstance(annotation, type) and issubclass(annotation, context_type)
@@ -190,8 +196,32 @@ def arguments_model(fn: Callable[..., Any], parameters: Mapping[str, Parameter])
     return model
 
 
+def _binder(
+    model: type[BaseModel], names: Collection[str]
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Compile the validation of a model's fields to one step that returns keyword arguments.
+
+    Making an instance of the model, only to take its values out again, would cost as much again.
+    """
+    core = cast("Any", model.__pydantic_core_schema__)
+    definitions: list[CoreSchema] = []
+    if core["type"] == "definitions":
+        definitions, core = core["definitions"], core["schema"]
+    fields = cast("dict[str, Any]", core["schema"]["fields"])
+    arguments = {
+        name: core_schema.typed_dict_field(
+            field["schema"], required=field["schema"]["type"] != "default"
+        )
+        for name, field in zip(names, fields.values(), strict=True)
+    }
+    schema: CoreSchema = core_schema.typed_dict_schema(arguments, extra_behavior="ignore")
+    if definitions:
+        schema = core_schema.definitions_schema(schema, definitions)
+    return SchemaValidator(schema).validate_python
+
+
 def _undescribed(parameters: Mapping[str, Parameter]) -> str:
-    """Name the parameter whose type has no JSON schema; why is the cause of the error."""
+    """Name the parameter whose type has no JSON schema; the cause of the error says why."""
     cure = "Take JSON types, models, dataclasses or typed dicts, and make the rest inside."
     for name, parameter in parameters.items():
         try:
@@ -203,9 +233,67 @@ def _undescribed(parameters: Mapping[str, Parameter]) -> str:
 
 
 def reasons_of(error: ValidationError) -> list[str]:
-    """Say what is wrong with arguments, without repeating their values."""
+    """Return what is wrong with arguments, without repeating their values."""
     reasons: list[str] = []
     for item in error.errors(include_url=False, include_input=False, include_context=False):
         place = ".".join(str(part) for part in item["loc"]) or "arguments"
         reasons.append(safe(f"{place}: {item['msg']}", _REASON))
     return reasons[:_REASONS]
+
+
+# --- schemas ----------------------------------------------------------------------------------
+
+
+def check_schema(schema: Mapping[str, Any], what: str) -> None:
+    """Refuse a schema that is too deep, too large or refers to a network.
+
+    Raises:
+        ConfigError: Says which.
+    """
+    nodes = 0
+    stack: list[tuple[Any, int]] = [(schema, 1)]
+    while stack:
+        node, depth = stack.pop()
+        nodes += 1
+        if depth > MAX_DEPTH or nodes > MAX_NODES:
+            raise ConfigError(f"{what}: deeper than {MAX_DEPTH} or larger than {MAX_NODES} nodes")
+        if isinstance(node, Mapping):
+            items = cast("Mapping[str, Any]", node)
+            reference = items.get("$ref", items.get("$dynamicRef"))
+            if isinstance(reference, str) and not reference.startswith("#"):
+                raise ConfigError(f"{what}: $ref {reference!r} points outside of the schema")
+            stack.extend((value, depth + 1) for value in items.values())
+        elif isinstance(node, (list, tuple)):
+            stack.extend((value, depth + 1) for value in cast("list[Any]", node))
+
+
+def check_input_schema(schema: Mapping[str, Any], tool: str) -> None:
+    """Check the schema of a tool's arguments: its root is an object (TOOL-01)."""
+    if schema.get("type") != "object":
+        raise ConfigError(f'tool {tool!r}: its input schema needs "type": "object" at the root')
+    check_schema(schema, f"tool {tool!r}: input schema")
+
+
+def validator(schema: Mapping[str, Any], tool: str) -> Callable[[Any], list[str]]:
+    """Return a function that returns why a value does not fit a schema that an author gave.
+
+    The library that checks it is imported only for such schemas; Pydantic checks signatures.
+    """
+    jsonschema = importlib.import_module("jsonschema")
+    cls = jsonschema.Draft202012Validator
+    try:
+        cls.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise ConfigError(f"tool {tool!r}: its schema is not valid: {error.message}") from error
+    checker = cls(schema)
+
+    def check(value: Any) -> list[str]:
+        reasons: list[str] = []
+        for error in checker.iter_errors(value):
+            place = ".".join(str(part) for part in error.absolute_path) or "arguments"
+            reasons.append(safe(f"{place}: does not fit {error.validator!r}", _REASON))
+            if len(reasons) == _REASONS:
+                break
+        return reasons
+
+    return check
