@@ -1,33 +1,36 @@
-"""The methods that only tell: discover, the lists, completion. Pages are encoded once and kept.
-
-Knows no journal and no transport.
-"""
+"""Read-only methods: discover, the lists, completion. Pages are encoded once and kept."""
 
 import inspect
 from asyncio import to_thread
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
+from pydantic import TypeAdapter
 
 from antiphon.core.capabilities import TASKS
 from antiphon.core.limits import Limits
 from antiphon.core.request import MODERN, Request
-from antiphon.engine.handler import is_async
+from antiphon.engine.handler import Handler, is_async
 from antiphon.engine.hints import CachePolicy
-from antiphon.errors import InvalidRequest, TokenRefused
+from antiphon.errors import ConfigError, InvalidRequest, TokenRefused
 from antiphon.handlers.registry import Listed, Registry
+from antiphon.handlers.signature import check_input_schema, check_schema
 from antiphon.seal.sealer import Sealer
 from antiphon.wire import results
 
 _VALUES = 100
 """Completion values in one answer; the protocol's own bound."""
 
+_KEPT_PAGES = 256
+"""Encoded pages kept for one state of the lists; cursors of earlier states begin odd ones."""
+
 Completer = Callable[..., Any]
 
 
 class Catalog:
-    """What a server tells about itself."""
+    """What a server says about itself."""
 
     def __init__(
         self,
@@ -45,7 +48,8 @@ class Catalog:
         self._meta = meta
         self._cache = cache
         self._instructions = instructions
-        self._pages: dict[tuple[str, int], tuple[int, bytes]] = {}
+        self._pages: dict[tuple[str, int], bytes] = {}
+        self._pages_of = registry.revision
         self.completers: dict[tuple[str, str], Completer] = {}
         self.extensions: dict[str, Any] = {}
 
@@ -66,7 +70,7 @@ class Catalog:
         return found
 
     def serves(self, method: str) -> bool:
-        """Tell whether a method is behind a declared capability."""
+        """Whether a method belongs to a declared capability."""
         kinds = self._registry.kinds
         family = method.partition("/")[0]
         if method in _LISTS or method in _CALLS:
@@ -91,29 +95,38 @@ class Catalog:
         """Answer one of the lists."""
         method, member = round.method, _LISTS[round.method]
         cursor = round.params.get("cursor")
-        start = 0 if cursor is None else await self._start(method, cursor)
-        kept = self._pages.get((method, start))
-        if kept is not None and kept[0] == self._registry.revision:
-            return kept[1]
-        page = await self._write(method, member, start)
-        if start == 0 or len(self._pages) < 256:
-            self._pages[(method, start)] = (self._registry.revision, page)
+        after = 0 if cursor is None else await self._last_sent(method, cursor)
+        if self._pages_of != self._registry.revision:
+            self._pages.clear()
+            self._pages_of = self._registry.revision
+        kept = self._pages.get((method, after))
+        if kept is not None:
+            return kept
+        revision = self._registry.revision
+        page = await self._write(method, member, after)
+        if len(self._pages) < _KEPT_PAGES and revision == self._registry.revision:
+            self._pages[(method, after)] = page
         return page
 
-    async def _write(self, method: str, member: str, start: int) -> bytes:
+    async def _write(self, method: str, member: str, after: int) -> bytes:
+        """Write the page behind an entry.
+
+        A cursor names the last entry that was sent by its number, which no other entry ever has:
+        what is removed or added between two pages makes the next one skip nothing.
+        """
         entries = list(self._table(method).values())
-        end = start + self._page_size
-        body = (
-            b'"' + member.encode() + b'":[' + b",".join(e.entry for e in entries[start:end]) + b"]"
-        )
-        if end < len(entries):
-            cursor = self._sealer.seal(str(end).encode(), "cursor", method.encode())
+        start = bisect_right(entries, after, key=_number)
+        page = entries[start : start + self._page_size]
+        body = b'"' + member.encode() + b'":[' + b",".join([e.entry for e in page]) + b"]"
+        if start + self._page_size < len(entries):
+            last = str(page[-1].number).encode()
+            cursor = self._sealer.seal(last, "cursor", method.encode())
             if not isinstance(cursor, str):
                 cursor = await cursor
             body += b',"nextCursor":' + msgspec.json.encode(cursor)
         return results.complete(body + self._cache.members(), self._meta)
 
-    async def _start(self, method: str, cursor: str) -> int:
+    async def _last_sent(self, method: str, cursor: str) -> int:
         try:
             data = self._sealer.unseal(cursor, "cursor", method.encode())
             return int(data if isinstance(data, bytes) else await data)
@@ -152,6 +165,93 @@ class Catalog:
         if listed is None:
             raise InvalidRequest("Unknown reference to complete")
         return listed.arguments
+
+
+def _number(listed: Listed) -> int:
+    return listed.number
+
+
+# --- entries ----------------------------------------------------------------------------------
+
+
+def tool_entry(
+    handler: Handler,
+    adapter: TypeAdapter[Any] | None,
+    *,
+    title: str | None,
+    description: str | None,
+    input_schema: Mapping[str, Any] | None,
+    annotations: Mapping[str, Any] | None,
+    meta: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the entry of a tool in `tools/list`."""
+    schema = dict(input_schema) if input_schema is not None else handler.signature.schema()
+    check_input_schema(schema, handler.name)
+    entry = _named(handler.name, title, description)
+    entry["inputSchema"] = schema
+    if adapter is not None:
+        entry["outputSchema"] = _output_schema(adapter, handler.name)
+    return _with(entry, annotations=annotations, _meta=meta)
+
+
+def _output_schema(adapter: TypeAdapter[Any], tool: str) -> dict[str, Any]:
+    schema = adapter.json_schema(mode="serialization", by_alias=True)
+    check_schema(schema, f"tool {tool!r}: output schema")
+    if "$ref" in schema:
+        # Older clients need an object at the root, not a reference to one.
+        name = schema["$ref"].rpartition("/")[2]
+        schema = {**schema["$defs"][name], "$defs": schema["$defs"]}
+    return schema
+
+
+def prompt_entry(
+    handler: Handler, *, title: str | None, description: str | None, meta: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the entry of a prompt; its arguments are strings on the wire."""
+    schema = handler.signature.schema()
+    required = schema.get("required", ())
+    arguments: list[dict[str, Any]] = []
+    for name, prop in schema["properties"].items():
+        argument: dict[str, Any] = {"name": name}
+        if "description" in prop:
+            argument["description"] = prop["description"]
+        argument["required"] = name in required
+        arguments.append(argument)
+    entry = _named(handler.name, title, description)
+    if arguments:
+        entry["arguments"] = arguments
+    return _with(entry, _meta=meta)
+
+
+def resource_entry(
+    handler: Handler,
+    *,
+    name: str,
+    title: str | None,
+    description: str | None,
+    mime_type: str | None,
+    meta: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the entry of a resource or a template."""
+    uri = handler.name
+    if ":" not in uri:
+        raise ConfigError(f"resource {uri!r} needs a URI with a scheme, such as shop://orders")
+    entry: dict[str, Any] = {"uriTemplate" if "{" in uri else "uri": uri}
+    entry.update(_named(name, title, description))
+    return _with(entry, mimeType=mime_type, _meta=meta)
+
+
+def _named(name: str, title: str | None, description: str | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": name}
+    return _with(entry, title=title, description=description)
+
+
+def _with(entry: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    entry.update((name, value) for name, value in optional.items() if value is not None)
+    return entry
+
+
+# --- completion -------------------------------------------------------------------------------
 
 
 async def _values(completer: Completer, value: str, round: Request) -> list[str]:

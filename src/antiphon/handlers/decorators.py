@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 from antiphon.engine.handler import Handler, Options
 from antiphon.engine.hints import CachePolicy
 from antiphon.errors import ConfigError
-from antiphon.handlers.catalog import Catalog
+from antiphon.handlers.catalog import Catalog, prompt_entry, resource_entry, tool_entry
 from antiphon.handlers.compile import (
     check_uri,
     docstring,
@@ -20,7 +20,6 @@ from antiphon.handlers.compile import (
     resource_handler,
     tool_handler,
 )
-from antiphon.handlers.listing import prompt_entry, resource_entry, tool_entry
 from antiphon.handlers.registry import Registry
 from antiphon.handlers.steps import Flow
 from antiphon.handlers.uri_template import Template, is_template

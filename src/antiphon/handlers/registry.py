@@ -1,6 +1,6 @@
-"""Names to handlers, and how each is listed. Changing it tells the hub.
+"""Names to handlers, and how each is listed. Every change is announced.
 
-Owns what exists; a listing is encoded once, when something is registered. Knows no round.
+Owns what exists and which methods that opens; a listing is encoded once, at registration.
 """
 
 import re
@@ -28,6 +28,8 @@ class Listed(msgspec.Struct, frozen=True):
     headers: Mapping[str, HeaderParam] | None = None
     template: Template | None = None
     arguments: tuple[str, ...] = ()
+    number: int = 0
+    """Grows with each registration; the lists are in this order, and cursors name it."""
 
 
 class Registry:
@@ -39,6 +41,7 @@ class Registry:
         self.prompts: dict[str, Listed] = {}
         self.resources: dict[str, Listed] = {}
         self.templates: dict[str, Listed] = {}
+        self._registered = 0
         self.revision = 0
         """Grows with every change; a cached page of another revision is stale."""
 
@@ -79,19 +82,20 @@ class Registry:
             what = f"{listed.handler.kind} {name!r} is registered already"
             other = "URI" if kind == "resources" else "name="
             raise ConfigError(f"{what}. Give one of the two another {other}.")
-        table[name] = listed
+        self._registered += 1
+        table[name] = msgspec.structs.replace(listed, number=self._registered)
         self.kinds.add(kind)
         self.revision += 1
 
     def replace(self, old: Handler, new: Handler) -> None:
-        """Put a handler in the place of another with the same name."""
+        """Replace a handler by another with the same name; its place in the list stays."""
         for table in (self.tools, self.prompts, self.resources, self.templates):
             listed = table.get(old.name)
             if listed is not None and listed.handler is old:
                 table[old.name] = msgspec.structs.replace(listed, handler=new)
 
     def remove(self, kind: str, name: str) -> bool:
-        """Take a tool, prompt or resource away; False if there is none."""
+        """Remove a tool, prompt or resource; False if there is none."""
         tables = {
             "tool": (self.tools, self._hub.tools_changed),
             "prompt": (self.prompts, self._hub.prompts_changed),
@@ -108,7 +112,7 @@ class Registry:
     # --- finding ---------------------------------------------------------------------------------
 
     def find(self, round: Request) -> tuple[Handler, Mapping[str, Any] | None]:
-        """Give the handler of a call and its raw arguments.
+        """Return the handler of a call and its raw arguments.
 
         Raises:
             InvalidRequest: There is none of that name (-32602).
