@@ -1,12 +1,18 @@
 """What a new author gets wrong is found at registration; the text says what to write instead."""
 
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field
 
 from antiphon import ConfigError, Context, Server
+from antiphon.core.request import MODERN
+from antiphon.engine.handler import Options
+from antiphon.handlers.options import Declaration, ToolOptions
 from antiphon.testing import Rounds
+from antiphon.wire.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 
 
 class Socket:
@@ -123,7 +129,7 @@ async def test_a_result_that_does_not_fit_its_declared_type_is_not_sent() -> Non
     assert "SENTINEL" not in done.text
 
 
-def test_s4_7_unasked_answers_are_for_native_handlers_only() -> None:
+def test_unasked_answers_are_for_native_handlers_only() -> None:
     server = Server("s")
 
     async def parked(ctx: Context) -> str:
@@ -131,3 +137,91 @@ def test_s4_7_unasked_answers_are_for_native_handlers_only() -> None:
 
     with pytest.raises(ConfigError, match="never see answers"):
         server.tool(unasked="accept", park=10)(parked)
+
+
+def test_every_option_of_a_call_is_typed_and_every_typed_option_is_read() -> None:
+    typed = ToolOptions.__optional_keys__
+    of_calls = {field.name for field in fields(Options)}
+    assert of_calls <= typed
+    assert typed - of_calls <= {field.name for field in fields(Declaration)}
+
+
+@pytest.mark.parametrize("option", ["task", "task_ttl", "detach", "max_concurrent"])
+def test_only_tools_can_be_tasks(server: Server, option: str) -> None:
+    given: Any = {option: None}
+    server.tool(**given)
+    with pytest.raises(ConfigError, match=f"unknown option {option}"):
+        server.prompt(**given)
+    with pytest.raises(ConfigError, match=f"unknown option {option}"):
+        server.resource("shop://stock", **given)
+
+
+def test_a_flow_has_its_name_already(server: Server) -> None:
+    given: Any = {"name": "other"}
+    with pytest.raises(TypeError, match="multiple values"):
+        server.flow("order", **given)
+
+
+# --- binding ----------------------------------------------------------------------------------
+
+
+class Leaf(BaseModel):
+    """A model that contains itself."""
+
+    label: str
+    leaves: list["Leaf"] = []
+
+
+async def bound(tool: Any, **arguments: Any) -> Any:
+    """Call a tool that returns its arguments; gives what it got."""
+    server = Server("shop", environ={})
+    server.tool(tool)
+    params = {
+        "name": tool.__name__,
+        "arguments": arguments,
+        "_meta": {PROTOCOL_VERSION: MODERN, CLIENT_CAPABILITIES: {}},
+    }
+    async with server.running():
+        return await server.exchange("tools/call", params, notify)
+
+
+async def notify(method: str, params: Any) -> None:
+    raise AssertionError(method)
+
+
+async def test_parameters_may_have_names_that_a_model_may_not() -> None:
+    async def odd(schema: str, _x: int, model_config: bool, copy: float = 1) -> dict[str, Any]:
+        return {"schema": schema, "_x": _x, "model_config": model_config, "copy": copy}
+
+    result = await bound(odd, schema="s", _x="3", model_config=True, unknown=1)
+    assert result["structuredContent"] == {
+        "schema": "s", "_x": 3, "model_config": True, "copy": 1,
+    }  # fmt: skip
+
+
+async def test_a_default_that_can_be_changed_is_new_in_every_call() -> None:
+    async def add(item: str, basket: list[str] = []) -> dict[str, Any]:  # noqa: B006
+        basket.append(item)
+        return {"basket": basket}
+
+    for item in ("tea", "milk"):
+        assert (await bound(add, item=item))["structuredContent"] == {"basket": [item]}
+
+
+async def test_a_field_as_default_gives_its_own_default_and_bounds() -> None:
+    async def take(count: int = Field(5, ge=1, description="How many")) -> dict[str, Any]:
+        return {"count": count}
+
+    assert (await bound(take))["structuredContent"] == {"count": 5}
+    refused = await bound(take, count=0)
+    assert refused["isError"]
+    assert "count: Input should be greater than or equal to 1" in refused["content"][0]["text"]
+
+
+async def test_models_that_contain_themselves_are_bound() -> None:
+    async def depth(tree: Leaf, other: Leaf | None = None) -> dict[str, Any]:
+        return {"is_leaf": isinstance(tree.leaves[0], Leaf), "other": other}
+
+    tree = {"label": "a", "leaves": [{"label": "b"}]}
+    result = await bound(depth, tree=tree)
+    assert result["structuredContent"] == {"is_leaf": True, "other": None}

@@ -129,6 +129,27 @@ async def test_refusing_clients_without_tasks_makes_no_task_before_the_handler_d
         assert first["resultType"] == "input_required"
 
 
+async def test_prompts_and_resources_are_no_tasks_and_go_on() -> None:
+    server = Server("cloud", environ={})
+
+    @server.prompt
+    async def brief(ctx: Context) -> str:
+        await hand_over(ctx)
+        return "hello"
+
+    @server.resource("cloud://note")
+    async def note(ctx: Context) -> str:
+        await hand_over(ctx)
+        return "a note"
+
+    async with server.running():
+        peer = Peer(server)
+        result = await peer.send("prompts/get", name="brief")
+        assert result["messages"][0]["content"]["text"] == "hello"
+        result = await peer.send("resources/read", uri="cloud://note")
+        assert result["contents"][0]["text"] == "a note"
+
+
 def test_there_is_no_word_for_going_on_because_that_is_what_happens() -> None:
     with pytest.raises(ConfigError, match="detach='continue' is none of None, 'refuse'"):
         Server("cloud", environ={}).tool(detach="continue")

@@ -278,7 +278,11 @@ class Context:
         if run.replay.seen("patch", "detach") is not None or run.leg is not None:
             return
         run.replay.check_new("detach", "detach", message)
-        takes_tasks = run.round.era == "modern" and allows(run.round.capabilities, "tasks")
+        takes_tasks = (
+            run.handler.kind == "tool"
+            and run.round.era == "modern"
+            and allows(run.round.capabilities, "tasks")
+        )
         run.replay.record(Entry("patch", "detach", takes_tasks))
         if takes_tasks and run.services.keeps_tasks:
             run.detached = message

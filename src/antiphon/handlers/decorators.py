@@ -1,14 +1,14 @@
 """Registering handlers: the decorators of `Server`, each of which compiles and registers.
 
-Owns what an author may write above a function, and what hangs on the function afterwards. Knows no
-transport, no store and no engine: whoever serves reads the registry.
+Owns what can be put above a function and what hangs on the function afterwards: `legacy` and
+`on_cancel`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
-from antiphon.engine.handler import Handler, Options
+from antiphon.engine.handler import Handler
 from antiphon.engine.hints import CachePolicy
 from antiphon.errors import ConfigError
 from antiphon.handlers.catalog import Catalog, prompt_entry, resource_entry, tool_entry
@@ -20,13 +20,18 @@ from antiphon.handlers.compile import (
     resource_handler,
     tool_handler,
 )
+from antiphon.handlers.options import (
+    Declaration,
+    FlowOptions,
+    PromptOptions,
+    ResourceOptions,
+    ToolOptions,
+)
 from antiphon.handlers.registry import Registry
 from antiphon.handlers.steps import Flow
 from antiphon.handlers.uri_template import Template, is_template
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_OPTIONS = frozenset(Options.__dataclass_fields__)
 
 
 class HandlerDecorators:
@@ -41,81 +46,36 @@ class HandlerDecorators:
     @overload
     def tool(self, fn: F, /) -> F: ...
     @overload
-    def tool(
-        self,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        annotations: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Callable[[F], F]: ...
-    def tool(
-        self,
-        fn: Any = None,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        annotations: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Any:
-        """Register a tool.
+    def tool(self, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+    def tool(self, fn: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
+        """Register a tool; its parameters are its arguments.
 
-        Options of its calls: `version`, `on_version_change`, `asks`, `unasked`, `anchor`,
-        `settle`, `ttl`, `deadline`, `park`, `task`, `task_ttl`, `detach`, `legs`.
+        `antiphon.handlers.options.ToolOptions` has a line on each option.
         """
-        register = self._tool_of(
-            name, _options(options), title, description, input_schema, annotations, meta
-        )
+        register = self._tool(Declaration.read(options, ToolOptions))
         return register if fn is None else register(fn)
 
-    def flow(
-        self,
-        name: str,
-        *,
-        title: str | None = None,
-        description: str | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        annotations: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Flow:
+    def flow(self, name: str, **options: Unpack[FlowOptions]) -> Flow:
         """Begin a tool in steps; it is registered by its `@flow.finish`. Options as for a tool."""
-        register = self._tool_of(
-            name, _options(options), title, description, input_schema, annotations, meta
-        )
-        flow = Flow(name, register)
+        flow = Flow(name, self._tool(Declaration.read(options, FlowOptions), name))
         self._flows.append(flow)
         return flow
 
-    def _tool_of(
-        self,
-        name: str | None,
-        options: Options,
-        title: str | None,
-        description: str | None,
-        input_schema: Mapping[str, Any] | None,
-        annotations: Mapping[str, Any] | None,
-        meta: Mapping[str, Any] | None,
-    ) -> Callable[..., Any]:
-        """Make what registers a function, or the end of a flow, as a tool."""
+    def _tool(self, declared: Declaration, name: str | None = None) -> Callable[..., Any]:
+        """Return what registers a function, or the end of a flow, as a tool."""
 
         def register(fn: Callable[..., Any], flow: Flow | None = None) -> Any:
-            own = own_name(fn, name, "tool")
-            handler, adapter = tool_handler(fn, own, options, input_schema=input_schema, flow=flow)
+            own = own_name(fn, name or declared.name, "tool")
+            schema = declared.input_schema
+            handler, adapter = tool_handler(fn, own, declared.calls, input_schema=schema, flow=flow)
             entry = tool_entry(
                 handler,
                 adapter,
-                title=title,
-                description=description or docstring(fn),
-                input_schema=input_schema,
-                annotations=annotations,
-                meta=meta,
+                title=declared.title,
+                description=declared.description or docstring(fn),
+                input_schema=schema,
+                annotations=declared.annotations,
+                meta=declared.meta,
             )
             self._registry.add_tool(handler, entry)
             return self._with_legacy(fn, handler)
@@ -123,64 +83,50 @@ class HandlerDecorators:
         return register
 
     def _check_flows(self) -> None:
-        """Refuse to serve a flow that was never finished: nobody would miss it otherwise."""
+        """Refuse to serve a flow without an end: it would be missing without a word."""
         self._flows = [flow for flow in self._flows if not flow.finished]
         if self._flows:
             raise ConfigError(f"{self._flows[0]} has no finish: end it with @flow.finish")
 
-    def prompt(
-        self,
-        fn: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Any:
+    @overload
+    def prompt(self, fn: F, /) -> F: ...
+    @overload
+    def prompt(self, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
+    def prompt(self, fn: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
         """Register a prompt; its parameters are its arguments."""
-        chosen = _options(options)
+        declared = Declaration.read(options, PromptOptions)
 
         def register(fn: Callable[..., Any]) -> Any:
-            own = own_name(fn, name, "prompt")
-            text = description or docstring(fn)
-            handler = prompt_handler(fn, own, chosen, text)
-            entry = prompt_entry(handler, title=title, description=text, meta=meta)
+            own = own_name(fn, declared.name, "prompt")
+            text = declared.description or docstring(fn)
+            handler = prompt_handler(fn, own, declared.calls, text)
+            entry = prompt_entry(
+                handler, title=declared.title, description=text, meta=declared.meta
+            )
             self._registry.add_prompt(handler, entry)
             return self._with_legacy(fn, handler)
 
         return register if fn is None else register(fn)
 
-    def resource(
-        self,
-        uri: str,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        cache: CachePolicy | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Callable[[F], F]:
+    def resource(self, uri: str, /, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
         """Register a resource, or a template when its URI has `{variables}`."""
         check_uri(uri)
-        chosen = _options(options)
+        declared = Declaration.read(options, ResourceOptions)
         names = Template(uri).names if is_template(uri) else ()
 
         def register(fn: Callable[..., Any]) -> Any:
-            own = own_name(fn, name, "resource")
-            hints = (cache or self._cache).members()
-            handler = resource_handler(fn, uri, names, chosen, mime_type=mime_type, hints=hints)
+            own = own_name(fn, declared.name, "resource")
+            hints = (declared.cache or self._cache).members()
+            handler = resource_handler(
+                fn, uri, names, declared.calls, mime_type=declared.mime_type, hints=hints
+            )
             entry = resource_entry(
                 handler,
                 name=own,
-                title=title,
-                description=description or docstring(fn),
-                mime_type=mime_type,
-                meta=meta,
+                title=declared.title,
+                description=declared.description or docstring(fn),
+                mime_type=declared.mime_type,
+                meta=declared.meta,
             )
             self._registry.add_resource(handler, entry)
             return self._with_legacy(fn, handler)
@@ -200,23 +146,20 @@ class HandlerDecorators:
         return register
 
     def _with_legacy(self, fn: Callable[..., Any], handler: Handler) -> Any:
-        """Let `@tool.legacy` give a second handler for old clients."""
+        """Add `legacy`, which registers a second handler for old clients, and `on_cancel`."""
         current = handler
 
-        def legacy(second: F) -> F:
+        def replace(replaced: Handler) -> None:
             nonlocal current
-            make = {"tool": _legacy_tool, "prompt": _legacy_prompt, "resource": _legacy_resource}
-            other = make[handler.kind](second, handler)
-            replaced = current.with_legacy(other)
             self._registry.replace(current, replaced)
             current = replaced
+
+        def legacy(second: F) -> F:
+            replace(current.with_legacy(_second_handler(second, handler)))
             return second
 
         def on_cancel(undo: F) -> F:
-            nonlocal current
-            replaced = current.with_on_cancel(undo)
-            self._registry.replace(current, replaced)
-            current = replaced
+            replace(current.with_on_cancel(undo))
             return undo
 
         with suppress(AttributeError):  # a method of an object takes no attributes
@@ -226,28 +169,16 @@ class HandlerDecorators:
         return fn
 
     def remove(self, kind: Literal["tool", "prompt", "resource", "template"], name: str) -> bool:
-        """Take something away; listeners are told. False if there is none of that name."""
+        """Remove something; listeners are notified. False if there is none of that name."""
         return self._registry.remove(kind, name)
 
 
-def _options(options: Mapping[str, Any]) -> Options:
-    unknown = set(options) - _OPTIONS
-    if unknown:
-        raise ConfigError(
-            f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(_OPTIONS))}"
-        )
-    return Options(**options)
-
-
-def _legacy_tool(fn: Callable[..., Any], handler: Handler) -> Handler:
-    return tool_handler(fn, handler.name, handler.options)[0]
-
-
-def _legacy_prompt(fn: Callable[..., Any], handler: Handler) -> Handler:
-    return prompt_handler(fn, handler.name, handler.options, docstring(handler.fn))
-
-
-def _legacy_resource(fn: Callable[..., Any], handler: Handler) -> Handler:
-    names = Template(handler.name).names if is_template(handler.name) else ()
-    made = resource_handler(fn, handler.name, names, handler.options, mime_type=None, hints=b"")
-    return made
+def _second_handler(fn: Callable[..., Any], handler: Handler) -> Handler:
+    """Compile the handler that old clients get in place of another."""
+    name, options = handler.name, handler.options
+    if handler.kind == "tool":
+        return tool_handler(fn, name, options)[0]
+    if handler.kind == "prompt":
+        return prompt_handler(fn, name, options, docstring(handler.fn))
+    names = Template(name).names if is_template(name) else ()
+    return resource_handler(fn, name, names, options, mime_type=None, hints=b"")

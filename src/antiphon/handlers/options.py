@@ -1,0 +1,131 @@
+"""What an author may write in the parentheses of a decorator: typed once, read once.
+
+The typed dicts are the signatures of the decorators. `Declaration` is what is left of them when
+they are checked: how the handler is listed, and the options of its calls.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from antiphon.core.asks import Ask, Seconds
+from antiphon.engine.handler import Options
+from antiphon.engine.hints import CachePolicy
+from antiphon.errors import ConfigError
+
+
+class _Common(TypedDict, total=False):
+    """What every decorator takes."""
+
+    title: str | None
+    """A name for people."""
+
+    description: str | None
+    """What it is for; the function's docstring unless given."""
+
+    meta: Mapping[str, Any] | None
+    """The `_meta` of its entry in the list."""
+
+    version: str
+    """Of the handler; calls that began with another version are treated as the next option says."""
+
+    on_version_change: Literal["refuse", "restart"]
+    asks: Sequence[type[Ask]]
+    """What it will ask; a client that cannot be asked that is refused before the first line."""
+
+    unasked: Literal["ignore", "accept"]
+    """Whether answers that were never asked for are taken; for handlers that return
+    `InputRequired`."""
+
+    anchor: bool
+    """Ask the client to come back with a token before the first effect runs."""
+
+    settle: float
+    """Seconds without a new ask after which a round with concurrent branches ends."""
+
+    ttl: Seconds | None
+    """How long a token stays valid."""
+
+    deadline: Seconds | None
+    """How long the whole call may take."""
+
+    park: Seconds | None
+    """How long the waiting handler is kept in memory between rounds."""
+
+
+class PromptOptions(_Common, total=False):
+    """Options of `@server.prompt`."""
+
+    name: str | None
+
+
+class ResourceOptions(_Common, total=False):
+    """Options of `@server.resource`."""
+
+    name: str | None
+    mime_type: str | None
+    cache: CachePolicy | None
+    """Caching hints of what is read; the server's unless given."""
+
+
+class FlowOptions(_Common, total=False):
+    """Options of `server.flow`: those of a tool, whose name is given already."""
+
+    input_schema: Mapping[str, Any] | None
+    """A JSON schema instead of the one that the signature gives."""
+
+    annotations: Mapping[str, Any] | None
+    """Hints for clients, such as `readOnlyHint`."""
+
+    task: Literal["allowed", "required"] | None
+    """Make a task from the start, where the client takes one; `required` refuses the others."""
+
+    task_ttl: Seconds | None
+    """How long its tasks are kept."""
+
+    detach: Literal["refuse"] | None
+    """Refuse clients without tasks, instead of going on in the call at `ctx.detach`."""
+
+    max_concurrent: int | None
+    """How many of its tasks one process runs at a time."""
+
+
+class ToolOptions(FlowOptions, total=False):
+    """Options of `@server.tool`."""
+
+    name: str | None
+
+
+_CALL_OPTIONS = frozenset(Options.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """The options of one decorator, checked."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    meta: Mapping[str, Any] | None = None
+    input_schema: Mapping[str, Any] | None = None
+    annotations: Mapping[str, Any] | None = None
+    mime_type: str | None = None
+    cache: CachePolicy | None = None
+    calls: Options
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], takes: Any) -> "Declaration":
+        """Check what was given against the options that a decorator takes.
+
+        Raises:
+            ConfigError: An option does not exist or does not fit; names it.
+        """
+        known: frozenset[str] = takes.__optional_keys__
+        unknown = given.keys() - known
+        if unknown:
+            raise ConfigError(
+                f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}"
+            )
+        listed = {name: value for name, value in given.items() if name not in _CALL_OPTIONS}
+        calls = {name: value for name, value in given.items() if name in _CALL_OPTIONS}
+        return cls(**listed, calls=Options(**calls))
