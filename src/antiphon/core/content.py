@@ -1,4 +1,4 @@
-"""Content blocks, messages and full results that handlers may return. Values only."""
+"""Content blocks, messages and full results that handlers may return."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -57,7 +57,7 @@ class Link(
     omit_defaults=True,
     rename="camel",
 ):
-    """A pointer to a resource."""
+    """A link to a resource."""
 
     uri: str
     name: str
@@ -76,7 +76,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool's full result, for authors who want every field."""
+    """The full result of a tool, with every field that the protocol has."""
 
     content: Sequence[Any] = ()
     structured: Any = msgspec.UNSET

@@ -1,7 +1,7 @@
-"""Text that strangers wrote, made fit to show (S4-14), and names turned into keys.
+"""Untrusted text made safe to show, and names turned into keys.
 
-Owns which characters are escaped and how text is cut. Knows no form, no message and no log.
-The escapes are for eyes: they do not say where the text had a backslash of its own.
+Owns which characters are escaped and how text is cut. The escapes are for people to read; they do
+not tell an escape from a backslash that was in the text.
 """
 
 import re
@@ -9,7 +9,7 @@ import re
 ELLIPSIS = "…"
 
 PREVIEW = 64
-"""Characters of a question that the journal keeps for error texts (S4-4)."""
+"""Characters of a question that the journal keeps for error texts."""
 
 _KEY_LENGTH = 64
 
@@ -45,16 +45,16 @@ def clip(text: str, limit: int) -> str:
 
 
 def safe(text: str, limit: int) -> str:
-    """Escape and cut: what a message, a detail or a terminal shows of a stranger's text."""
-    # Escapes only lengthen, so what lies behind the limit cannot come into view.
+    """Escape and cut: what a message, a detail or a terminal shows of untrusted text."""
+    # Escaping only lengthens, so nothing from behind the limit can move in front of it.
     return clip(escape(text[: limit + 1]), limit)
 
 
 def preview(text: str, limit: int = PREVIEW) -> str:
-    """Give the beginning of a text on one line, for error texts."""
+    """Return the beginning of a text on one line, for error texts."""
     if len(text) <= limit and text.isprintable() and "  " not in text:
         return text.strip(" ")  # most questions; blanks other than this one are not printable
-    # A window over the raw text bounds the work; folded blanks may leave the preview shorter.
+    # Only a window of the text is read; folded blanks may leave the preview shorter.
     window = text[: 4 * limit + 1]
     line = escape(_BLANKS.sub(" ", window).strip())
     return clip(line + ELLIPSIS if len(window) < len(text) else line, limit)

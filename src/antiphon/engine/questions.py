@@ -106,10 +106,9 @@ def question(ask: Ask) -> Question:
 
 def plain_form(message: str, spec: Any) -> Question:
     """Make a form without options ready."""
-    form = of(spec)
-    if len(message) > _SHORT:
-        return question(Elicit(message, form))
-    return _kept_question(message, form)
+    if isinstance(spec, type) and len(message) <= _SHORT:
+        return _kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
+    return question(Elicit(message, spec))
 
 
 _SHORT = 512
@@ -120,7 +119,7 @@ _KEPT = 1_024
 
 
 @lru_cache(maxsize=_KEPT)
-def _kept_question(message: str, form: Form[Any]) -> Question:
+def _kept_question(message: str, form: type[Any]) -> Question:
     """Keep plain questions ready, because a replay asks the same ones in every round."""
     return question(Elicit(message, form))
 

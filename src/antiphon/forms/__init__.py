@@ -1,1 +1,1 @@
-"""Flat forms: schema and value."""
+"""Flat forms: from a type to a schema, from an answer to a value."""

@@ -42,6 +42,7 @@ _DICT_BASE = "form"
 _ANNOTATIONS = frozenset({"title", "description", "additionalProperties", "$id", "$comment"})
 
 _encode = msgspec.json.encode
+_convert = msgspec.convert
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +101,7 @@ class Form(Generic[T]):
         """
         if self._type is not None:
             try:
-                return self._accept(msgspec.convert(content, self._type))
+                return self._accept(_convert(content, self._type))
             except (msgspec.ValidationError, ValidationError):
                 pass  # reading it field by field says why, or accepts it after all
         return self._build(self.flat.read({} if content is None else content))
@@ -109,7 +110,7 @@ class Form(Generic[T]):
 def of(spec: Any) -> Form[Any]:
     """Compile a form from whatever an author gave; `Form.of` without the types."""
     if isinstance(spec, type):
-        return _of_type(cast(type[Any], spec))
+        return _of_type(spec)  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(spec, Form):
         return cast(Form[Any], spec)
     if isinstance(spec, Mapping):

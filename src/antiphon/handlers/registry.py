@@ -121,7 +121,10 @@ class Registry:
         if round.method == "tools/call":
             listed = self.tools.get(target)
             if listed is not None:
-                return self._for(round, listed.handler), round.arguments
+                handler = listed.handler
+                if handler.legacy is None:
+                    return handler, round.arguments
+                return self._for(round, handler), round.arguments
             raise InvalidRequest(f"Unknown tool: {safe(target, 200)}")
         if round.method == "prompts/get":
             listed = self.prompts.get(target)
@@ -142,7 +145,7 @@ class Registry:
         raise ResourceNotFound("Resource not found", data={"uri": safe(uri, 2_000)})
 
     def _for(self, round: Request, handler: Handler) -> Handler:
-        """Choose the second handler for old clients, where there is one."""
+        """Return the handler for the client's era."""
         if handler.legacy is not None and round.era == "legacy":
             return handler.legacy
         return handler

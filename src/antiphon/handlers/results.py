@@ -1,7 +1,4 @@
-"""What a handler returned, as the bytes of a result. Owns how Python values become content.
-
-Knows no journal, no round and no transport.
-"""
+"""From what a handler returned to the bytes of a result: how Python values become content."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -23,24 +20,31 @@ Writer = Callable[[Any, bytes], bytes]
 
 
 def tool_writer(adapter: TypeAdapter[Any] | None) -> Writer:
-    """Make the writer of a tool; `adapter` is given when the tool declares an output schema."""
+    """Return the writer of a tool; with an adapter when the tool declares an output schema."""
+    if adapter is None:
+        return _write
 
     def write(value: Any, meta: bytes) -> bytes:
-        if type(value) is str and adapter is None:
-            return results.tool_result(results.text_content(value), None, is_error=False, meta=meta)
         if isinstance(value, ToolResult):
             return _full(value, meta)
-        if adapter is not None:
-            # A warning about a value of another type would show the value, wherever warnings go.
-            fitting = _fitting(adapter, value)
-            return _structured(adapter.dump_json(fitting, by_alias=True, warnings=False), meta)
-        return _loose(value, meta)
+        # A warning about a value of another type would show the value, wherever warnings go.
+        fitting = _fitting(adapter, value)
+        return _structured(adapter.dump_json(fitting, by_alias=True, warnings=False), meta)
 
     return write
 
 
+def _write(value: Any, meta: bytes) -> bytes:
+    """Write the result of a tool without an output schema."""
+    if type(value) is str:
+        return results.text_result(value, meta)
+    if isinstance(value, ToolResult):
+        return _full(value, meta)
+    return _loose(value, meta)
+
+
 def _fitting(adapter: TypeAdapter[Any], value: Any) -> Any:
-    """Hold a result to its declared type: a client may check it against the schema (TOOL-01)."""
+    """Check a result against its declared type, because a client may do so too (TOOL-01)."""
     try:
         return adapter.validate_python(value)
     except ValidationError:
@@ -51,7 +55,7 @@ def _fitting(adapter: TypeAdapter[Any], value: Any) -> Any:
 
 
 def _structured(data: bytes, meta: bytes) -> bytes:
-    # The text beside the structure is for clients that read text only (TOOL-01).
+    # The text beside the structure is for clients that read only text (TOOL-01).
     content = results.text_content(data.decode())
     return results.tool_result(content, data, is_error=False, meta=meta)
 
@@ -67,7 +71,7 @@ def _full(value: ToolResult, meta: bytes) -> bytes:
 
 
 def _loose(value: Any, meta: bytes) -> bytes:
-    """Write a value of a tool without output schema."""
+    """Choose between structure, content blocks and text by the type of the value."""
     if value is None:
         return results.tool_result(b"[]", None, is_error=False, meta=meta)
     if isinstance(value, _BLOCKS):
@@ -93,7 +97,7 @@ def _is_block(item: Any) -> bool:
 
 
 def block(item: Any) -> Any:
-    """Give a content block in a form that can be encoded."""
+    """Return a content block as something that msgspec can encode."""
     if isinstance(item, str):
         return Text(item)
     if isinstance(item, BaseModel):
@@ -120,7 +124,7 @@ def _json(value: Any) -> bytes:
 
 
 def prompt_writer(description: str | None) -> Writer:
-    """Make the writer of a prompt."""
+    """Return the writer of a prompt."""
     head = b'"description":' + _encode(description) + b"," if description else b""
 
     def write(value: Any, meta: bytes) -> bytes:
@@ -141,7 +145,7 @@ def _message(item: Any) -> Any:
 
 
 def resource_writer(mime_type: str | None, hints: bytes) -> Callable[[Any, bytes, str], bytes]:
-    """Make the writer of a resource; `hints` are its caching members."""
+    """Return the writer of a resource; `hints` are its caching members."""
 
     def write(value: Any, meta: bytes, uri: str) -> bytes:
         many = isinstance(value, (list, tuple)) and all(

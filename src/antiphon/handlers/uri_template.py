@@ -1,7 +1,7 @@
-"""URI templates of resources: matching a URI and giving its variables back. Pure.
+"""URI templates of resources: matching a URI and reading its variables.
 
-`{name}` takes one path segment, `{+name}` takes any rest. Values are percent-decoded; one that
-would climb out of its place (`..`, a hidden slash) does not match (RES-01).
+`{name}` matches one path segment, `{+name}` matches any rest. Values are percent-decoded; a value
+that would leave its place in the path (`..`, an encoded slash) does not match (RES-01).
 """
 
 import re
@@ -21,7 +21,7 @@ class Template:
         """Compile a template.
 
         Raises:
-            ConfigError: It has braces that are no variables, or a name twice.
+            ConfigError: It has braces that are not variables, or a name twice.
         """
         pattern, names, rest, at = "", list[str](), set[str](), 0
         for found in _VARIABLE.finditer(text):
@@ -36,7 +36,7 @@ class Template:
         if "{" in _VARIABLE.sub("", text) or len(set(names)) != len(names) or not names:
             raise ConfigError(f"resource URI {text!r}: use {{name}} or {{+name}}, each name once")
         if len(rest) > 1:
-            # Two open ends can be cut in as many ways as the URI is long.
+            # Two of them could split a URI in as many ways as it has characters.
             raise ConfigError(f"resource URI {text!r}: only one {{+name}} can take the rest")
         self.text = text
         self.names = tuple(names)
@@ -44,7 +44,7 @@ class Template:
         self._match = re.compile(pattern).fullmatch
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Give the variables of a URI, or None when it is not one of these."""
+        """Return the variables of a URI, or None when it does not match."""
         found = self._match(uri)
         if found is None:
             return None
@@ -60,5 +60,5 @@ class Template:
 
 
 def is_template(text: str) -> bool:
-    """Tell whether a resource's URI has variables."""
+    """Whether the URI of a resource has variables."""
     return "{" in text

@@ -1,1 +1,1 @@
-"""Bytes and mappings to values and back, for the modern wire. Decides nothing, runs nothing."""
+"""MCP 2026-07-28 as bytes: requests checked, results and messages written."""

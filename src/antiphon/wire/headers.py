@@ -1,9 +1,9 @@
-"""The HTTP headers that mirror a request's body (HDR-*). Knows names and values, no HTTP server.
+"""The HTTP headers that mirror a request's body (HDR-01 to HDR-13).
 
-Two duties: `compile_header_params` reads the `x-mcp-header` annotations of an input schema once,
-at registration; `check_mirrors` and `check_params` compare the headers of one request with its
-body. Headers arrive as a mapping from lower-case names to raw values, with the names that came
-twice beside it: a mirrored header that is doubled is refused, whatever it says (AMB-20).
+`compile_header_params` reads the `x-mcp-header` annotations of an input schema at registration;
+`check_mirrors` and `check_params` compare the headers of one request with its body. Headers are
+given as a mapping from lower-case names to raw values, together with the names that occurred more
+than once: a mirrored header that was sent twice is refused, whatever it says.
 """
 
 import binascii
@@ -26,6 +26,8 @@ SAFE_INTEGER = 2**53 - 1
 
 _BLANKS = b" \t"
 _SHORT = 128
+"""Bytes of a name that is worth keeping decoded."""
+
 _PREFIX = b"=?base64?"
 _SUFFIX = b"?="
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -45,9 +47,9 @@ class HeaderParam(NamedTuple):
 def check_mirrors(
     headers: Headers, doubled: frozenset[bytes], version: str, method: str, name: object
 ) -> None:
-    """Hold the three standard headers against the body; `name` is None where none is mirrored.
+    """Compare the three standard headers with the body; `name` is None where none is mirrored.
 
-    A `name` that is no string is a fault of the body and left to the check of params (AMB-19).
+    A `name` that is not a string is a fault of the body; the check of params refuses it.
     """
     if doubled and (VERSION in doubled or METHOD in doubled or NAME in doubled):
         raise _mismatch("a mirrored header was sent twice")
@@ -59,7 +61,9 @@ def check_mirrors(
         raise _differs("Mcp-Method", sent, "the method")
     if isinstance(name, str):
         sent = headers.get(NAME)
-        if sent is None or _decode_name(sent) != name:
+        if sent is None or name != (
+            _decode_short(sent) if len(sent) <= _SHORT else decode_value(sent, "Mcp-Name")
+        ):
             raise _differs("Mcp-Name", sent, "the name, uri or taskId in params")
 
 
@@ -69,7 +73,7 @@ def check_params(
     mirrored: Mapping[str, HeaderParam],
     arguments: Mapping[str, Any] | None,
 ) -> None:
-    """Hold the `Mcp-Param-*` headers of a tool call against its arguments (HDR-12, HDR-13)."""
+    """Compare the `Mcp-Param-*` headers of a tool call with its arguments (HDR-12, HDR-13)."""
     for suffix, param in mirrored.items():
         name = PARAM + suffix.encode()
         sent = headers.get(name)
@@ -79,7 +83,7 @@ def check_params(
         shown = f"Mcp-Param-{suffix}"
         if name in doubled:
             raise _mismatch(f"{shown} was sent twice")
-        # A value that has no text form is a fault of the arguments, and told there.
+        # A value without a text form is a fault of the arguments; binding them refuses it.
         if sent is None and isinstance(value, dict | list):
             continue
         if sent is None or not _same(decode_value(sent, shown), value):
@@ -87,7 +91,7 @@ def check_params(
 
 
 def decode_value(raw: bytes, header: str) -> str:
-    """Give the text of a header value: literal, or from its Base64 form (HDR-03, HDR-06)."""
+    """Return the text of a header value, which is literal or Base64 (HDR-03, HDR-06)."""
     value = raw.strip(_BLANKS)
     if value.startswith(_PREFIX) and value.endswith(_SUFFIX, len(_PREFIX)):
         try:
@@ -101,13 +105,9 @@ def decode_value(raw: bytes, header: str) -> str:
     return text
 
 
-def _decode_name(raw: bytes) -> str:
-    return _remembered(raw) if len(raw) <= _SHORT else decode_value(raw, "Mcp-Name")
-
-
 @lru_cache(maxsize=256)
-def _remembered(raw: bytes) -> str:
-    """Read a short name once: the same few tools are called again and again."""
+def _decode_short(raw: bytes) -> str:
+    """Decode a short name once: the same few tools are called again and again."""
     return decode_value(raw, "Mcp-Name")
 
 
@@ -173,7 +173,7 @@ def _collect(
     for where, inner in _hidden(schema):
         if hidden := _annotated(inner):
             raise ConfigError(
-                f"{ANNOTATION} {hidden!r} stands under {where!r} of {_shown(path)}: a header can "
+                f"{ANNOTATION} {hidden!r} is under {where!r} of {_shown(path)}: a header can "
                 "only mirror a property that is reached through `properties` alone"
             )
     properties = schema.get("properties")
@@ -192,20 +192,20 @@ def _add(schema: Mapping[str, Any], path: tuple[str, ...], found: dict[str, Head
         )
     if not path or kind not in ("string", "integer", "boolean"):
         raise ConfigError(
-            f"{ANNOTATION} stands on {_shown(path)} of type {kind!r}; only a string, integer or "
+            f"{ANNOTATION} is on {_shown(path)} of type {kind!r}; only a string, integer or "
             "boolean property can be mirrored by a header"
         )
     earlier = found.get(header.lower())
     if earlier is not None:
         raise ConfigError(
-            f"{ANNOTATION} {header!r} stands on {_shown(earlier.path)} and on {_shown(path)}; "
+            f"{ANNOTATION} {header!r} is on {_shown(earlier.path)} and on {_shown(path)}; "
             "header names are compared without case and must differ"
         )
     found[header.lower()] = HeaderParam(path, kind)
 
 
 def _hidden(schema: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Give every subschema that is not a property, with the keyword it stands under."""
+    """Yield every subschema that is not a property, with the keyword it is under."""
     for keyword in _INNER:
         if keyword in schema:
             yield keyword, schema[keyword]
@@ -220,7 +220,7 @@ def _hidden(schema: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def _annotated(schema: object) -> str | None:
-    """Give the annotation of a subschema or of any schema inside it."""
+    """Return the annotation of a subschema or of any schema inside it."""
     if not isinstance(schema, Mapping):
         return None
     schema = cast("Mapping[str, Any]", schema)

@@ -1,7 +1,8 @@
-"""JSON-RPC messages as bytes, their HTTP status and their SSE frame. Joins; parses nothing.
+"""JSON-RPC messages as bytes, their HTTP status and their SSE frame.
 
-The id of a request is encoded once, by `encode_id`, and joined into whatever answers it. An
-unreadable id is None here and no member on the wire, because `null` is not valid (BASE-03).
+Messages are joined from parts that are encoded already. The id of a request is encoded once, by
+`encode_id`, and joined into whatever answers it. An id that could not be read is None here and left
+out of the message, because `null` is not valid (BASE-03).
 """
 
 from collections.abc import Mapping
@@ -24,10 +25,10 @@ from antiphon.errors import (
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 KEEP_ALIVE = b": keep-alive\n\n"
-"""An SSE comment: shows proxies and dead peers that the stream lives; clients ignore it."""
+"""An SSE comment: it shows proxies that the stream is alive; clients ignore it."""
 
 INTERNAL_MESSAGE = "Internal error"
-"""All that a client hears of an unexpected failure; the log has the rest."""
+"""All that a client is told of an unexpected failure; the log has the rest."""
 
 _STATUS = {
     PARSE_ERROR: 400,
@@ -46,7 +47,7 @@ encode_id = _encode
 
 
 def status(code: int) -> int:
-    """Give the HTTP status of a JSON-RPC error that nothing was sent before (AMB-01)."""
+    """Return the HTTP status of a JSON-RPC error, where nothing has been sent yet."""
     return _STATUS.get(code, 200)
 
 
@@ -98,7 +99,7 @@ def subscribed(method: str, params: Mapping[str, Any], id: str | int) -> bytes:
 
 
 def acknowledged(accepted: Mapping[str, Any], id: str | int) -> bytes:
-    """Write the first message of a listen stream: what it will tell (SUB-02)."""
+    """Write the first message of a listen stream: what it will report (SUB-02)."""
     params = {"notifications": accepted}
     return subscribed("notifications/subscriptions/acknowledged", params, id)
 
@@ -110,5 +111,5 @@ def listen_result(id: bytes, meta: bytes = b"") -> bytes:
 
 
 def cancelled(id: str | int, reason: str) -> bytes:
-    """Write the notification that ends a listen stream on stdio, before its result (AMB-03)."""
+    """Write the notification that ends a listen stream on stdio, before its result."""
     return notification("notifications/cancelled", {"requestId": id, "reason": reason})

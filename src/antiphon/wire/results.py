@@ -1,4 +1,4 @@
-"""The `result` objects of the modern wire as bytes. Joins what was encoded once; parses nothing."""
+"""The `result` objects of the protocol as bytes, joined from parts that are encoded already."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,11 +7,12 @@ import msgspec
 
 _encode = msgspec.json.encode
 
+_TEXT_RESULT = b'{"resultType":"complete","content":[{"type":"text","text":'
 _RESULT_META = b',"_meta":{"io.modelcontextprotocol/serverInfo":'
 
 
 def server_meta(name: str, version: str, title: str | None = None) -> bytes:
-    """Render the closing `_meta` member that every result of a server carries (WIRE-04)."""
+    """Return the closing `_meta` member that every result of a server carries (WIRE-04)."""
     info: dict[str, str] = {"name": name, "version": version}
     if title:
         info["title"] = title
@@ -19,7 +20,7 @@ def server_meta(name: str, version: str, title: str | None = None) -> bytes:
 
 
 def complete(members: bytes, meta: bytes) -> bytes:
-    """Wrap the members of a result object, written without braces, as a complete result."""
+    """Return a complete result from its members, encoded without braces."""
     comma = b"," if members else b""
     return b'{"resultType":"complete"' + comma + members + meta
 
@@ -37,7 +38,7 @@ def merged_meta(own: Mapping[str, Any], meta: bytes) -> bytes:
 
 
 def input_required(asks: Iterable[tuple[str, bytes]], token: str, meta: bytes) -> bytes:
-    """Write an InputRequiredResult; keys and bodies are joined as they are."""
+    """Write an InputRequiredResult from keys and encoded requests."""
     requests = b",".join([_encode(key) + b":" + body for key, body in asks])
     if requests:
         requests = b',"inputRequests":{' + requests + b"}"
@@ -53,6 +54,11 @@ def tool_result(content: bytes, structured: bytes | None, *, is_error: bool, met
         parts += [b',"structuredContent":', structured]
     parts.append(b',"isError":true' if is_error else b',"isError":false')
     return complete(b"".join(parts), meta)
+
+
+def text_result(text: str, meta: bytes) -> bytes:
+    """Write the result of a tool that returned a text."""
+    return _TEXT_RESULT + _encode(text) + b'}],"isError":false' + meta
 
 
 def text_content(text: str) -> bytes:
@@ -91,5 +97,5 @@ ROOTS_REQUEST = b'{"method":"roots/list"}'
 
 
 def tool_error(text: str, meta: bytes) -> bytes:
-    """Write a tool's failure: a result that the model can read."""
+    """Write the failure of a tool as a result, which the model can read."""
     return tool_result(text_content(text), None, is_error=True, meta=meta)

@@ -1,4 +1,4 @@
-"""Tasks on the wire: the shapes of the extension (spec of the Tasks extension). Pure."""
+"""Task objects of the Tasks extension, as bytes."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ class TaskView(msgspec.Struct, frozen=True):
 
 
 def created(view: TaskView, meta: bytes) -> bytes:
-    """Write a CreateTaskResult: flat, without the details that `tasks/get` gives (TASK-07)."""
+    """Write a CreateTaskResult: flat, without the details of `tasks/get` (TASK-07)."""
     return b'{"resultType":"task",' + _encode(_base(view))[1:-1] + meta
 
 
@@ -38,7 +38,7 @@ def shown(view: TaskView, meta: bytes) -> bytes:
 
 
 def details(view: TaskView) -> bytes:
-    """Write a task with the extras of its status, as `notifications/tasks` carries it too."""
+    """Write a task with the members of its status; `notifications/tasks` carries the same."""
     parts = [_encode(_base(view))[:-1]]
     if view.status == "input_required":
         asks = b",".join([_encode(key) + b":" + body for key, body in view.asks])
@@ -61,7 +61,7 @@ def _base(view: TaskView) -> dict[str, Any]:
         "status": view.status,
         "createdAt": _iso(view.created),
         "lastUpdatedAt": _iso(view.updated),
-        # Null says unlimited and must be there (TASK fields).
+        # Null means unlimited; the member is required.
         "ttlMs": None if view.ttl is None else round(view.ttl * 1000),
         "pollIntervalMs": max(1, round(view.poll * 1000)),
     }
@@ -76,11 +76,11 @@ def _iso(at: float) -> str:
 
 
 def next_key(key: str, issued: int) -> str:
-    """Name an ask for the life of its task: asking again takes a new name (TASK-42, S8-3)."""
+    """Return the key of an ask in its task; asking again takes a new key (TASK-42)."""
     return key if issued == 0 else f"{key}.r{issued}"
 
 
 def known(keys: Iterable[str], outstanding: Iterable[str]) -> list[str]:
-    """Give the keys that are outstanding; all others are ignored (TASK-43)."""
+    """Return the keys that are outstanding; all others are ignored (TASK-43)."""
     wanted = set(outstanding)
     return [key for key in keys if key in wanted]
