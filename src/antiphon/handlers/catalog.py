@@ -3,7 +3,7 @@
 import inspect
 from asyncio import to_thread
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -26,7 +26,8 @@ _VALUES = 100
 _KEPT_PAGES = 256
 """Encoded pages kept for one state of the lists; cursors of earlier states begin odd ones."""
 
-Completer = Callable[..., Any]
+Completer = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+"""Takes the text so far and the other arguments."""
 
 
 class Catalog:
@@ -150,8 +151,8 @@ class Catalog:
         known = self._known(ref["type"], cast("str", name))
         if argument["name"] not in known:
             raise InvalidRequest("Unknown argument to complete")
-        completer = self.completers.get((cast("str", name), argument["name"]))
-        values = [] if completer is None else await _values(completer, argument["value"], round)
+        complete = self.completers.get((cast("str", name), argument["name"]))
+        values = [] if complete is None else await _values(complete, argument["value"], round)
         shown = {
             "values": values[:_VALUES],
             "total": len(values),
@@ -254,13 +255,22 @@ def _with(entry: dict[str, Any], **optional: Any) -> dict[str, Any]:
 # --- completion -------------------------------------------------------------------------------
 
 
-async def _values(completer: Completer, value: str, round: Request) -> list[str]:
+def completer(fn: Callable[..., Any]) -> Completer:
+    """Compile a function that takes the text so far and, if it wants, the other arguments."""
+    takes_others = len(inspect.signature(fn).parameters) > 1
+    runs_here = is_async(fn)
+
+    def complete(value: str, others: Mapping[str, Any]) -> Awaitable[Any]:
+        given = (value, others) if takes_others else (value,)
+        return fn(*given) if runs_here else to_thread(fn, *given)
+
+    return complete
+
+
+async def _values(complete: Completer, value: str, round: Request) -> list[str]:
     context = cast("dict[str, Any]", round.params.get("context") or {})
     others = cast("dict[str, Any]", context.get("arguments") or {})
-    wants_others = len(inspect.signature(completer).parameters) > 1
-    given = (value, others) if wants_others else (value,)
-    found = await completer(*given) if is_async(completer) else await to_thread(completer, *given)
-    return [str(item) for item in found]
+    return [str(item) for item in await complete(value, others)]
 
 
 _LISTS = {

@@ -11,7 +11,13 @@ from typing import Any, Literal, TypeVar, Unpack, cast, overload
 from antiphon.engine.handler import Handler
 from antiphon.engine.hints import CachePolicy
 from antiphon.errors import ConfigError
-from antiphon.handlers.catalog import Catalog, prompt_entry, resource_entry, tool_entry
+from antiphon.handlers.catalog import (
+    Catalog,
+    completer,
+    prompt_entry,
+    resource_entry,
+    tool_entry,
+)
 from antiphon.handlers.compile import (
     check_uri,
     docstring,
@@ -140,7 +146,7 @@ class HandlerDecorators:
         """
 
         def register(fn: F) -> F:
-            self._catalog.completers[(ref, argument)] = fn
+            self._catalog.completers[(ref, argument)] = completer(fn)
             return fn
 
         return register

@@ -126,8 +126,11 @@ def _json(value: Any) -> bytes:
 def prompt_writer(description: str | None) -> Writer:
     """Return the writer of a prompt."""
     head = b'"description":' + _encode(description) + b"," if description else b""
+    text_head = head + b'"messages":[{"role":"user","content":{"type":"text","text":'
 
     def write(value: Any, meta: bytes) -> bytes:
+        if type(value) is str:
+            return results.complete(text_head + _encode(value) + b"}}]", meta)
         items = cast("Sequence[Any]", value if isinstance(value, (list, tuple)) else [value])
         messages = [_message(item) for item in items]
         return results.complete(head + b'"messages":' + _encode(messages), meta)
@@ -146,8 +149,12 @@ def _message(item: Any) -> Any:
 
 def resource_writer(mime_type: str | None, hints: bytes) -> Callable[[Any, bytes, str], bytes]:
     """Return the writer of a resource; `hints` are its caching members."""
+    text_tail = b',"mimeType":' + _encode(mime_type or "text/plain") + b"}]" + hints
 
     def write(value: Any, meta: bytes, uri: str) -> bytes:
+        if type(value) is str:
+            head = b'"contents":[{"uri":' + _encode(uri) + b',"text":'
+            return results.complete(head + _encode(value) + text_tail, meta)
         many = isinstance(value, (list, tuple)) and all(
             isinstance(v, Contents) for v in cast("Any", value)
         )

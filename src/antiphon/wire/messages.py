@@ -82,7 +82,7 @@ def internal(id: bytes | None) -> bytes:
 
 def notification(method: str, params: Mapping[str, Any]) -> bytes:
     """Write a notification."""
-    return _encode({"jsonrpc": "2.0", "method": method, "params": params})
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), _encode(params))
 
 
 def sse(message: bytes) -> bytes:

@@ -79,17 +79,15 @@ def form_request(message: str, schema: bytes) -> bytes:
 
 def url_request(message: str, url: str) -> bytes:
     """Write an embedded URL elicitation."""
-    return _encode(
-        {
-            "method": "elicitation/create",
-            "params": {"mode": "url", "message": message, "url": url},
-        }
+    return b'{"method":"elicitation/create","params":{"mode":"url","message":%b,"url":%b}}' % (
+        _encode(message),
+        _encode(url),
     )
 
 
 def sample_request(params: Mapping[str, Any]) -> bytes:
     """Write an embedded sampling request."""
-    return _encode({"method": "sampling/createMessage", "params": params})
+    return b'{"method":"sampling/createMessage","params":' + _encode(params) + b"}"
 
 
 ROOTS_REQUEST = b'{"method":"roots/list"}'

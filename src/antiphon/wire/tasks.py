@@ -29,7 +29,7 @@ class TaskView(msgspec.Struct, frozen=True):
 
 def created(view: TaskView, meta: bytes) -> bytes:
     """Write a CreateTaskResult: flat, without the details of `tasks/get` (TASK-07)."""
-    return b'{"resultType":"task",' + _encode(_base(view))[1:-1] + meta
+    return b'{"resultType":"task",' + _members(view) + meta
 
 
 def shown(view: TaskView, meta: bytes) -> bytes:
@@ -39,7 +39,7 @@ def shown(view: TaskView, meta: bytes) -> bytes:
 
 def details(view: TaskView) -> bytes:
     """Write a task with the members of its status; `notifications/tasks` carries the same."""
-    parts = [_encode(_base(view))[:-1]]
+    parts = [b"{", _members(view)]
     if view.status == "input_required":
         asks = b",".join([_encode(key) + b":" + body for key, body in view.asks])
         parts.append(b',"inputRequests":{' + asks + b"}")
@@ -55,24 +55,24 @@ def acknowledged(meta: bytes) -> bytes:
     return b'{"resultType":"complete"' + meta
 
 
-def _base(view: TaskView) -> dict[str, Any]:
-    base: dict[str, Any] = {
-        "taskId": view.id,
-        "status": view.status,
-        "createdAt": _iso(view.created),
-        "lastUpdatedAt": _iso(view.updated),
-        # Null means unlimited; the member is required.
-        "ttlMs": None if view.ttl is None else round(view.ttl * 1000),
-        "pollIntervalMs": max(1, round(view.poll * 1000)),
-    }
-    if view.message:
-        base["statusMessage"] = view.message
-    return base
+def _members(view: TaskView) -> bytes:
+    """Write the members that every task object has, without braces."""
+    # Null means unlimited; the member is required.
+    ttl = b"null" if view.ttl is None else b"%d" % round(view.ttl * 1000)
+    members = b'"taskId":%b,"status":%b,"createdAt":"%b","lastUpdatedAt":"%b","ttlMs":%b' % (
+        _encode(view.id),
+        _encode(view.status),
+        _iso(view.created),
+        _iso(view.updated),
+        ttl,
+    )
+    members += b',"pollIntervalMs":%d' % max(1, round(view.poll * 1000))
+    return members + b',"statusMessage":' + _encode(view.message) if view.message else members
 
 
-def _iso(at: float) -> str:
+def _iso(at: float) -> bytes:
     text = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+    return text.replace("+00:00", "Z").encode()
 
 
 def next_key(key: str, issued: int) -> str:
