@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from antiphon.errors import AnswerInvalid
 from antiphon.forms.fast_path import answer_type
+from antiphon.forms.form import Form
 from antiphon.forms.schema import FlatSchema
 
 FLAT = FlatSchema.compile(
@@ -83,3 +84,26 @@ def test_fields_that_only_the_long_way_can_judge_make_no_type(prop):
 def test_the_long_way_still_gives_the_reason():
     with pytest.raises(AnswerInvalid, match="region"):
         FLAT.read({"region": "elsewhere", "size": 1})
+
+
+DEFAULTS = {
+    "type": "object",
+    "properties": {
+        "region": {"type": "string", "enum": ["eu", "us"], "default": "eu"},
+        "size": {"type": "integer", "minimum": 1, "maximum": 10},
+        "sure": {"type": "boolean", "default": False},
+    },
+    "required": ["size"],
+}
+
+
+@given(st.dictionaries(st.sampled_from(["region", "size", "sure", "other"]), VALUES))
+def test_a_schema_dict_gives_the_same_values_in_the_quick_way(content):
+    form = Form.of(DEFAULTS)
+    reasons = form.flat.validate(content)
+    if reasons:
+        with pytest.raises(AnswerInvalid) as refused:
+            form.parse(content)
+        assert refused.value.reasons == reasons
+    else:
+        assert form.parse(content) == form.flat.fill_defaults(form.flat.read(content))

@@ -8,7 +8,7 @@ its class, so a weak mapping would never let go of a class that a handler makes 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Generic, NoReturn, TypeVar, cast, overload
 
 import msgspec
@@ -62,18 +62,16 @@ class Form(Generic[T]):
     _type: AnswerType | None
     """Type of the answers that need no reading field by field."""
 
-    _accept: Callable[[Any], T]
-    """Make the value from an answer of that type."""
+    _accept: Callable[[bytes], T]
+    """Make the value from an answer of that type, encoded."""
+
+    schema_json: bytes
+    """The flat schema, compact; the same bytes in every process."""
 
     @property
     def schema(self) -> Schema:
         """The flat schema; not to be changed."""
         return self.flat.schema
-
-    @property
-    def schema_json(self) -> bytes:
-        """The flat schema, compact; the same bytes in every process."""
-        return self.flat.json
 
     @overload
     @staticmethod
@@ -101,7 +99,7 @@ class Form(Generic[T]):
         """
         if self._type is not None:
             try:
-                return self._accept(_convert(content, self._type))
+                return self._accept(_encode(_convert(content, self._type)))
             except (msgspec.ValidationError, ValidationError):
                 pass  # reading it field by field says why, or accepts it after all
         return self._build(self.flat.read({} if content is None else content))
@@ -142,9 +140,7 @@ def _of_type(spec: type[Any]) -> Form[Any]:
         except ValidationError as error:
             raise AnswerInvalid(_reasons(error, values)) from None
 
-    def accept(answer: msgspec.Struct) -> Any:
-        return validate(_encode(answer), by_alias=True)
-
+    accept = partial(validate, by_alias=True)
     return _form(snake_case(name) or _DICT_BASE, flat, nulls, build, accept)
 
 
@@ -154,8 +150,8 @@ def _of_dict(encoded: bytes) -> Form[dict[str, Any]]:
     schema = {key: value for key, value in raw.items() if key not in _ANNOTATIONS}
     flat = FlatSchema.compile(without_secrets(schema))
 
-    def accept(answer: msgspec.Struct) -> dict[str, Any]:
-        return {**flat.defaults, **msgspec.to_builtins(answer)}
+    def accept(answer: bytes) -> dict[str, Any]:
+        return {**flat.defaults, **msgspec.json.decode(answer)}
 
     return _form(_DICT_BASE, flat, (), flat.fill_defaults, accept)
 
@@ -165,10 +161,10 @@ def _form(
     flat: FlatSchema,
     nulls: tuple[str, ...],
     build: Callable[[dict[str, Any]], Any],
-    accept: Callable[[Any], Any],
+    accept: Callable[[bytes], Any],
 ) -> Form[Any]:
     kind = answer_type(flat.schema["properties"], flat.schema.get("required", ()), nulls)
-    return Form(base, flat, short_digest(flat.json), build, kind, accept)
+    return Form(base, flat, short_digest(flat.json), build, kind, accept, flat.json)
 
 
 def _encoded(schema: Mapping[str, Any]) -> bytes:

@@ -53,18 +53,23 @@ def check_mirrors(
     """
     if doubled and (VERSION in doubled or METHOD in doubled or NAME in doubled):
         raise _mismatch("a mirrored header was sent twice")
-    sent, expected = headers.get(VERSION), version.encode()
-    if sent != expected and (sent is None or sent.strip(_BLANKS) != expected):
+    sent = headers.get(VERSION)
+    if sent != version.encode() and not _repeats(sent, version):
         raise _differs("MCP-Protocol-Version", sent, "the protocol version in _meta")
-    sent, expected = headers.get(METHOD), method.encode()
-    if sent != expected and (sent is None or sent.strip(_BLANKS) != expected):
+    sent = headers.get(METHOD)
+    if sent != method.encode() and not _repeats(sent, method):
         raise _differs("Mcp-Method", sent, "the method")
-    if isinstance(name, str):
+    if type(name) is str:
         sent = headers.get(NAME)
         if sent is None or name != (
             _decode_short(sent) if len(sent) <= _SHORT else decode_value(sent, "Mcp-Name")
         ):
             raise _differs("Mcp-Name", sent, "the name, uri or taskId in params")
+
+
+def _repeats(sent: bytes | None, expected: str) -> bool:
+    """Whether a header repeats a text, blanks around it aside."""
+    return sent is not None and sent.strip(_BLANKS) == expected.encode()
 
 
 def check_params(

@@ -33,21 +33,17 @@ def check(method: str, member: str | None, params: Params) -> Params | None:
     """
     if member is not None:
         target = params.get(member)
-        if type(target) is not str or not 0 < len(target) <= TARGET_LENGTH:
-            raise _wrong_target(member, target)
-    if method == "tools/call":  # most requests
+        if type(target) is not str:
+            raise InvalidRequest(f'params need "{member}", a string')
+        if not target or len(target) > TARGET_LENGTH:
+            raise InvalidRequest(f'"{member}" must have 1 to {TARGET_LENGTH} characters')
+    if method == "tools/call":  # most requests: no function of its own
         arguments: Any = params.get("arguments")
         if arguments is None or type(arguments) is _OBJECT:
             return arguments
         raise InvalidRequest(_ARGUMENTS)
     shape = _SHAPES.get(method)
     return shape(params) if shape is not None else None
-
-
-def _wrong_target(member: str, target: object) -> InvalidRequest:
-    if type(target) is not str:
-        return InvalidRequest(f'params need "{member}", a string')
-    return InvalidRequest(f'"{member}" must have 1 to {TARGET_LENGTH} characters')
 
 
 def _prompt(params: Params) -> Params | None:
