@@ -225,3 +225,24 @@ async def test_models_that_contain_themselves_are_bound() -> None:
     tree = {"label": "a", "leaves": [{"label": "b"}]}
     result = await bound(depth, tree=tree)
     assert result["structuredContent"] == {"is_leaf": True, "other": None}
+
+
+async def test_many_wrong_values_are_counted_not_described() -> None:
+    async def add(numbers: list[int]) -> str:
+        return str(sum(numbers))
+
+    refused = await bound(add, numbers=["x"] * 100_000)
+    assert refused["isError"]
+    assert "100000 values do not fit" in refused["content"][0]["text"]
+    few = await bound(add, numbers=["x"] * 3)
+    assert "numbers.2: Input should be a valid integer" in few["content"][0]["text"]
+
+
+async def test_a_method_is_registered_of_an_object_not_of_its_class(server: Server) -> None:
+    class Shop:
+        async def refund(self, order: str) -> str:
+            return order
+
+    with pytest.raises(ConfigError, match=r"Shop.refund .* Register the method of an object"):
+        server.tool(Shop.refund)
+    server.tool(Shop().refund)

@@ -29,6 +29,9 @@ _REASON = 200
 _REASONS = 8
 """Reasons in one refusal; the next refusal can give the rest."""
 
+_MANY = 100
+"""Errors beyond which they are only counted: describing one costs more than finding it."""
+
 
 class Resolve:
     """Mark a parameter as resolved: `Annotated[Placement, Resolve(ask_placement)]`."""
@@ -89,6 +92,12 @@ class Signature:
                 # It would become an argument that every client is asked for.
                 where = getattr(fn, "__qualname__", repr(fn))
                 raise ConfigError(f"{where}: annotate the context, `ctx: {context_type.__name__}`")
+            elif parameter.name == "self" and parameter.annotation is Any:
+                where = getattr(fn, "__qualname__", repr(fn))
+                raise ConfigError(
+                    f"{where} is a function of its class, which has no `self` yet. Register the "
+                    "method of an object instead: server.tool(shop.refund)"
+                )
             elif parameter.name in given:
                 self.given[parameter.name] = parameter
             else:
@@ -234,6 +243,8 @@ def _undescribed(parameters: Mapping[str, Parameter]) -> str:
 
 def reasons_of(error: ValidationError) -> list[str]:
     """Return what is wrong with arguments, without repeating their values."""
+    if error.error_count() > _MANY:
+        return [f"{error.error_count()} values do not fit"]
     reasons: list[str] = []
     for item in error.errors(include_url=False, include_input=False, include_context=False):
         place = ".".join(str(part) for part in item["loc"]) or "arguments"
