@@ -27,9 +27,11 @@ class _Common(TypedDict, total=False):
     """The `_meta` of its entry in the list."""
 
     version: str
-    """Of the handler; calls that began with another version are treated as the next option says."""
+    """Of the handler's code; a call that began with another one is not replayed."""
 
     on_version_change: Literal["refuse", "restart"]
+    """What happens to such a call: it is refused, or begins again where that is safe."""
+
     asks: Sequence[type[Ask]]
     """What it will ask; a client that cannot be asked that is refused before the first line."""
 
@@ -57,13 +59,18 @@ class PromptOptions(_Common, total=False):
     """Options of `@server.prompt`."""
 
     name: str | None
+    """The function's name unless given."""
 
 
 class ResourceOptions(_Common, total=False):
     """Options of `@server.resource`."""
 
     name: str | None
+    """The function's name unless given."""
+
     mime_type: str | None
+    """Of what is read; by the type of the returned value unless given."""
+
     cache: CachePolicy | None
     """Caching hints of what is read; the server's unless given."""
 
@@ -94,6 +101,7 @@ class ToolOptions(FlowOptions, total=False):
     """Options of `@server.tool`."""
 
     name: str | None
+    """The function's name unless given."""
 
 
 _CALL_OPTIONS = frozenset(Options.__dataclass_fields__)
