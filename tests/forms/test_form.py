@@ -584,3 +584,20 @@ def test_the_authors_word_frees_a_field_and_stays_off_the_wire(word: Any) -> Non
 def test_a_schema_of_ours_is_a_schema_for_a_peer() -> None:
     form = Form.of(Booking)
     assert FlatSchema.tolerant(msgspec.json.decode(form.schema_json)).json == form.schema_json
+
+
+def test_changing_a_value_changes_neither_the_answer_nor_the_form() -> None:
+    items = {"type": "string", "enum": ["a", "b"]}
+    schema = {
+        "type": "object",
+        "properties": {
+            "chosen": {"type": "array", "items": items},
+            "usual": {"type": "array", "items": items, "default": ["a"]},
+        },
+    }
+    answer = {"chosen": ["a"]}
+    first = Form.of(schema).parse(answer)
+    first["chosen"].append("x")
+    first["usual"].append("x")
+    assert answer == {"chosen": ["a"]}
+    assert Form.of(schema).parse(answer) == {"chosen": ["a"], "usual": ["a"]}

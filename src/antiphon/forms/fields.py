@@ -377,7 +377,7 @@ def check_choices(options: Sequence[str], fewest: int | None, most: int | None) 
             raise DoesNotFit("must hold nothing but the options")
         if len(set(chosen)) != len(chosen):
             raise DoesNotFit("must hold each option at most once")
-        return cast(list[str], chosen)
+        return list(cast(list[str], chosen))  # the reader may change it
 
     return check
 
