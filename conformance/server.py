@@ -493,7 +493,7 @@ async def multi_input(ctx: Context) -> str:
     return f"{answers['first'].name} and {answers['second'].name}"
 
 
-@server.tool(task="required")
+@server.tool(detach="refuse")
 async def test_tool_with_task(ctx: Context) -> str:
     """Ask for a name, then go on in the background."""
     person = await ctx.elicit("What is your name?", Name, key="user_name")

@@ -7,6 +7,7 @@ is judged by the official types (`tests.wire.official`).
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import date
+from keyword import iskeyword
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -59,7 +60,7 @@ ANNOTATIONS: st.SearchStrategy[Any] = st.sampled_from(
     ]
 )  # fmt: skip
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,6}", fullmatch=True).filter(
-    lambda name: not hasattr(BaseModel, name) and name not in ("ctx", "model")
+    lambda name: not (hasattr(BaseModel, name) or iskeyword(name) or name in ("ctx", "model"))
 )
 TEXT = st.text(max_size=20)
 JSON: st.SearchStrategy[Any] = st.recursive(
