@@ -406,4 +406,4 @@ async def test_ended_sessions_leave_nothing_behind(server: Server, connect: Conn
         _, left = await asyncio.wait(left, timeout=5)
     assert left == set()
     assert server.stats()["sessions"] == 1
-    assert len(server.dispatcher.hub) == 0
+    assert len(server.dispatcher.subscriptions) == 0

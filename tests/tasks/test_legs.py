@@ -138,7 +138,7 @@ async def test_an_answer_in_time_counts_although_its_leg_runs_later(url: str) ->
         peer = Peer(first)
         id = await peer.begin("impatient")
         await peer.asked(id, "who")
-    web = make(store=url, clock=lambda: now[0], legs="elsewhere")
+    web = make(store=url, clock=lambda: now[0], task_runs="workers")
     async with web.running():
         await Peer(web).answer(id, who=accept(name="Ada"))
     now[0] += 120

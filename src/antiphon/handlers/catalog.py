@@ -1,18 +1,16 @@
-"""The methods that only tell: discover, the lists, completion. Pages are encoded once and kept.
-
-Knows no journal and no transport.
-"""
+"""Read-only methods: discover, the lists, completion. Pages are encoded once and kept."""
 
 import inspect
 from asyncio import to_thread
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, cast
 
 import msgspec
 
 from antiphon.core.capabilities import TASKS
 from antiphon.core.limits import Limits
-from antiphon.core.request import MODERN, Request
+from antiphon.core.methods import METHODS
+from antiphon.core.request import Request
 from antiphon.engine.handler import is_async
 from antiphon.engine.hints import Cache
 from antiphon.errors import InvalidRequest, TokenRefused
@@ -47,11 +45,10 @@ class Catalog:
         self._instructions = instructions
         self._pages: dict[tuple[str, int], tuple[int, bytes]] = {}
         self.completers: dict[tuple[str, str], Completer] = {}
-        self.extensions: dict[str, Any] = {}
 
     def capabilities(self) -> dict[str, Any]:
         """Declare what is served (DISC-04)."""
-        kinds = self._registry.kinds
+        kinds = self._registry.served.capabilities
         found: dict[str, Any] = {"logging": {}}
         if "tools" in kinds:
             found["tools"] = {"listChanged": True}
@@ -59,28 +56,25 @@ class Catalog:
             found["prompts"] = {"listChanged": True}
         if "resources" in kinds:
             found["resources"] = {"listChanged": True, "subscribe": True}
-        if self.completers:
+        if "completions" in kinds:
             found["completions"] = {}
-        if self.extensions:
-            found["extensions"] = dict(self.extensions)
+        if "tasks" in kinds:
+            found["extensions"] = {TASKS: {}}
         return found
 
-    def serves(self, method: str) -> bool:
-        """Tell whether a method is behind a declared capability."""
-        kinds = self._registry.kinds
-        family = method.partition("/")[0]
-        if method in _LISTS or method in _CALLS:
-            return family in kinds
-        if method == "completion/complete":
-            return bool(self.completers)
-        if method in _TASK_METHODS:
-            return TASKS in self.extensions
-        return method in ("server/discover", "subscriptions/listen")
+    def methods(self) -> dict[str, Callable[[Request], Coroutine[Any, Any, bytes]]]:
+        """Return what serves each read-only method."""
+        lists = (name for name, method in METHODS.items() if method.items)
+        return {
+            **dict.fromkeys(lists, self.page),
+            "server/discover": self.discover,
+            "completion/complete": self.complete,
+        }
 
-    def discover(self, versions: tuple[str, ...] = (MODERN,)) -> bytes:
+    async def discover(self, _: Request) -> bytes:
         """Answer `server/discover`."""
         fields: dict[str, Any] = {
-            "supportedVersions": list(versions),
+            "supportedVersions": list(self._registry.served.versions),
             "capabilities": self.capabilities(),
         }
         if self._instructions:
@@ -89,7 +83,7 @@ class Catalog:
 
     async def page(self, round: Request) -> bytes:
         """Answer one of the lists."""
-        method, member = round.method, _LISTS[round.method]
+        method, member = round.method, METHODS[round.method].items
         cursor = round.params.get("cursor")
         start = 0 if cursor is None else await self._start(method, cursor)
         kept = self._pages.get((method, start))
@@ -161,13 +155,3 @@ async def _values(completer: Completer, value: str, round: Request) -> list[str]
     given = (value, others) if wants_others else (value,)
     found = await completer(*given) if is_async(completer) else await to_thread(completer, *given)
     return [str(item) for item in found]
-
-
-_LISTS = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-}
-_CALLS = frozenset({"tools/call", "prompts/get", "resources/read"})
-_TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})

@@ -196,6 +196,7 @@ class HandlerDecorators:
 
         def register(fn: F) -> F:
             self._catalog.completers[(ref, argument)] = fn
+            self._registry.offer("completions")
             return fn
 
         return register
