@@ -47,14 +47,15 @@ class Settings(TypedDict, total=False):
 class ServerParts:
     """Everything that a server consists of."""
 
+    environment: Environment
     changes: Changes
     registry: Registry
     catalog: Catalog
+    tasks: TaskService
     engine: Engine
     subscriptions: Subscriptions
     lifetime: ServerLifetime
     dispatcher: Dispatcher
-    entropy: Entropy
 
 
 def assemble(
@@ -104,14 +105,15 @@ def assemble(
         probe=partial(environment.store.effects, "readiness"),
     )
     return ServerParts(
+        environment=environment,
         changes=changes,
         registry=registry,
         catalog=catalog,
+        tasks=tasks,
         engine=engine,
         subscriptions=subscriptions,
         lifetime=ServerLifetime(environment, registry, engine, tasks, polling, own_keys=own_keys),
         dispatcher=dispatcher,
-        entropy=environment.entropy,
     )
 
 

@@ -19,6 +19,7 @@ from antiphon.errors import ConfigError
 from antiphon.handlers.decorators import HandlerDecorators
 from antiphon.ports import Store
 from antiphon.seal.policy import Seal
+from antiphon.tasks.runner import Runner
 from antiphon.transports import stdio
 from antiphon.transports.http.app import App
 from antiphon.transports.http.request import PrincipalOf
@@ -77,15 +78,18 @@ class Server(HandlerDecorators):
         info = ServerInfo(name, version, title, instructions)
         cache = settings.get("cache") or Cache()
         seal = seal or Seal()
-        self._parts = assemble(info, self.limits, seal, store, redeem, cache, settings)
-        self.dispatcher: Dispatcher = self._parts.dispatcher
+        parts = assemble(info, self.limits, seal, store, redeem, cache, settings)
+        self._services, self._engine, self._tasks = parts.environment, parts.engine, parts.tasks
+        self._changes, self._subscriptions = parts.changes, parts.subscriptions
+        self._lifetime = parts.lifetime
+        self.dispatcher: Dispatcher = parts.dispatcher
         """What transports are given."""
 
-        super().__init__(self._parts.registry, self._parts.catalog, cache)
+        super().__init__(parts.registry, parts.catalog, cache)
 
     def resource_updated(self, uri: str) -> None:
         """Notify subscribers that a resource has changed."""
-        self._parts.changes.announce(RESOURCE, uri)
+        self._changes.announce(RESOURCE, uri)
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -94,7 +98,7 @@ class Server(HandlerDecorators):
         """Open the store for as long as any transport runs, and run tasks unless workers do."""
         self._check_flows()
         here = self._task_runs == "in_process"
-        async with self._parts.lifetime.open(self._parts.lifetime.runner if here else None):
+        async with self._lifetime.open(self.runner if here else None):
             yield
 
     @asynccontextmanager
@@ -111,10 +115,16 @@ class Server(HandlerDecorators):
             ConfigError: No other process sees the store, or it keeps no tasks.
         """
         self._check_flows()
-        self._parts.lifetime.check_worker()
-        make = partial(self._parts.lifetime.runner, concurrency=concurrency, per_tool=per_tool)
-        async with self._parts.lifetime.open(make):
+        self._lifetime.check_worker()
+        make = partial(self.runner, concurrency=concurrency, per_tool=per_tool)
+        async with self._lifetime.open(make):
             yield
+
+    def runner(
+        self, *, concurrency: int | None = None, per_tool: Mapping[str, int] | None = None
+    ) -> Runner:
+        """Make a runner of this server's tasks; for workers."""
+        return self._lifetime.runner(concurrency=concurrency, per_tool=per_tool)
 
     def asgi(
         self,
@@ -145,13 +155,13 @@ class Server(HandlerDecorators):
             principal=self._principal,
             legacy=gateway,
             lifespan=partial(self._running_with, gateway),
-            is_open=lambda: self._parts.lifetime.is_open,
+            is_open=lambda: self._lifetime.is_open,
         )
 
     def _gateway(self, **options: Any) -> LegacyGateway | None:
         if "legacy" not in self.eras:
             return None
-        self._gateways.append(LegacyGateway(self.dispatcher, self._parts.entropy, **options))
+        self._gateways.append(LegacyGateway(self.dispatcher, self._services.entropy, **options))
         return self._gateways[-1]
 
     @asynccontextmanager
@@ -192,11 +202,11 @@ class Server(HandlerDecorators):
     def stats(self) -> dict[str, int]:
         """Count what is alive in this process."""
         return {
-            "rounds": self._parts.engine.redeemer.running,
-            "listeners": len(self._parts.subscriptions),
+            "rounds": self._engine.redeemer.running,
+            "listeners": len(self._subscriptions),
             "sessions": sum(map(len, self._gateways)),
-            "parked": len(self._parts.engine.lot),
-            "legs": self._parts.lifetime.running_tasks,
+            "parked": len(self._engine.lot),
+            "legs": self._lifetime.running_tasks,
         }
 
 

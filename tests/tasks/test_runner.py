@@ -143,13 +143,13 @@ async def test_a_listener_hears_of_what_other_processes_do(url: str) -> None:
 
 async def test_nothing_is_looked_up_while_nobody_listens(url: str) -> None:
     async with several(serving(greet), {"store": url, "task_runs": "workers"}) as (peer,):
-        hub: Any = peer.server.dispatcher.subscriptions
+        subscriptions: Any = peer.server.dispatcher.subscriptions
         id = await peer.begin("greet")
         listener = await peer.listen(id)
-        assert hub.listened.is_set()
+        assert subscriptions.tasks_wanted.is_set()
         listener.close()
         async with asyncio.timeout(PATIENCE):
-            while hub.listened.is_set():  # noqa: ASYNC110 - it is cleared at the next look
+            while subscriptions.tasks_wanted.is_set():  # noqa: ASYNC110 - it is cleared at the next look
                 await asyncio.sleep(0.1)
 
 

@@ -465,26 +465,26 @@ async def test_a_round_that_somebody_waits_for_outlives_its_client(app: App, roo
         return True
 
     channel: Any = rooms.rounds[0].channel
-    channel.keep_running = keep_running
+    channel.on_disconnect(keep_running)
     running.disconnect()
     await asked.wait()
-    assert channel.orphaned
+    assert channel.disconnected
     rooms.release.set()
     answer = await task
     assert not rooms.cancelled.is_set()
     assert answer.status == 0
 
 
-async def test_an_orphaned_round_can_be_given_up_later(app: App, rooms: Rooms) -> None:
+async def test_a_round_without_its_client_can_be_aborted_later(app: App, rooms: Rooms) -> None:
     running = call(app, request(name="wait"))
     task = running.start()
     await rooms.started.wait()
     channel: Any = rooms.rounds[0].channel
     asked = asyncio.Event()
-    channel.keep_running = lambda: asked.set() or True
+    channel.on_disconnect(lambda: asked.set() or True)
     running.disconnect()
     await asked.wait()
-    channel.give_up()
+    channel.abort()
     await task
     assert rooms.cancelled.is_set()
 

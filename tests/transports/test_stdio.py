@@ -155,7 +155,7 @@ async def test_a_round_that_somebody_waits_for_outlives_its_cancellation() -> No
         client.send(request(id=1, name="wait"))
         await rooms.started.wait()
         channel: Any = rooms.rounds[0].channel
-        channel.keep_running = lambda: True
+        channel.on_disconnect(lambda: True)
         client.send(cancel(1), request(id=2))
         assert (await client.line())["id"] == 2
         rooms.release.set()

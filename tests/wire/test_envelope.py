@@ -270,7 +270,6 @@ ARGUMENT = {"name": "a", "value": "v"}
         ("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["a"], "new": 1}}),
         ("tasks/get", {"taskId": "t"}),
         ("tasks/update", {"taskId": "t", "inputResponses": {}}),
-        ("vendor/own", {"anything": 1}),
     ],
 )
 def test_params_of_the_right_shape_pass(method: str, params: dict[str, Any]) -> None:
