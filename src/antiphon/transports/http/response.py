@@ -33,9 +33,11 @@ class HttpResponse(ConnectedChannel):
     answered = False
     """Whether the final response has been sent, wholly or in part."""
 
+    keep_alive: asyncio.Task[None] | None = None
+    """Sends comments on an open stream."""
+
     _streaming = False
     _lock: asyncio.Lock | None = None
-    _keep_alive: asyncio.Task[None] | None = None
 
     def __init__(self, receive: Receive, send: Send, accepts: Accepts) -> None:
         """Answer on `send`, in a form that the client accepts."""
@@ -106,7 +108,7 @@ class HttpResponse(ConnectedChannel):
         self._streaming = True
         start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEAD}
         await self._send(start)
-        self._keep_alive = asyncio.create_task(self._keep_alive_forever())
+        self.keep_alive = asyncio.create_task(self._keep_alive_forever())
 
     async def send_event(self, message: bytes, *, last: bool = False) -> None:
         """Send one message on the stream, which the first one opens."""
@@ -136,6 +138,6 @@ class HttpResponse(ConnectedChannel):
 
     def stop_keep_alive(self) -> None:
         """Send no more keep-alives. Idempotent."""
-        if self._keep_alive is not None:
-            self._keep_alive.cancel()
-            self._keep_alive = None
+        if self.keep_alive is not None:
+            self.keep_alive.cancel()
+            self.keep_alive = None
