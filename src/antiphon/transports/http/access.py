@@ -48,7 +48,7 @@ class Accepts(NamedTuple):
     stream: bool
 
 
-class Access(NamedTuple):
+class Admission(NamedTuple):
     """What the headers of a request allow."""
 
     refused: HttpRefusal | None
@@ -59,8 +59,8 @@ class Access(NamedTuple):
 
 
 _NO_MEDIA = Accepts(json=False, stream=False)
-_TOO_LARGE = Access(HttpRefusal(431, "The headers are too large."), _NO_MEDIA)
-_DOUBLED = Access(HttpRefusal(400, "A header that may stand once was sent twice."), _NO_MEDIA)
+_TOO_LARGE = Admission(HttpRefusal(431, "The headers are too large."), _NO_MEDIA)
+_DOUBLED = Admission(HttpRefusal(400, "A header that may stand once was sent twice."), _NO_MEDIA)
 _BAD_HOST = HttpRefusal(
     403, "This Host is not allowed. The server's author names it in allowed_hosts."
 )
@@ -72,7 +72,7 @@ Facts: TypeAlias = tuple[bytes | None, bytes | None, bytes | None, bytes | None,
 """Host, Origin, Content-Type, Accept, and whether there is a Content-Encoding."""
 
 
-class AccessPolicy(dict[Facts, Access]):
+class AccessPolicy(dict[Facts, Admission]):
     """The checks of one endpoint: what each set of header values allows, computed when missing."""
 
     def __init__(
@@ -83,7 +83,7 @@ class AccessPolicy(dict[Facts, Access]):
         self._names = LOOPBACK | {host.lower() for host in hosts or ()}
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins or ())
 
-    def check(self, headers: Headers, doubled: frozenset[bytes]) -> Access:
+    def check(self, headers: Headers, doubled: frozenset[bytes]) -> Admission:
         """Return what the headers of one request allow."""
         if len(headers) > HEAD_FIELDS or sum(map(len, headers.values())) > HEAD_BYTES:
             return _TOO_LARGE
@@ -98,7 +98,7 @@ class AccessPolicy(dict[Facts, Access]):
             b"content-encoding" in headers,
         ]
 
-    def __missing__(self, facts: Facts) -> Access:
+    def __missing__(self, facts: Facts) -> Admission:
         """Compute and keep; forget everything when full, because clients choose the values."""
         host, origin, content_type, accept, encoded = facts
         refused = None
@@ -106,12 +106,12 @@ class AccessPolicy(dict[Facts, Access]):
             refused = _BAD_HOST
         elif origin is not None and not self._origin_allowed(origin, host):
             refused = _BAD_ORIGIN
-        access = Access(refused, _media(content_type, accept, encoded))
+        admission = Admission(refused, _media(content_type, accept, encoded))
         if sum(len(value) for value in facts[:4] if value is not None) <= _KEPT_BYTES:
             if len(self) >= _KEPT:
                 self.clear()
-            self[facts] = access
-        return access
+            self[facts] = admission
+        return admission
 
     def _host_allowed(self, value: bytes) -> bool:
         if ANY in self._names:

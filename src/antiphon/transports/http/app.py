@@ -116,9 +116,9 @@ class App:
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(pairs)
         doubled = _NONE if len(headers) == len(pairs) else doubled_names(pairs)
-        access = self._access.check(headers, doubled)
-        if access.refused is not None:
-            return await refuse(send, access.refused)
+        admission = self._access.check(headers, doubled)
+        if admission.refused is not None:
+            return await refuse(send, admission.refused)
         principal = ANONYMOUS
         if self._principal is not None or scope.get("user") is not None:
             found = await identify(scope, self._principal)
@@ -134,9 +134,9 @@ class App:
         )
         if scope["method"] != "POST":
             return await self._other_method(request)
-        if isinstance(access.media, HttpRefusal):
-            return await refuse(send, access.media)
-        return await self._post(request, access.media)
+        if isinstance(admission.media, HttpRefusal):
+            return await refuse(send, admission.media)
+        return await self._post(request, admission.media)
 
     async def _not_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
