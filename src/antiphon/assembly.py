@@ -32,7 +32,7 @@ from antiphon.tasks.service import TaskService
 from antiphon.wire.results import server_meta
 
 
-class Settings(TypedDict, total=False):
+class ServerSettings(TypedDict, total=False):
     """What few servers set: observability, development and tests."""
 
     telemetry: Telemetry | None
@@ -65,7 +65,7 @@ def assemble(
     store: str | Store | None,
     redeem: Redeem,
     cache: Cache,
-    settings: Settings,
+    settings: ServerSettings,
 ) -> ServerParts:
     """Make the parts of a server and join them; nothing is opened."""
     environment, own_keys = _environment(info, limits, seal, store, redeem, settings)
@@ -123,7 +123,7 @@ def _environment(
     seal: Seal,
     store: str | Store | None,
     redeem: Redeem,
-    settings: Settings,
+    settings: ServerSettings,
 ) -> tuple[Environment, bool]:
     """Return what the engine needs of the world, and whether keys were made for this process."""
     clock = settings.get("clock", time.time)  # noqa: TID251 - the real clock is injected here

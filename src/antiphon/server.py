@@ -7,7 +7,7 @@ from typing import Any, Literal, Unpack, get_args
 
 import msgspec
 
-from antiphon.assembly import Settings, assemble
+from antiphon.assembly import ServerSettings, assemble
 from antiphon.core.changes import RESOURCE
 from antiphon.core.limits import Limits
 from antiphon.core.request import Channel, Era, Principal
@@ -65,7 +65,7 @@ class Server(HandlerDecorators):
         eras: tuple[Era, ...] = ("modern", "legacy"),
         principal: PrincipalOf | None = None,
         task_runs: TaskRuns = "in_process",
-        **settings: Unpack[Settings],
+        **settings: Unpack[ServerSettings],
     ) -> None:
         """Make a server; nothing is opened before a transport starts."""
         _check(name, redeem, eras, task_runs, settings)
@@ -223,11 +223,11 @@ class InProcessChannel(Channel):
 
 
 def _check(
-    name: str, redeem: str, eras: tuple[str, ...], task_runs: str, settings: Settings
+    name: str, redeem: str, eras: tuple[str, ...], task_runs: str, settings: ServerSettings
 ) -> None:
     if not name:
         raise ConfigError("Server(name) must not be empty")
-    for unknown in settings.keys() - Settings.__optional_keys__:
+    for unknown in settings.keys() - ServerSettings.__optional_keys__:
         raise ConfigError(f"Server() has no setting {unknown!r}")
     check_choice("redeem", redeem, get_args(Redeem))
     check_choice("task_runs", task_runs, get_args(TaskRuns))

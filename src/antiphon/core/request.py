@@ -1,4 +1,4 @@
-"""What one request brings to the engine. Built once at the edge, trusted inside."""
+"""One request as the engine receives it, and the channel to its client."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -134,7 +134,7 @@ class ConnectedChannel(Channel):
 
 
 class Request(msgspec.Struct, kw_only=True):
-    """One request: what is called, with which answers and token, by whom, with which abilities."""
+    """One request: what is called, by whom, with which answers, token and capabilities."""
 
     method: str
     target: str = ""
@@ -150,7 +150,7 @@ class Request(msgspec.Struct, kw_only=True):
     version: str = MODERN
     era: Era = "modern"
     client: Mapping[str, Any] | None = None
-    """Name and version as the client says them: for display, never for decisions."""
+    """Name and version that the client claims: for display, never for decisions."""
 
     progress_token: str | int | None = None
     log_level: str | None = None
