@@ -59,13 +59,13 @@ class LegacySession:
         self.owner = owner
         self.asks = asks
         self.level = "info"
-        """What is logged to a client that has set no level (LEGACY-25)."""
+        """What is logged to a client that has set no level."""
 
         self._changes: Subscription = dispatcher.subscriptions.attach(owner)
         self._watched: set[str] = set()
 
     def watch(self, uri: str) -> None:
-        """Subscribe to a resource (LEGACY-26)."""
+        """Subscribe to a resource."""
         if uri not in self._watched and len(self._watched) >= WATCHED:
             raise InvalidRequest(f"at most {WATCHED} resources can be subscribed to")
         self._watched.add(uri)
