@@ -206,7 +206,7 @@ class Server(HandlerDecorators):
             "listeners": len(self._subscriptions),
             "sessions": sum(map(len, self._gateways)),
             "parked": len(self._engine.lot),
-            "legs": self._lifetime.running_tasks,
+            "task_runs": self._lifetime.running_tasks,
         }
 
 

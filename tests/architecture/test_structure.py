@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.core.methods import METHODS
 from tests.architecture.source import PACKAGE, SOURCE
 
 TREE = SOURCE / PACKAGE
@@ -200,3 +201,43 @@ def test_no_folder_holds_more_files_than_a_reader_can_hold() -> None:
         for folder, size in sizes.items()
         if size > STILL_LARGER.get(folder, MOST_FILES)
     } == {}
+
+
+# --- one table of methods -----------------------------------------------------------------------
+
+
+def test_only_the_table_of_methods_lists_methods() -> None:
+    def lists(node: ast.AST) -> bool:
+        if not isinstance(node, ast.Set | ast.List | ast.Tuple):
+            return False
+        named = [one for one in node.elts if isinstance(one, ast.Constant)]
+        return sum(one.value in METHODS for one in named) > 1
+
+    found = {
+        f"{within(path)}:{node.lineno}"
+        for path, tree in FILES.items()
+        if within(path) != "core/methods.py"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Set | ast.List | ast.Tuple) and lists(node)
+    }
+    assert found == set()
+
+
+# --- log lines that say it ----------------------------------------------------------------------
+
+FACTS_BESIDE_THE_MESSAGE = {"engine", "tasks"}
+"""Packages whose log lines still put facts where a plain formatter does not show them."""
+
+
+def test_log_lines_carry_their_facts_in_the_message() -> None:
+    found = {
+        f"{within(path)}:{node.lineno}"
+        for path, tree in FILES.items()
+        if within(path).split("/")[0] not in FACTS_BESIDE_THE_MESSAGE
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and ast.unparse(node.func.value) in ("log", "_log")
+        and any(keyword.arg == "extra" for keyword in node.keywords)
+    }
+    assert found == set()

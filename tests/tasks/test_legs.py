@@ -436,7 +436,7 @@ async def test_a_running_leg_is_cancelled_and_its_finally_runs() -> None:
         await started.wait()
         await peer.cancel(id)
         assert (await peer.ended(id))["status"] == "cancelled"
-        assert peer.server.stats()["legs"] == 0
+        assert peer.server.stats()["task_runs"] == 0
     assert steps == ["cleaned"]
 
 

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -52,7 +53,8 @@ class Server:
         assert not self._thread.is_alive(), "the server did not end"
 
     def tell(self, event: asyncio.Event) -> None:
-        self.loop.call_soon_threadsafe(event.set)
+        with suppress(RuntimeError):  # it has ended already
+            self.loop.call_soon_threadsafe(event.set)
 
     @property
     def port(self) -> int:

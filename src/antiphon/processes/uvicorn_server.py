@@ -144,11 +144,18 @@ class UvicornServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.shutdown()
-        # A little shorter than uvicorn's own limit, so that streams end instead of breaking.
-        grace = float(self.config.timeout_graceful_shutdown or GRACE_SECONDS)
-        draining = asyncio.create_task(self._app.drain(grace * 0.9))
+        # Shorter than uvicorn's own limit, after which it waits for nothing: rounds that are cut
+        # then still release what they hold and answer, and streams end instead of breaking.
+        grace = 0.9 * float(self.config.timeout_graceful_shutdown or GRACE_SECONDS)
+        draining = asyncio.create_task(self._app.drain(grace))
+        cutting = asyncio.get_running_loop().call_later(grace, self._cut_requests)
         await super().shutdown(sockets)
+        cutting.cancel()
         await draining
+
+    def _cut_requests(self) -> None:
+        for task in tuple(self.server_state.tasks):
+            task.cancel()
 
 
 class _Lifespan(LifespanOn):

@@ -354,16 +354,16 @@ def _in_session(request: HttpRequest) -> bool:
 
 
 async def _tell_cut(id: bytes | None, response: HttpResponse) -> None:
-    """Tell a client that its round was cancelled from outside: the server is shutting down."""
+    """Answer a round that was cancelled from outside: the server is shutting down."""
     if id is None or response.answered:
         return
-    _log.warning("a round was cut because the server is shutting down; its client was told")
     refused = Unavailable("the server is shutting down; send the round again")
     try:
         async with asyncio.timeout(CUT_SECONDS):
             await response.answer(messages.refusal(id, refused))
+        _log.warning("a round was cut at shutdown; its client was told to send it again")
     except TimeoutError:
-        _log.warning("the client of a round that was cut does not read")
+        _log.warning("a round was cut at shutdown; its client does not read the error")
 
 
 async def _disconnected(receive: Receive) -> None:

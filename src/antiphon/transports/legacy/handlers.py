@@ -5,6 +5,7 @@ and the SDK checks and trims what we return.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
@@ -24,11 +25,13 @@ from mcp_types import (
 from antiphon.core.methods import LEGACY_METHODS
 from antiphon.core.request import Principal, Request
 from antiphon.dispatcher import Dispatcher
-from antiphon.errors import LEGACY_NOT_FOUND, ResourceNotFound
+from antiphon.errors import LEGACY_NOT_FOUND, ResourceNotFound, Unavailable
 from antiphon.ports import Entropy
 from antiphon.transports.legacy.back_channel import SessionChannel, SessionlessChannel
 from antiphon.transports.legacy.revisions import abilities, degrade, server_capabilities
 from antiphon.wire import params as shapes
+
+_log = logging.getLogger("antiphon.legacy")
 
 
 class ClientState(Protocol):
@@ -62,6 +65,8 @@ class LegacyHandlers:
         """Serve a dispatcher; `initialized` is called when a client has finished its handshake."""
         self._dispatcher = dispatcher
         self._entropy = entropy
+        self._running: set[asyncio.Future[bytes]] = set()
+        self._cut = False
         info = dispatcher.info
         self.sdk: SdkServer[Any] = SdkServer(info.name, version=info.version)
         # Ours is the span of a call; the SDK would make a second one.
@@ -112,8 +117,40 @@ class LegacyHandlers:
             act(params["uri"])
             return {}
         request = self._request(context, session, params)
-        result = await _in_own_task(dispatcher.dispatch(request))
+        result = await self._in_own_task(dispatcher.dispatch(request))
         return degrade(method, msgspec.json.decode(result), context.protocol_version)
+
+    async def _in_own_task(self, work: Coroutine[Any, Any, bytes]) -> bytes:
+        """Run in a task of its own, which is cancelled once.
+
+        The SDK's scopes cancel at every turn of the loop until their task has ended; an effect that
+        is shielded until it is settled would keep the loop spinning.
+        """
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait({task})
+            if not task.cancelled():
+                task.exception()  # retrieved: its client is gone
+            raise
+        finally:
+            self._running.discard(task)
+        if task.cancelled() and self._cut:
+            raise Unavailable("the server is shutting down; call again")
+        return task.result()
+
+    async def cut(self, timeout: float) -> None:
+        """Cancel every running request; each client gets an error instead of a broken stream."""
+        self._cut = True
+        if self._running:
+            _log.warning("%d legacy requests were cut at shutdown", len(self._running))
+            for task in self._running:
+                task.cancel()
+            await asyncio.wait(self._running, timeout=timeout)
 
     def _request(
         self, context: HandlerContext, session: ClientState, params: dict[str, Any]
@@ -145,22 +182,3 @@ class LegacyHandlers:
 def _declared(context: HandlerContext) -> Mapping[str, Any]:
     declared = context.session.client_capabilities
     return declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared else {}
-
-
-async def _in_own_task(work: Coroutine[Any, Any, bytes]) -> bytes:
-    """Run in a task of its own, which is cancelled once.
-
-    The SDK's scopes cancel at every turn of the loop until their task has ended; an effect that is
-    shielded until it is settled would keep the loop spinning.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait({task})
-    except asyncio.CancelledError:
-        task.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # retrieved: its client is gone
-        raise
-    return task.result()

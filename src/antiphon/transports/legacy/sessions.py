@@ -45,6 +45,9 @@ WATCHED = 1_000
 NOTIFY_SECONDS = 5.0
 """A client that does not read for so long misses a notification of a change."""
 
+CUT_SECONDS = 1.0
+"""Of the grace at shutdown: how long cancelled requests have to be answered with an error."""
+
 _log = logging.getLogger("antiphon.legacy")
 
 
@@ -186,16 +189,25 @@ class LegacySessions:
         self._drains = True
 
     async def drain(self, grace: float) -> None:
-        """Let running requests end, for at most the grace; then end every session."""
+        """Let running requests finish within the grace; then cut them and end every session."""
         self._draining = True
         for session in self._sessions.values():
             session.transport.close_standalone_sse_stream()
+        cutting = min(CUT_SECONDS, grace / 2)
+        if not await self._all_answered(grace - cutting):
+            await self._handlers.cut(cutting)
+            await self._all_answered(cutting)
+        await self._terminate_all()
+
+    async def _all_answered(self, timeout: float) -> bool:
+        """Wait until no request is being answered; False after the time."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout(timeout):
                 while any(session.posts for session in self._sessions.values()):
                     self._idle.clear()
                     await self._idle.wait()
-        await self._terminate_all()
+                return True
+        return False
 
     # --- sessions over HTTP -------------------------------------------------------------------
 
