@@ -15,7 +15,7 @@ from antiphon.dispatcher import Dispatcher, ServerInfo
 from antiphon.engine.environment import Redeem
 from antiphon.engine.handler import check_choice
 from antiphon.engine.hints import Cache
-from antiphon.errors import ConfigError
+from antiphon.errors import ConfigError, StoreError
 from antiphon.handlers.decorators import HandlerDecorators
 from antiphon.ports import Store
 from antiphon.seal.policy import Seal
@@ -197,7 +197,10 @@ class Server(HandlerDecorators):
         caller = Principal(transport="process")
         channel = InProcessChannel(notify)
         request = admit(message, self.dispatcher.served, caller, channel=channel)
-        return msgspec.json.decode(await self.dispatcher.dispatch(request))
+        try:
+            return msgspec.json.decode(await self.dispatcher.dispatch(request))
+        except StoreError as error:
+            raise self.dispatcher.refusal(error) from error
 
     def stats(self) -> dict[str, int]:
         """Count what is alive in this process."""

@@ -18,8 +18,8 @@ from tests.architecture.source import PACKAGE, SOURCE
 from tests.transports.wire import META, call, mirrored, request
 
 CEILINGS = {
-    "round 1: asks": {"frames": 100, "files": 34},
-    "round 2: answers and completes": {"frames": 101, "files": 39},
+    "round 1: asks": {"frames": 99, "files": 34},
+    "round 2: answers and completes": {"frames": 98, "files": 39},
 }
 """What holds today. Numbers may only be lowered; the aim is 85 frames in 20 and 22 files."""
 

@@ -29,6 +29,7 @@ _SHORT = 128
 _PREFIX = b"=?base64?"
 _SUFFIX = b"?="
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PLAIN = re.compile(r"[0-9A-Za-z_.:/-]+").fullmatch
 _DECIMAL = re.compile(r"(-?[0-9]{1,20})(?:\.0{1,20})?")
 
 
@@ -59,7 +60,10 @@ def check_mirrors(
         raise _differs("Mcp-Method", sent, "the method")
     if isinstance(name, str):
         sent = headers.get(NAME)
-        if sent is None or _decode_name(sent) != name:
+        # Most names are plain words, which are sent as they are.
+        if (sent != name.encode() or not _PLAIN(name)) and (
+            sent is None or _decode_name(sent) != name
+        ):
             raise _differs("Mcp-Name", sent, "the name, uri or taskId in params")
 
 
