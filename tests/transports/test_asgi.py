@@ -632,7 +632,7 @@ class RecordingGateway(LegacyGateway):
         (request(), {"mcp_session_id": "s", "mcp_protocol_version": "2025-11-25"}, 400),
     ],
 )
-async def test_requests_without_a_modern_signal_go_to_the_old_wire(
+async def test_requests_without_a_modern_signal_go_to_the_legacy_era(
     rooms: Rooms, message: dict[str, Any], headers: dict[str, str], status: int
 ) -> None:
     old = RecordingGateway(rooms)
@@ -651,7 +651,7 @@ async def test_a_modern_body_in_a_session_is_refused_for_its_missing_version_hea
     assert (answer.status, answer.error["code"]) == (400, -32020)
 
 
-async def test_get_and_delete_reach_the_old_wire_only_in_a_session(rooms: Rooms) -> None:
+async def test_get_and_delete_reach_the_legacy_era_only_in_a_session(rooms: Rooms) -> None:
     old = RecordingGateway(rooms)
     app = App(rooms, legacy=old)
     in_session = [*OLD_HEADERS, (b"mcp-session-id", b"s")]

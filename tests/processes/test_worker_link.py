@@ -26,7 +26,7 @@ SCOPE = {
 }
 
 
-class Sibling:
+class OtherWorker:
     """A worker that others speak to."""
 
     def __init__(self, serve: "Serve | None" = None) -> None:
@@ -101,7 +101,7 @@ async def test_a_request_arrives_as_it_came_with_who_is_calling(tmp_path: Path) 
         await send({"type": "http.response.body", "body": body + b"!"})
 
     client = Client()
-    async with WorkerLink(tmp_path, 1).listening(Sibling(serve)):
+    async with WorkerLink(tmp_path, 1).listening(OtherWorker(serve)):
         await passed(tmp_path, client, large)
     scope, body, owner = arrived
     assert {name: scope[name] for name in SCOPE} == SCOPE
@@ -126,7 +126,7 @@ async def test_a_stream_comes_through_piece_by_piece(tmp_path: Path) -> None:
         await send({"type": "http.response.body", "body": b"two", "more_body": False})
 
     client = Client()
-    async with WorkerLink(tmp_path, 1).listening(Sibling(serve)):
+    async with WorkerLink(tmp_path, 1).listening(OtherWorker(serve)):
         passing = asyncio.create_task(passed(tmp_path, client))
         async with asyncio.timeout(20):
             while client.body != b"one":
@@ -149,7 +149,7 @@ async def test_a_client_that_goes_away_is_gone_for_the_other_worker_too(tmp_path
         ended.set()
 
     client = Client()
-    async with WorkerLink(tmp_path, 1).listening(Sibling(serve)), asyncio.timeout(20):
+    async with WorkerLink(tmp_path, 1).listening(OtherWorker(serve)), asyncio.timeout(20):
         passing = asyncio.create_task(passed(tmp_path, client))
         await began.wait()
         client.left.set()
@@ -165,7 +165,7 @@ async def test_a_worker_that_dies_before_it_answers_took_its_session_with_it(
         raise ConnectionResetError
 
     client = Client()
-    async with WorkerLink(tmp_path, 1).listening(Sibling(serve)):
+    async with WorkerLink(tmp_path, 1).listening(OtherWorker(serve)):
         await passed(tmp_path, client)
     assert client.sent[0]["status"] == 404
 
@@ -179,7 +179,7 @@ async def test_a_worker_that_dies_in_the_middle_leaves_the_answer_unfinished(
         raise ConnectionResetError
 
     client = Client()
-    async with WorkerLink(tmp_path, 1).listening(Sibling(serve)):
+    async with WorkerLink(tmp_path, 1).listening(OtherWorker(serve)):
         await passed(tmp_path, client)
     assert client.body == b"half"
     assert not client.finished
@@ -192,27 +192,27 @@ async def test_nobody_there_is_not_found(tmp_path: Path) -> None:
 
 
 async def test_what_one_worker_announces_every_other_hears(tmp_path: Path) -> None:
-    siblings = [Sibling() for _ in range(3)]
+    workers = [OtherWorker() for _ in range(3)]
     links = [WorkerLink(tmp_path, number) for number in range(3)]
     news = [("resourceSubscriptions", f"shop://order/{number}") for number in range(250)]
     async with AsyncExitStack() as stack:
-        for link, sibling in zip(links, siblings, strict=True):
-            await stack.enter_async_context(link.listening(sibling))
-        await asyncio.to_thread(lambda: [siblings[0].changes.announce(*one) for one in news])
-        for sibling in siblings[1:]:
+        for link, worker in zip(links, workers, strict=True):
+            await stack.enter_async_context(link.listening(worker))
+        await asyncio.to_thread(lambda: [workers[0].changes.announce(*one) for one in news])
+        for worker in workers[1:]:
             async with asyncio.timeout(20):
-                while len(sibling.news) < len(news):
-                    sibling.told.clear()
-                    await sibling.told.wait()
-            assert sibling.news == news
-    assert siblings[0].news == news, "what others hear is not announced back"
+                while len(worker.news) < len(news):
+                    worker.told.clear()
+                    await worker.told.wait()
+            assert worker.news == news
+    assert workers[0].news == news, "what others hear is not announced back"
 
 
-async def test_a_change_is_told_although_a_sibling_has_died(tmp_path: Path) -> None:
+async def test_a_change_is_told_although_a_worker_has_died(tmp_path: Path) -> None:
     dead = tmp_path / "2.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(dead))
-    heard, teller = Sibling(), Sibling()
+    heard, teller = OtherWorker(), OtherWorker()
     async with (
         WorkerLink(tmp_path, 1).listening(heard),
         WorkerLink(tmp_path, 0).listening(teller),
