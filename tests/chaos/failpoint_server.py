@@ -98,7 +98,7 @@ def application(environ: Mapping[str, str]) -> Replying:
         waiters=64,
     )
     store: Any = Failing(open_store(environ["CHAOS_STORE"]), points, folder)
-    server = Server("chaos", store=store, limits=limits, legs="elsewhere", environ=environ)
+    server = Server("chaos", store=store, limits=limits, task_runs="workers", environ=environ)
 
     def act(label: str, key: str) -> str:
         points.come_to("before effect")

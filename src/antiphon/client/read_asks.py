@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 from antiphon.core.capabilities import Capabilities, Capability, missing
+from antiphon.core.methods import MAY_ASK
 
 JsonObject: TypeAlias = Mapping[str, Any]
 
-ASKABLE = frozenset({"tools/call", "prompts/get", "resources/read"})
+ASKABLE = MAY_ASK
 """The only methods that may be answered with a question (MRTR-S-01, MRTR-S-02)."""
 
 MAX_ASKS = 64

@@ -9,6 +9,7 @@ from zlib import crc32
 
 from antiphon.client.read_asks import JsonObject, PendingAsk, read_asks
 from antiphon.core.digest import canonical, short_digest
+from antiphon.core.methods import TASK_METHODS
 
 Status: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 STATUSES: frozenset[str] = frozenset(get_args(Status))
@@ -16,7 +17,7 @@ STATUSES: frozenset[str] = frozenset(get_args(Status))
 GET = "tasks/get"
 UPDATE = "tasks/update"
 CANCEL = "tasks/cancel"
-METHODS = frozenset({GET, UPDATE, CANCEL})
+METHODS = TASK_METHODS
 
 MAX_ID = 1024
 """Characters of a task's id; it travels in a header."""

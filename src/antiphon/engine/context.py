@@ -424,8 +424,7 @@ class Context:
         Only legacy HTTP clients of 2025-11-25 can come back. False where nothing was let go.
         """
         self._run.enter("release_stream")
-        release = getattr(self._run.round.channel, "release", None)
-        return False if release is None else await release()
+        return await self._run.round.channel.release_stream()
 
     def __repr__(self) -> str:
         """Show which round of which handler."""

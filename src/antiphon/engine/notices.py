@@ -18,7 +18,7 @@ async def report(run: Execution, progress: float, total: float | None, message: 
         if not run.replay.replaying:
             await run.leg.say(message if message is not None else _share(progress, total))
         return
-    if round.progress_token is None or round.channel is None or run.replay.replaying:
+    if round.progress_token is None or run.replay.replaying:
         return
     if not (progress > run.progress and isfinite(progress)):
         return  # it must strictly increase; a step back is nobody's progress
@@ -40,7 +40,7 @@ async def log(run: Execution, data: Any, level: str, logger: str | None) -> None
     if level not in LEVELS:
         raise HandlerError(f"log level {level!r} is none of {', '.join(LEVELS)}")
     round = run.round
-    if round.log_level is None or round.channel is None or run.replay.replaying:
+    if round.log_level is None or run.replay.replaying:
         return
     if LEVELS.index(level) < LEVELS.index(round.log_level):
         return

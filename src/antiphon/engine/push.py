@@ -2,7 +2,7 @@
 
 `BackChannelDelivery` is how a handler asks on a legacy session, where a round does not end at an
 ask. Owns the shape of what comes back, the bounds that a token would carry elsewhere, and what a
-client is told that cannot be asked. Sessions and transports are behind `BackChannel`.
+client is told that cannot be asked. Sessions and transports are behind `Channel`.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from antiphon.core.asks import ElicitUrl, seconds
-from antiphon.core.request import BackChannel, LegacyAsk, Request
+from antiphon.core.request import Channel, LegacyAsk, Request
 from antiphon.core.text import safe
 from antiphon.engine.call import Rejected
 from antiphon.engine.delivery import Batch
@@ -99,9 +99,9 @@ def _shaped(ready: Question, key: str, raw: object) -> dict[str, Any]:
     return check_shape(ready.kind, key, raw)
 
 
-def back_channel(round: Request) -> BackChannel | None:
-    """Give the channel of a legacy request if it can carry asks."""
-    return cast("BackChannel", round.channel) if hasattr(round.channel, "ask") else None
+def back_channel(round: Request) -> Channel | None:
+    """Return the channel of a legacy request if it can carry asks."""
+    return round.channel if round.channel.can_ask else None
 
 
 # --- URLs without a back channel --------------------------------------------------------------
@@ -132,9 +132,7 @@ def url_required(run: Execution, key: str, ask: ElicitUrl) -> UrlRequired:
 
 async def visited(run: Execution, key: str) -> None:
     """Tell a legacy client that the visit has done its work (LEGACY-22)."""
-    tell = getattr(run.round.channel, "visited", None)
-    if tell is not None:
-        await tell(key)
+    await run.round.channel.visited(key)
 
 
 # --- clients that cannot be asked --------------------------------------------------------------

@@ -16,6 +16,7 @@ import msgspec
 
 from antiphon.core.asks import seconds
 from antiphon.core.capabilities import require
+from antiphon.core.changes import TASK, Changes
 from antiphon.core.journal import Journal, Pending
 from antiphon.core.request import MODERN, Principal, Request
 from antiphon.core.text import safe
@@ -128,10 +129,9 @@ class Leg:
 class TaskService:
     """The tasks of one server."""
 
-    def __init__(self, services: Environment, changed: Callable[[str], None]) -> None:
+    def __init__(self, services: Environment, announced: Changes) -> None:
         self.services = services
-        self.changed = changed
-        """Tells listeners of this process."""
+        self._changes = announced
 
         self._admitted: dict[str, int] = {}
         """How many tasks of an owner are let in before they are counted again."""
@@ -139,6 +139,10 @@ class TaskService:
         self.engine: Engine | None = None
         self.cancelling: Callable[[str], None] = lambda _: None
         """Tells the runner of this process that a running leg is to be cancelled."""
+
+    def changed(self, task_id: str) -> None:
+        """Announce that a task has changed."""
+        self._changes.announce(TASK, task_id)
 
     @property
     def available(self) -> bool:

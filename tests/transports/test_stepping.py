@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.engine.eager import resume
+from antiphon.transports.stepping import resume
 
 WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
 

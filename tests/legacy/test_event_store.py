@@ -3,7 +3,7 @@ import asyncio
 from mcp.server.streamable_http import GET_STREAM_KEY, EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 
-from antiphon.transports.legacy.event_store import BYTES, EVENTS, UNRELATED, Replay
+from antiphon.transports.legacy.event_store import BYTES, EVENTS, UNRELATED, SessionEvents
 
 
 def note(text: str = "") -> JSONRPCNotification:
@@ -27,7 +27,7 @@ class Reader:
 
 
 async def test_what_came_after_is_sent_and_the_stream_ends_with_its_response() -> None:
-    replay, reader = Replay(), Reader()
+    replay, reader = SessionEvents(), Reader()
     primed = await replay.store_event("1", None)
     ids = [await replay.store_event("1", note("a")), await replay.store_event("1", response(1))]
     assert await replay.replay_events_after(primed, reader) is None
@@ -35,14 +35,14 @@ async def test_what_came_after_is_sent_and_the_stream_ends_with_its_response() -
 
 
 async def test_a_stream_whose_response_was_seen_ends_at_once() -> None:
-    replay, reader = Replay(), Reader()
+    replay, reader = SessionEvents(), Reader()
     last = await replay.store_event("1", response(1))
     assert await replay.replay_events_after(last, reader) is None
     assert reader.got == []
 
 
 async def test_a_resumed_stream_is_followed_without_a_gap() -> None:
-    replay, reader = Replay(), Reader()
+    replay, reader = SessionEvents(), Reader()
     primed = await replay.store_event("1", None)
     following = asyncio.create_task(replay.replay_events_after(primed, reader))
     for text in "abc":
@@ -57,7 +57,7 @@ async def test_a_resumed_stream_is_followed_without_a_gap() -> None:
 
 
 async def test_the_end_of_the_session_ends_every_followed_stream() -> None:
-    replay, reader = Replay(), Reader()
+    replay, reader = SessionEvents(), Reader()
     primed = await replay.store_event("1", None)
     following = asyncio.create_task(replay.replay_events_after(primed, reader))
     await asyncio.sleep(0)
@@ -66,7 +66,7 @@ async def test_the_end_of_the_session_ends_every_followed_stream() -> None:
 
 
 async def test_an_unknown_event_resumes_nothing() -> None:
-    replay, reader = Replay(), Reader()
+    replay, reader = SessionEvents(), Reader()
     await replay.store_event("1", note())
     for id in ("99", "", "x", "-1"):
         assert await replay.replay_events_after(id, reader) is None
@@ -74,7 +74,7 @@ async def test_an_unknown_event_resumes_nothing() -> None:
 
 
 async def test_the_oldest_events_go_first() -> None:
-    replay, reader = Replay(), Reader()
+    replay, reader = SessionEvents(), Reader()
     first = await replay.store_event("1", None)
     second = await replay.store_event("1", note())
     for _ in range(EVENTS - 1):
@@ -86,7 +86,7 @@ async def test_the_oldest_events_go_first() -> None:
 
 
 async def test_bytes_are_bounded_and_one_large_event_is_kept() -> None:
-    replay, reader = Replay(), Reader()
+    replay, reader = SessionEvents(), Reader()
     first = await replay.store_event("1", note("x" * (BYTES // 2)))
     second = await replay.store_event("1", note("y" * BYTES))
     assert await replay.replay_events_after(first, reader) is None
@@ -96,7 +96,7 @@ async def test_bytes_are_bounded_and_one_large_event_is_kept() -> None:
 
 
 async def test_unrelated_notices_do_not_push_out_what_belongs_to_a_call() -> None:
-    replay, reader = Replay(), Reader()
+    replay, reader = SessionEvents(), Reader()
     primed = await replay.store_event("1", None)
     ids = [await replay.store_event(GET_STREAM_KEY, note()) for _ in range(EVENTS * 2)]
     await replay.store_event("1", response(1))

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from antiphon.core.changes import TASK, Change, Changes
 from antiphon.core.request import Principal
-from antiphon.processes.worker_link import CHUNK_BYTES, Relay
-from antiphon.transports.http.response import Message, Receive, Send
+from antiphon.processes.worker_link import CHUNK_BYTES, WorkerLink
+from antiphon.transports.http.request import Message, Receive, Send
+from antiphon.transports.legacy.gateway import LegacyRequest
 
 ADA = Principal(issuer="https://id.example", subject="ada", client_id="desk")
 SCOPE = {
@@ -24,22 +26,22 @@ SCOPE = {
 }
 
 
-class Sibling:
+class OtherWorker:
     """A worker that others speak to."""
 
     def __init__(self, serve: "Serve | None" = None) -> None:
         self._serve = serve
         self.news: list[tuple[str, str]] = []
         self.told = asyncio.Event()
+        self.changes = Changes()
+        self.changes.subscribe(self._changed)
 
-    async def serve_own(
-        self, scope: dict[str, Any], receive: Receive, send: Send, body: bytes, owner: Principal
-    ) -> None:
+    async def serve_forwarded(self, request: LegacyRequest) -> None:
         assert self._serve is not None
-        await self._serve(scope, receive, send, body, owner)
+        await self._serve(*request)
 
-    def hear(self, flag: tuple[str, str]) -> None:
-        self.news.append(flag)
+    def _changed(self, change: Change) -> None:
+        self.news.append(change)
         self.told.set()
 
 
@@ -74,7 +76,9 @@ class Client:
 
 async def passed(folder: Path, client: Client, body: bytes = b"{}") -> None:
     async with asyncio.timeout(20):
-        await Relay(folder, 0).pass_on(1, SCOPE, client.receive, client.send, body, ADA)
+        await WorkerLink(folder, 0).forward(
+            1, LegacyRequest(SCOPE, client.receive, client.send, body, ADA)
+        )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,7 @@ async def passed(folder: Path, client: Client, body: bytes = b"{}") -> None:
     [("w1-abc", 1), ("w12-abc", 12), ("w0-abc", None), ("abc", None), ("w-1", None), ("", None)],
 )
 def test_a_session_id_names_its_worker(tmp_path: Path, session: str, holder: int | None) -> None:
-    assert Relay(tmp_path, 0).holder(session) == holder
+    assert WorkerLink(tmp_path, 0).owner_of(session) == holder
 
 
 async def test_a_request_arrives_as_it_came_with_who_is_calling(tmp_path: Path) -> None:
@@ -97,7 +101,7 @@ async def test_a_request_arrives_as_it_came_with_who_is_calling(tmp_path: Path) 
         await send({"type": "http.response.body", "body": body + b"!"})
 
     client = Client()
-    async with Relay(tmp_path, 1).listening(Sibling(serve)):
+    async with WorkerLink(tmp_path, 1).listening(OtherWorker(serve)):
         await passed(tmp_path, client, large)
     scope, body, owner = arrived
     assert {name: scope[name] for name in SCOPE} == SCOPE
@@ -122,7 +126,7 @@ async def test_a_stream_comes_through_piece_by_piece(tmp_path: Path) -> None:
         await send({"type": "http.response.body", "body": b"two", "more_body": False})
 
     client = Client()
-    async with Relay(tmp_path, 1).listening(Sibling(serve)):
+    async with WorkerLink(tmp_path, 1).listening(OtherWorker(serve)):
         passing = asyncio.create_task(passed(tmp_path, client))
         async with asyncio.timeout(20):
             while client.body != b"one":
@@ -145,7 +149,7 @@ async def test_a_client_that_goes_away_is_gone_for_the_other_worker_too(tmp_path
         ended.set()
 
     client = Client()
-    async with Relay(tmp_path, 1).listening(Sibling(serve)), asyncio.timeout(20):
+    async with WorkerLink(tmp_path, 1).listening(OtherWorker(serve)), asyncio.timeout(20):
         passing = asyncio.create_task(passed(tmp_path, client))
         await began.wait()
         client.left.set()
@@ -161,7 +165,7 @@ async def test_a_worker_that_dies_before_it_answers_took_its_session_with_it(
         raise ConnectionResetError
 
     client = Client()
-    async with Relay(tmp_path, 1).listening(Sibling(serve)):
+    async with WorkerLink(tmp_path, 1).listening(OtherWorker(serve)):
         await passed(tmp_path, client)
     assert client.sent[0]["status"] == 404
 
@@ -175,7 +179,7 @@ async def test_a_worker_that_dies_in_the_middle_leaves_the_answer_unfinished(
         raise ConnectionResetError
 
     client = Client()
-    async with Relay(tmp_path, 1).listening(Sibling(serve)):
+    async with WorkerLink(tmp_path, 1).listening(OtherWorker(serve)):
         await passed(tmp_path, client)
     assert client.body == b"half"
     assert not client.finished
@@ -188,29 +192,33 @@ async def test_nobody_there_is_not_found(tmp_path: Path) -> None:
 
 
 async def test_what_one_worker_announces_every_other_hears(tmp_path: Path) -> None:
-    siblings = [Sibling() for _ in range(3)]
-    relays = [Relay(tmp_path, number) for number in range(3)]
+    workers = [OtherWorker() for _ in range(3)]
+    links = [WorkerLink(tmp_path, number) for number in range(3)]
     news = [("resourceSubscriptions", f"shop://order/{number}") for number in range(250)]
     async with AsyncExitStack() as stack:
-        for relay, sibling in zip(relays, siblings, strict=True):
-            await stack.enter_async_context(relay.listening(sibling))
-        await asyncio.to_thread(lambda: [relays[0].announce(flag) for flag in news])
-        for sibling in siblings[1:]:
+        for link, worker in zip(links, workers, strict=True):
+            await stack.enter_async_context(link.listening(worker))
+        await asyncio.to_thread(lambda: [workers[0].changes.announce(*one) for one in news])
+        for worker in workers[1:]:
             async with asyncio.timeout(20):
-                while len(sibling.news) < len(news):
-                    sibling.told.clear()
-                    await sibling.told.wait()
-            assert sibling.news == news
-    assert siblings[0].news == []
+                while len(worker.news) < len(news):
+                    worker.told.clear()
+                    await worker.told.wait()
+            assert worker.news == news
+    assert workers[0].news == news, "what others hear is not announced back"
 
 
-async def test_a_change_is_told_although_a_sibling_has_died(tmp_path: Path) -> None:
+async def test_a_change_is_told_although_a_worker_has_died(tmp_path: Path) -> None:
     dead = tmp_path / "2.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(dead))
-    heard, relay = Sibling(), Relay(tmp_path, 0)
-    async with Relay(tmp_path, 1).listening(heard), relay.listening(Sibling()):
-        relay.announce(("toolsListChanged", ""))
+    heard, teller = OtherWorker(), OtherWorker()
+    async with (
+        WorkerLink(tmp_path, 1).listening(heard),
+        WorkerLink(tmp_path, 0).listening(teller),
+    ):
+        teller.changes.announce(TASK, "found in the store instead")
+        teller.changes.announce("toolsListChanged")
         async with asyncio.timeout(20):
             await heard.told.wait()
     assert heard.news == [("toolsListChanged", "")]

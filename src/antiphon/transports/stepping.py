@@ -1,16 +1,16 @@
-"""Going on with a coroutine that was run by hand up to its first wait. Knows only coroutines.
+"""Resuming a coroutine that was stepped by hand up to its first wait.
 
-Most rounds end without ever waiting, and are worth no task, no watcher and no time limit:
+Most rounds end without ever waiting, and need no task, no watcher and no time limit:
 
     try:
-        handed_out = coroutine.send(None)
+        yielded = coroutine.send(None)
     except StopIteration as end:
         return end.value
-    ...                                     # here: whatever only a round that waits is worth
-    return await resume(coroutine, handed_out)
+    ...                                     # here: whatever only a round that waits needs
+    return await resume(coroutine, yielded)
 
 All of it runs in the caller's own task, so that time limits and task groups inside the coroutine
-find the task they belong to. Nothing may wait between the two: the coroutine has handed out the
+find the task they belong to. Nothing may wait between the two: the coroutine has yielded the
 future that it waits for, and the event loop must be the next to see it.
 """
 
@@ -24,16 +24,16 @@ T = TypeVar("T")
 
 @types.coroutine
 def resume(
-    coroutine: Coroutine[Any, Any, T], handed_out: Any, context: Context | None = None
+    coroutine: Coroutine[Any, Any, T], yielded: Any, context: Context | None = None
 ) -> Generator[Any, Any, T]:
-    """Go on to the end; cancellation reaches the coroutine as if it were awaited.
+    """Run to the end; cancellation reaches the coroutine as if it were awaited.
 
     With a context, every step runs in it: the one that its first step ran in.
     """
     run = context.run if context is not None else _call
     while True:
         try:
-            sent = yield handed_out
+            sent = yield yielded
         except GeneratorExit:
             coroutine.close()
             raise
@@ -42,7 +42,7 @@ def resume(
         else:
             step, value = coroutine.send, sent
         try:
-            handed_out = run(step, value)  # pyright: ignore[reportArgumentType,reportCallIssue]
+            yielded = run(step, value)  # pyright: ignore[reportArgumentType,reportCallIssue]
         except StopIteration as end:
             return end.value
 
