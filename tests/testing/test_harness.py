@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from antiphon import ConfigError, Context, MemoryStore, Server
-from antiphon.client.values import Accept, Roots, Sampled
+from antiphon.client.asks import Accept, Roots, Sampled
 from antiphon.testing import (
     KEY,
     CountingEntropy,

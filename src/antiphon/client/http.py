@@ -1,8 +1,8 @@
-"""The HTTP client under the SDK's transport, made soft: one failed request fails one call.
+"""The HTTP client under the SDK's transport: the failure of one request fails one call.
 
 In `mcp` 2.3 an exception of one POST ends the whole session. Here every failure of a request
-becomes an answer to that request, and the true reason is kept aside under a name only we know. To
-be removed when the SDK answers the one request itself. Knows no call and no answer.
+becomes a response to that request, and its reason is kept under a name that no server can guess. To
+be removed when the SDK fails only the request concerned.
 """
 
 import secrets
@@ -12,69 +12,72 @@ from typing import Any
 
 import httpx2
 from mcp.client.auth import OAuthFlowError
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED
 
+from antiphon.client.errors import CannotConnect
 from antiphon.client.flow_types import Lost
 
 LOST = 1
-"""The code of a softened failure: local, and outside every range of the protocol (ERR-04)."""
+"""The code of a failed request: local, and outside every range of the protocol (ERR-04)."""
 
 MAX_BODY = 32 * 1024 * 1024
-"""Bytes of one reply that is not a stream; a bound against a server that never ends it."""
+"""Bytes of one reply that is not a stream; a bound against an endless one."""
 
 TIMEOUT = httpx2.Timeout(30.0, read=None)
-"""For connecting and writing. How long a reply may take is the call's own bound."""
+"""For connecting and writing. The time for a reply is bounded by the call."""
 
-_NEVER_LEFT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _NOT_ERA_EVIDENCE = frozenset({401, 403, 407, 429})
 
 
 @dataclass(slots=True)
 class Failures:
-    """The true reasons of softened failures, by a name that no server can guess."""
+    """The reasons of failed requests, by names that no server can guess."""
 
     _kept: dict[str, Lost] = field(default_factory=dict[str, Lost])
     where: str = ""
-    """The URL that was last posted to, without credentials and query."""
+    """The URL of the last POST, without credentials and query."""
 
     nothing_there: bool = False
-    """Whether the last answer was a 404 that no MCP server wrote."""
+    """Whether the last response was a 404 without a JSON body."""
 
     def keep(self, lost: Lost) -> httpx2.Response:
-        """Keep a reason and make the answer that stands for it."""
+        """Keep a reason and return the response that stands for it."""
         name = secrets.token_hex(8)
         self._kept[name] = lost
         error = {"code": LOST, "message": "connection failed", "data": name}
         return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": error})
 
     def take(self, code: int, data: object) -> Lost | None:
-        """Give the reason behind an error, if it is one of ours."""
+        """Return the reason of an error, if it was kept here."""
         return self._kept.pop(data, None) if code == LOST and isinstance(data, str) else None
 
 
-class SoftClient(httpx2.AsyncClient):
-    """An HTTP client whose POSTs never raise."""
+class ContainedClient(httpx2.AsyncClient):
+    """An HTTP client whose failed POSTs return a response instead of raising."""
 
     def __init__(self, failures: Failures, **options: Any) -> None:
-        """Take the place to keep reasons in, and what `httpx2.AsyncClient` takes."""
+        """Take where reasons are kept, and the options of `httpx2.AsyncClient`."""
         super().__init__(**options)
         self._failures = failures
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send, and turn a failure into an answer that names it."""
+        """Send a request; the failure of a POST becomes a response that names it."""
         if request.method != "POST":
             return await super().send(request, **options)
         self._failures.where = where = _plain(request.url)
         self._failures.nothing_there = False
         try:
             response = await super().send(request, **options)
-        except _NEVER_LEFT as error:
+        except _NOT_SENT as error:
             why = f"{cannot_reach(where)} ({type(error).__name__}: {error})"
             return self._answer(request, Lost(sent=False, why=why))
         except httpx2.HTTPError as error:
-            return self._softened(request, error, sent=True)
+            return self._failed(request, error, sent=True)
         except OAuthFlowError as error:
-            return self._softened(request, error, sent=False)
-        if _says_nothing(response):
+            return self._failed(request, error, sent=False)
+        if _uninformative(response):
             why = _explain(response.status_code)
             await response.aclose()
             return self._answer(request, Lost(sent=response.status_code >= 500, why=why))
@@ -82,12 +85,10 @@ class SoftClient(httpx2.AsyncClient):
         stream = response.stream
         if isinstance(stream, httpx2.AsyncByteStream):
             streaming = "text/event-stream" in response.headers.get("content-type", "")
-            response.stream = _EndsEarly(stream, None if streaming else MAX_BODY)
+            response.stream = _BoundedBody(stream, None if streaming else MAX_BODY)
         return response
 
-    def _softened(
-        self, request: httpx2.Request, error: Exception, *, sent: bool
-    ) -> httpx2.Response:
+    def _failed(self, request: httpx2.Request, error: Exception, *, sent: bool) -> httpx2.Response:
         why = str(error) or type(error).__name__
         return self._answer(request, Lost(sent=sent, why=f"{type(error).__name__}: {why}"))
 
@@ -97,8 +98,8 @@ class SoftClient(httpx2.AsyncClient):
         return answer
 
 
-def _says_nothing(response: httpx2.Response) -> bool:
-    """Tell whether the status is neither a JSON-RPC answer nor a hint at the era (VER-23)."""
+def _uninformative(response: httpx2.Response) -> bool:
+    """Return whether the response is neither JSON-RPC nor a sign of the era (VER-23)."""
     status = response.status_code
     if status < 500 and status not in _NOT_ERA_EVIDENCE:
         return False
@@ -114,11 +115,35 @@ def _plain(url: httpx2.URL) -> str:
 
 
 def cannot_reach(where: str) -> str:
-    """Say that nobody listens there, and what to try."""
+    """Return that no server was reached at a URL, and what to try."""
     return (
         f"cannot reach {where}: is the server running? Start it with "
         "`antiphon serve MODULE:SERVER`, or check the address"
     )
+
+
+def connect_error(cause: BaseException, failures: Failures) -> BaseException:
+    """Return the error for a connection that could not be opened."""
+    where = failures.where
+    at = f"cannot connect to {where}" if where else "cannot connect"
+    match cause:
+        case CannotConnect() | MCPError() if failures.nothing_there:
+            reason = CannotConnect(
+                f"{at}: nothing is there (HTTP 404): the path may be wrong; /mcp is usual"
+            )
+        case CannotConnect():
+            return cause
+        case MCPError():
+            lost = failures.take(cause.code, cause.error.data)
+            why = lost.why if lost else cause.error.message
+            if cause.code == CONNECTION_CLOSED:
+                why = "the server ended the connection before it was ready"
+            unreached = lost is not None and why.startswith(cannot_reach(where))
+            reason = CannotConnect(why if unreached else f"{at}: {why}")
+        case _:
+            reason = CannotConnect(f"{at}: {type(cause).__name__}: {cause}")
+    reason.__cause__ = cause
+    return reason
 
 
 def _explain(status: int) -> str:
@@ -129,8 +154,8 @@ def _explain(status: int) -> str:
     return f"the server answered HTTP {status}"
 
 
-class _EndsEarly(httpx2.AsyncByteStream):
-    """A response body whose network failure is an early end, and which is not read for ever."""
+class _BoundedBody(httpx2.AsyncByteStream):
+    """A response body of bounded length; a network failure ends it."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, limit: int | None) -> None:
         self._inner = inner
@@ -151,8 +176,8 @@ class _EndsEarly(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-def soft_client(
+def contained_client(
     failures: Failures, *, headers: Mapping[str, str] | None, auth: httpx2.Auth | None
-) -> SoftClient:
-    """Make the HTTP client for one connection; proxies come from the environment."""
-    return SoftClient(failures, headers=dict(headers or {}), auth=auth, timeout=TIMEOUT)
+) -> ContainedClient:
+    """Return the HTTP client for one connection; proxies are taken from the environment."""
+    return ContainedClient(failures, headers=dict(headers or {}), auth=auth, timeout=TIMEOUT)

@@ -18,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from antiphon.client.answers import Combining
+from antiphon.client.asks import Accept, Cancel, Decline, FormAsk, UrlAsk
 from antiphon.client.fields import FieldPrompt, prompts
-from antiphon.client.values import Accept, Cancel, Decline, FormAsk, UrlAsk
 from antiphon.core.text import escape, safe
 from antiphon.errors import AnswerInvalid
 

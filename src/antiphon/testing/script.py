@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 
 from pydantic import BaseModel
 
-from antiphon.client.values import Accept, Cancel, Decline, Roots, Sampled
+from antiphon.client.asks import Accept, Cancel, Decline, Roots, Sampled
 
 Script: TypeAlias = Mapping[str, Any]
 
