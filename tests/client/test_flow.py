@@ -283,6 +283,6 @@ def test_only_three_methods_may_be_answered_with_a_question():
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf")])
-def test_patience_cannot_be_switched_off(value: float):
+def test_a_bound_cannot_be_switched_off(value: float):
     with pytest.raises(ValueError, match="answer"):
         Timeouts(answer=value)

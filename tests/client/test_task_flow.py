@@ -200,7 +200,7 @@ def test_the_time_to_live_counts_from_the_handle_even_for_a_saved_call():
     assert isinstance(done, Succeeded), "a result that is there is taken, however late"
 
 
-def test_thinking_ends_with_the_task_or_with_the_patience_whichever_is_first():
+def test_thinking_ends_with_the_task_or_with_the_timeout_whichever_is_first():
     slow = Driven(SAVED, answer=10.0)
     asked = slow.look(asking("a"))
     assert asked.within == 10.0

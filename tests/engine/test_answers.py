@@ -1,10 +1,10 @@
 """`ctx.answers`: what a native handler sees, and what it never does."""
 
 import pytest
-from tests.linear.kit import EU, Place, serving
 
 from antiphon import Context, Elicit, ElicitUrl, InputRequired, ListRoots, Sample
 from antiphon.client.asks import Cancel, Decline
+from tests.linear.one_tool_server import EU, Place, serving
 
 ALL = {
     "place": Elicit("Where?", Place),

@@ -162,22 +162,15 @@ class Client:
         if task is not None:
             await task.close()
 
-    def _usable(self) -> Connection | None:
-        if self._connection is not None and self._connection.usable and self._task is not None:
-            return self._connection if self._task.alive else None
-        return None
-
     async def _connect(self) -> Connection:
         """Return the open connection; open a new one if it was lost."""
-        connection = self._usable()
-        if connection is not None:
-            return connection
+        if self._connection is not None and self._connection.usable:
+            return self._connection
         async with self._opening:
             if not self._entered:
                 raise NotOpen
-            connection = self._usable()
-            if connection is not None:
-                return connection
+            if self._connection is not None and self._connection.usable:
+                return self._connection
             if self._task is not None:
                 await self._task.close()
             self._task = ConnectionTask(self._settings.open, self._within)

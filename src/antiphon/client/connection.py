@@ -85,7 +85,7 @@ class Connection:
         self.session = session
         self.era: Era = era
         self.usable = True
-        """False after the server ended the connection or the session; a new one is opened then."""
+        """False after the connection or the session ended; a new one is opened then."""
 
         self.protocol = session.protocol_version or ""
         info = session.server_info
@@ -101,6 +101,10 @@ class Connection:
         self._meta = settings.meta(self.protocol)
         self._mirrored: dict[str, Any] = {}
         """Which arguments of a tool are repeated in headers, by tool."""
+
+    def retire(self) -> None:
+        """Note that the connection is closed."""
+        self.usable = False
 
     # --- requests of calls ---------------------------------------------------------------------
 
@@ -322,9 +326,11 @@ class ConnectionSettings:
         if era == "legacy" and self.log_level and _logs(session):
             level = types.SetLevelRequestParams(level=self.log_level)
             await session.send_request(types.SetLevelRequest(params=level), types.EmptyResult)
-        return Connection(
+        connection = Connection(
             session, wire, self, era=era, failures=failures, cache=cache, listeners=listeners
         )
+        stack.callback(connection.retire)
+        return connection
 
     async def _log(self, params: types.LoggingMessageNotificationParams) -> None:
         if self.on_log is not None:

@@ -29,9 +29,10 @@ from antiphon.client.flow_types import (
     TimedOut,
     Timeouts,
     Wait,
+    take_answers,
 )
 from antiphon.client.read_asks import read_input_required, read_task
-from antiphon.client.task_flow import PollSchedule, follow_task, take_answers
+from antiphon.client.task_flow import PollSchedule, follow_task
 from antiphon.core.capabilities import TASKS, Capabilities, allows
 from antiphon.errors import INVALID_PARAMS
 

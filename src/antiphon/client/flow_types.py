@@ -1,7 +1,7 @@
 """The values that pass between the client's flow and its drivers: a call, actions, events, ends."""
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from antiphon.client.read_asks import GET, UPDATE, JsonObject, PendingAsk, Task
@@ -233,3 +233,17 @@ class Stopped:
 End: TypeAlias = Succeeded | Stopped
 
 Flow: TypeAlias = Generator[Action, Event, End]
+
+
+def take_answers(call: PendingCall, event: Event, deadline: float) -> PendingCall | Stopped:
+    """Add the answers of a round or of a task to the call."""
+    match event.outcome:
+        case Answered(answers):
+            wanted = [ask.key for ask in call.asks]
+            if set(answers) != set(wanted):
+                raise ValueError(f"the driver must answer exactly the keys {wanted}")
+            return replace(call, answers=dict(answers), rounds=call.rounds + 1)
+        case TimedOut():
+            return Stopped("answer" if event.now < deadline else "total", call)
+        case other:
+            raise TypeError(f"{type(other).__name__} cannot follow GetAnswers")

@@ -133,11 +133,6 @@ class ConnectionTask(Generic[T]):
         self._task: asyncio.Task[None] | None = None
         self._opened = False
 
-    @property
-    def alive(self) -> bool:
-        """Whether the connection can still be used."""
-        return self._task is not None and not self._task.done() and not self._stop.is_set()
-
     async def open(self) -> T:
         """Open the connection.
 

@@ -267,6 +267,7 @@ def read_target(target: object, options: TargetOptions) -> Target:
                 raise CannotConnect(
                     f"unknown scheme {scheme!r}: a URL begins with http:// or https://"
                 )
+            _check_url(text)
             return HttpTarget(
                 url=text,
                 headers=options.headers or {},
@@ -285,6 +286,13 @@ def read_target(target: object, options: TargetOptions) -> Target:
     raise CannotConnect(
         f"{type(target).__name__} is not a target: pass a URL, a command, or a Server"
     )
+
+
+def _check_url(url: str) -> None:
+    try:
+        _ = urlsplit(url).port
+    except ValueError as error:
+        raise CannotConnect(f"the URL cannot be read: {error}") from error
 
 
 def _command(words: Sequence[str], options: TargetOptions) -> CommandTarget:

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from antiphon.client.flow_types import (
     ActionOutcome,
-    Answered,
     End,
     Event,
     Failure,
@@ -28,6 +27,7 @@ from antiphon.client.flow_types import (
     Wait,
     Waited,
     WatchTask,
+    take_answers,
 )
 from antiphon.client.read_asks import (
     UPDATE,
@@ -220,17 +220,3 @@ def _with_asks(call: PendingCall, asks: tuple[PendingAsk, ...]) -> PendingCall |
         return Stopped("violation", call, f"the task asked more than {MAX_KEYS} things")
     fresh = tuple(ask for ask in asks if ask.key not in call.answered)
     return replace(call, asks=fresh, keys=keys)
-
-
-def take_answers(call: PendingCall, event: Event, deadline: float) -> PendingCall | Stopped:
-    """Add the answers of a round or of a task to the call."""
-    match event.outcome:
-        case Answered(answers):
-            wanted = [ask.key for ask in call.asks]
-            if set(answers) != set(wanted):
-                raise ValueError(f"the driver must answer exactly the keys {wanted}")
-            return replace(call, answers=dict(answers), rounds=call.rounds + 1)
-        case TimedOut():
-            return Stopped("answer" if event.now < deadline else "total", call)
-        case other:
-            raise TypeError(f"{type(other).__name__} cannot follow GetAnswers")
