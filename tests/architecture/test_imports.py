@@ -69,6 +69,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "handlers/*": {"msgspec", "pydantic", "pydantic_core"},
     "tasks/*": {"msgspec"},
     "client/*": {"anyio", "httpx2", "mcp", "mcp_types", "msgspec", "pydantic", "pydantic_core"},
+    "client/http.py": {"opentelemetry"},
     "client/terminal*": {"rich"},
     "stores/*": {"msgspec"},
     "stores/postgres*": {"psycopg"},

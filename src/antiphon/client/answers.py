@@ -33,6 +33,7 @@ from antiphon.client.errors import Pass, Unanswered
 from antiphon.client.fields import TypedAnswer, could_answer, split_answers
 from antiphon.core.asks import Kind
 from antiphon.core.capabilities import Capability, required
+from antiphon.forms.schema import FlatSchema
 
 Answerer: TypeAlias = object
 """Anything with methods named as above."""
@@ -264,19 +265,17 @@ async def answer_all(asks: Sequence[AnyAsk], answerer: Answerer | None) -> dict[
         AnswerInvalid: An answer does not fit its form.
         AnswerFailed: Sampling or roots were refused or failed (MRTR-C-12).
     """
-    for ask in asks:
-        if isinstance(ask, FormAsk):
-            # A form that cannot be filled is refused before anybody is asked.
-            fillable(ask)
+    # A form that cannot be filled is refused before anybody is asked.
+    forms = {ask.key: fillable(ask) for ask in asks if isinstance(ask, FormAsk)}
     if len(asks) == 1:
-        return {asks[0].key: await _answer_alone(answerer, asks[0])}
+        return {asks[0].key: await _answer_alone(answerer, asks[0], forms)}
     answers: dict[str, Any] = {}
     failures: list[Exception] = []
     open_keys: list[str] = []
 
     async def one(ask: AnyAsk) -> None:
         try:
-            answers[ask.key] = wire_answer(ask, await _ask(answerer, ask))
+            answers[ask.key] = wire_answer(ask, await _ask(answerer, ask), forms)
         except Pass:
             open_keys.append(ask.key)
         except Exception as error:  # noqa: BLE001 - user code failed; the first error is raised
@@ -293,9 +292,11 @@ async def answer_all(asks: Sequence[AnyAsk], answerer: Answerer | None) -> dict[
     return {ask.key: answers[ask.key] for ask in asks}
 
 
-async def _answer_alone(answerer: Answerer | None, ask: AnyAsk) -> dict[str, Any]:
+async def _answer_alone(
+    answerer: Answerer | None, ask: AnyAsk, forms: Mapping[str, FlatSchema]
+) -> dict[str, Any]:
     try:
-        return wire_answer(ask, await _ask(answerer, ask))
+        return wire_answer(ask, await _ask(answerer, ask), forms)
     except Pass:
         raise Unanswered([ask.key]) from None
 

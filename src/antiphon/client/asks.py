@@ -207,7 +207,7 @@ def fillable(ask: FormAsk) -> FlatSchema:
         ) from error
 
 
-def wire_answer(ask: AnyAsk, answer: Any) -> dict[str, Any]:
+def wire_answer(ask: AnyAsk, answer: Any, forms: Mapping[str, FlatSchema]) -> dict[str, Any]:
     """Return an answer as the protocol wants it, checked against what was asked.
 
     Raises:
@@ -216,7 +216,7 @@ def wire_answer(ask: AnyAsk, answer: Any) -> dict[str, Any]:
     """
     match ask:
         case FormAsk():
-            return _form(ask, answer)
+            return _form(ask, answer, forms[ask.key])
         case UrlAsk():
             return _url(ask, answer)
         case SampleAsk():
@@ -225,7 +225,7 @@ def wire_answer(ask: AnyAsk, answer: Any) -> dict[str, Any]:
             return _roots(ask, answer)
 
 
-def _form(ask: FormAsk, answer: Any) -> dict[str, Any]:
+def _form(ask: FormAsk, answer: Any, form: FlatSchema) -> dict[str, Any]:
     match answer:
         case Decline():
             return {"action": "decline"}
@@ -235,7 +235,6 @@ def _form(ask: FormAsk, answer: Any) -> dict[str, Any]:
             pass
         case _:
             content = answer
-    form = fillable(ask)
     # `accept` always carries content, at least an empty object.
     filled = form.fill_defaults(_content(ask, content))
     try:

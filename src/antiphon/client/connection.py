@@ -36,9 +36,9 @@ from antiphon.client.errors import (
     remote_error,
 )
 from antiphon.client.flow_types import ActionOutcome, Failure, Lost, PendingCall, Replied, Timeouts
-from antiphon.client.http import Failures
+from antiphon.client.http import RawDispatcher
 from antiphon.client.read_asks import CANCEL, TASK_METHODS
-from antiphon.client.sdk_shim import CapabilityShim, RawDispatcher
+from antiphon.client.sdk_shim import CapabilityShim, Failures
 from antiphon.client.targets import Target
 from antiphon.client.task_updates import OnTaskMessage, TaskListeners
 from antiphon.core.request import Era

@@ -28,8 +28,8 @@ from antiphon.client.asks import AnyAsk, view
 from antiphon.client.errors import CannotConnect
 from antiphon.client.fields import UNNAMED
 from antiphon.client.flow_types import Failure
-from antiphon.client.http import LOST
 from antiphon.client.read_asks import MAX_ASKS, PendingAsk, read_ask
+from antiphon.client.sdk_shim import LOST
 from antiphon.core.capabilities import Capability
 from antiphon.core.request import Era
 from antiphon.errors import VERSION_UNSUPPORTED, AntiphonError

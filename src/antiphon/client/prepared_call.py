@@ -129,8 +129,12 @@ class PreparedCall:
             timeouts = replace(timeouts, reply=timeouts.total)
         server = connection.server
         self._server_changed = bool(saved.server and server and saved.server != server)
-        self._saved = replace(
-            saved, target=caller.target, server=server, protocol=connection.protocol
+        self._saved = SavedCall(
+            call=saved.call,
+            target=caller.target,
+            server=server,
+            protocol=connection.protocol,
+            received=saved.received,
         )
         self._caller = caller
         self._timeouts = timeouts

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -20,13 +20,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from pydantic_core import to_jsonable_python
 
 from antiphon.client.errors import CannotConnect
-from antiphon.client.http import Failures, contained_client
-from antiphon.client.sdk_shim import RawDispatcher
-
-MAX_EVENT = 16 * 1024 * 1024
-"""Bytes of one event of a stream: enough for a result with an image."""
+from antiphon.client.http import MAX_EVENT, HttpDispatcher, RawDispatcher
+from antiphon.client.sdk_shim import Failures, contained_client
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
@@ -67,7 +65,8 @@ class InProcessDispatcher:
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         """Serve one request in the caller's task: cancelling it cancels the round."""
-        out = dict(params or {})
+        # A copy in JSON values: the server may neither see other types nor change the caller's.
+        out = to_jsonable_python(params or {})
         options = opts or {}
         progress = options.get("on_progress")
         self._requests += 1
@@ -83,7 +82,8 @@ class InProcessDispatcher:
                 await self._deliver(name, body)
 
         try:
-            with anyio.fail_after(options.get("timeout")):
+            timeout = options.get("timeout")
+            with nullcontext() if timeout is None else anyio.fail_after(timeout):
                 return dict(await self._server.exchange(method, out, notify))
         except MCPError:
             raise
@@ -175,7 +175,7 @@ class HttpTarget:
         read, write = await stack.enter_async_context(
             streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_EVENT)
         )
-        return JSONRPCDispatcher(read, write)
+        return HttpDispatcher(self.url, client, JSONRPCDispatcher(read, write))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
