@@ -15,7 +15,7 @@ class Timeouts:
     """Rounds that are answered. A longer dialogue should be a task (MRTR-C-15)."""
 
     pauses: int = 50
-    """Rounds without a question; nobody is needed for them, so a server could loop for ever."""
+    """Rounds without a question; without a bound a server could repeat them for ever."""
 
     total: float = 3600.0
     """Seconds for the whole call, the time for answers included."""
