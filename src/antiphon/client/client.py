@@ -19,7 +19,13 @@ from mcp.client.subscriptions import listen as listen_on
 
 from antiphon.client.answers import Answerer, Scripted, abilities, as_answerer, capabilities
 from antiphon.client.asks import Step
-from antiphon.client.connection import Connection, ConnectionSettings, OnChange, OnLog, Progress
+from antiphon.client.connection import (
+    ConnectionSettings,
+    OnChange,
+    OnLog,
+    Progress,
+    ServerConnection,
+)
 from antiphon.client.drivers import drive, drive_by_hand
 from antiphon.client.eras import EraChoice, Eras
 from antiphon.client.errors import (
@@ -138,8 +144,8 @@ class Client:
             clock=clock,
         )
         self._within = connect
-        self._task: ConnectionTask[Connection] | None = None
-        self._connection: Connection | None = None
+        self._task: ConnectionTask[ServerConnection] | None = None
+        self._connection: ServerConnection | None = None
         self._opening = anyio.Lock()
         self._entered = False
 
@@ -162,7 +168,7 @@ class Client:
         if task is not None:
             await task.close()
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> ServerConnection:
         """Return the open connection; open a new one if it was lost."""
         if self._connection is not None and self._connection.usable:
             return self._connection
@@ -203,7 +209,7 @@ class Client:
         return self._ready.session.instructions
 
     @property
-    def _ready(self) -> Connection:
+    def _ready(self) -> ServerConnection:
         if self._connection is None:
             raise NotOpen
         return self._connection

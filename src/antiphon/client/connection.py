@@ -67,7 +67,7 @@ _TERMINATED = "Session terminated"
 """The SDK's message for a 404 within a legacy session."""
 
 
-class Connection:
+class ServerConnection:
     """A negotiated session, and how one request of a call is sent on it."""
 
     def __init__(
@@ -290,7 +290,7 @@ class ConnectionSettings:
             meta[types.LOG_LEVEL_META_KEY] = self.log_level
         return meta
 
-    async def open(self, stack: AsyncExitStack, failures: Failures) -> Connection:
+    async def open(self, stack: AsyncExitStack, failures: Failures) -> ServerConnection:
         """Open a connection within `stack` and negotiate its era.
 
         Raises:
@@ -326,7 +326,7 @@ class ConnectionSettings:
         if era == "legacy" and self.log_level and _logs(session):
             level = types.SetLevelRequestParams(level=self.log_level)
             await session.send_request(types.SetLevelRequest(params=level), types.EmptyResult)
-        connection = Connection(
+        connection = ServerConnection(
             session, wire, self, era=era, failures=failures, cache=cache, listeners=listeners
         )
         stack.callback(connection.retire)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from antiphon.client.answers import Answerer, answer_all
 from antiphon.client.asks import AnyAsk, Step, view
-from antiphon.client.connection import Connection, Progress
+from antiphon.client.connection import Progress, ServerConnection
 from antiphon.client.drivers import Waiting
 from antiphon.client.eras import URL_REQUIRED, pages_accepted
 from antiphon.client.errors import (
@@ -54,7 +54,7 @@ _RESULTS: Mapping[str, type[BaseModel]] = {
 class Caller:
     """What all calls of one client have in common."""
 
-    connect: Callable[[], Awaitable[Connection]]
+    connect: Callable[[], Awaitable[ServerConnection]]
     """Returns the open connection; opens a new one if it was lost."""
 
     answerer: Answerer | None
@@ -107,7 +107,7 @@ class PreparedCall:
         self,
         saved: SavedCall,
         caller: Caller,
-        connection: Connection,
+        connection: ServerConnection,
         declared: Mapping[str, Any],
         *,
         on_progress: Progress | None,
