@@ -22,7 +22,7 @@ UNRELATED = 64
 """Events kept of the stream that belongs to no request: notifications of changed lists."""
 
 
-class _Event(NamedTuple):
+class _StoredEvent(NamedTuple):
     number: int
     stream: str
     message: JSONRPCMessage | None
@@ -33,8 +33,8 @@ class SessionEvents(EventStore):
     """The events of one session."""
 
     def __init__(self) -> None:
-        self._events: deque[_Event] = deque()
-        self._unrelated: deque[_Event] = deque(maxlen=UNRELATED)
+        self._events: deque[_StoredEvent] = deque()
+        self._unrelated: deque[_StoredEvent] = deque(maxlen=UNRELATED)
         self._size = 0
         self._number = 0
         self._news = asyncio.Event()
@@ -44,7 +44,7 @@ class SessionEvents(EventStore):
         """Keep an event and return its id; without a message it only marks a place."""
         self._number += 1
         size = 0 if message is None else len(message.model_dump_json(by_alias=True))
-        event = _Event(self._number, stream_id, message, size)
+        event = _StoredEvent(self._number, stream_id, message, size)
         if stream_id == GET_STREAM_KEY:
             self._unrelated.append(event)
         else:
@@ -73,7 +73,9 @@ class SessionEvents(EventStore):
                 await news.wait()
         return None
 
-    async def _send_after(self, last: _Event, events: deque[_Event], send: SendEvent) -> _Event:
+    async def _send_after(
+        self, last: _StoredEvent, events: deque[_StoredEvent], send: SendEvent
+    ) -> _StoredEvent:
         for event in tuple(events):
             if event.number > last.number and event.stream == last.stream:
                 last = event
@@ -81,7 +83,7 @@ class SessionEvents(EventStore):
                     await send(EventMessage(event.message, str(event.number)))
         return last
 
-    def _find(self, id: str) -> _Event | None:
+    def _find(self, id: str) -> _StoredEvent | None:
         for events in (self._events, self._unrelated):
             for event in events:
                 if str(event.number) == id:
