@@ -17,7 +17,7 @@ DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/node/.made $(PEERS)/bin/.made
 
-.PHONY: help env peers lock run check format test chaos conformance bench clean
+.PHONY: help env peers lock run check format test chaos soak mutants conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -86,6 +86,9 @@ test: $(DEV) $(MADE_PEERS) ## every test
 
 chaos: $(DEV) $(PEERS)/bin/.made ## four processes behind nginx, killed 400 times: nothing happens twice
 	$(VENV)/bin/python -m tests.chaos
+
+soak: $(DEV) ## a hundred thousand calls in simulated time: nothing repeated, lost or left behind
+	$(VENV)/bin/python -m tests.soak
 
 PENDING := http-header-validation|http-custom-header-server-validation|json-schema-2020-12|server-sse-polling
 
