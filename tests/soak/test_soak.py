@@ -11,10 +11,12 @@ from tests.soak.report import soak
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_nothing_is_repeated_lost_or_left_behind(kind: str, tmp_path: Path) -> None:
-    done = soak(kind, tmp_path, calls=600, lanes=5, seed=7)
+@pytest.mark.parametrize(("kind", "calls", "lanes"), [("memory", 600, 5), ("sqlite", 240, 3)])
+def test_nothing_is_repeated_lost_or_left_behind(
+    kind: str, calls: int, lanes: int, tmp_path: Path
+) -> None:
+    done = soak(kind, tmp_path, calls=calls, lanes=lanes, seed=7)
     assert done.wrong == [], "\n".join(done.lines)
-    assert done.ends["done"] > 450
+    assert done.ends["done"] > 0.75 * calls
     for trouble in ("hung up", "sent twice", "servers dropped", "settled by an operator"):
         assert done.counts[trouble] > 3, done.counts
