@@ -20,6 +20,8 @@ from tests.chaos.operator import Operator
 from tests.transports.wire import mirrored, request
 
 CAN = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+ENOUGH = 120.0
+"""Seconds in which every call must end, whatever goes wrong meanwhile."""
 _UNCERTAIN = re.compile(r"effect '([^']+)' of call (\w+) was started")
 _AGAIN = ("store cannot be reached", "too many requests wait", "try again")
 
@@ -201,9 +203,14 @@ async def play(
     async def lane(number: int) -> None:
         client = Client(port, heard, operator, twice=twice, drop=drop)
         turn = 0
-        while turn == 0 or more():
+        while turn == 0 or (more() and not heard.lost):
             turn += 1
-            await client.call(f"c{number}-{turn}")
+            label = f"c{number}-{turn}"
+            try:
+                async with asyncio.timeout(ENOUGH):
+                    await client.call(label)
+            except TimeoutError:
+                heard.lost.append(f"{label}: did not end in {ENOUGH} s")
 
     async with asyncio.TaskGroup() as group:
         for number in range(clients):

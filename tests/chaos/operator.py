@@ -33,9 +33,7 @@ class Operator:
             settle = ["calls", "settle", self._store, call, key, *verdict]
             said = ""
             for _ in range(TRIES):
-                code, said = await self._antiphon(
-                    "calls", "settle", self._store, call, key, *verdict
-                )
+                code, said = await self._antiphon(*settle)
                 if code == 0:
                     return ""
                 if "has no effect" in said:
