@@ -84,11 +84,14 @@ format: $(DEV) ## let ruff mend what it can
 test: $(DEV) $(MADE_PEERS) ## every test
 	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile
 
-chaos: $(DEV) $(PEERS)/bin/.made ## four processes behind nginx, killed 400 times: nothing happens twice
+chaos: $(DEV) $(PEERS)/bin/.made ## processes killed, databases restarted, operators: every call ends, nothing happens twice
 	$(VENV)/bin/python -m tests.chaos
 
 soak: $(DEV) ## a hundred thousand calls in simulated time: nothing repeated, lost or left behind
 	$(VENV)/bin/python -m tests.soak
+
+mutants: $(DEV) ## change the core line by line: some test fails for nearly every change
+	$(VENV)/bin/python -m tests.mutation
 
 PENDING := http-header-validation|http-custom-header-server-validation|json-schema-2020-12|server-sse-polling
 

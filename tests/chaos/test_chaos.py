@@ -17,7 +17,7 @@ from tests.chaos.judgement import table
 def test_every_call_ends_and_nothing_happens_twice(
     store: str, restarts: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = ChaosRun(clients=40, kills=1, chance=0.03, lease=3.0, restarts=restarts)
+    run = ChaosRun(clients=24, kills=1, chance=0.03, lease=3.0, restarts=restarts)
     with capsys.disabled():
         print()
         verdicts = run_all(run, [store])
