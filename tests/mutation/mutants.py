@@ -188,7 +188,7 @@ def _negated(test: ast.expr) -> Iterator[_Change]:
 
 def _statements(node: ast.AST) -> Iterator[_Change]:
     match node:
-        case ast.Return(value=ast.expr() as value) if not _is_none(value):
+        case ast.Return(value=ast.expr() as value) if not _is_nothing(value):
             yield f"return {_short(value)} -> return None", _returns_none
         case ast.Expr(value=ast.Call() | ast.Await()) | ast.Raise() | ast.Delete():
             yield f"{_short(node)} -> pass", lambda n: ast.copy_location(ast.Pass(), n)
@@ -206,8 +206,9 @@ def _returns_none(node: ast.AST) -> ast.AST:
     return _set(node, "value", ast.Constant(None))
 
 
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
+def _is_nothing(value: ast.expr) -> bool:
+    """Tell whether a result is None or False, which callers take for the same."""
+    return isinstance(value, ast.Constant) and value.value in (None, False)
 
 
 def _said(node: ast.AST, change: Callable[[ast.AST], ast.AST]) -> _Change:
