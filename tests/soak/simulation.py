@@ -252,14 +252,20 @@ class Call:
     async def _round(self, token: Token) -> Token:
         """Send a round until it has an outcome, whatever happens to it."""
         settled = False
-        for _ in range(30):
+        began = self._now(0)
+        clean = True
+        """Whether nobody else can have answered this round before."""
+        for _ in range(40):
             number = self.dice.randrange(len(AHEAD))
             chance = self.dice.random()
+            if chance < 0.16:
+                clean = False
             if chance < 0.06:
-                await self._drop_the_server(token.step, number)
+                if await self._drop_the_server(token.step, number):
+                    settled = False  # its outcome is recorded, and ends with its token
                 continue
             if chance < 0.12:
-                return await self._twice(token, number)
+                return await self._twice(token, number, began)
             if chance < 0.16:
                 await self._hang_up(token.step, number)
                 continue
@@ -269,7 +275,7 @@ class Call:
                 if start + SKEW < token.before:
                     # The clocks differ too much; a server whose clock is right takes the token.
                     self.counts["refused for its clock"] += 1
-                    await asyncio.sleep(1)
+                    await asyncio.sleep(10)
                     continue
                 if settled:
                     self.wrong("a call was refused after an operator had settled it")
@@ -285,12 +291,14 @@ class Call:
                 self.counts["told to try again"] += 1
                 await asyncio.sleep(5)
                 continue
-            return Token(step, start, self._now(number))
-        self.wrong(f"no outcome after thirty tries: {step.text}")
+            if clean:
+                return Token(step, start, self._now(number))
+            return Token(step, began + min(AHEAD), self._now(0) + max(AHEAD))
+        self.wrong(f"no outcome after forty tries: {step.text}")
         return Token(step)
 
-    async def _drop_the_server(self, step: Step, number: int) -> None:
-        """Send a round to a server that is gone before it has answered."""
+    async def _drop_the_server(self, step: Step, number: int) -> bool:
+        """Send a round to a server that is dropped; tells whether its reply was lost on the way."""
         self.counts["servers dropped"] += 1
         self.disturbed = True
         life = Life(crash_at=self.dice.randrange(1, 16))
@@ -300,9 +308,11 @@ class Call:
         ended = asyncio.create_task(life.ended.wait())
         await asyncio.wait({sent, ended}, return_when=asyncio.FIRST_COMPLETED)
         self.truth.crashed = self.truth.crashed or not life.alive
+        answered = sent.done() and life.alive and not sent.result().is_error
         life.bury()
         ended.cancel()
         await asyncio.sleep(LEASE + 1)
+        return answered
 
     async def _hang_up(self, step: Step, number: int) -> None:
         self.counts["hung up"] += 1
@@ -313,19 +323,18 @@ class Call:
         with suppress(asyncio.CancelledError):
             await task
 
-    async def _twice(self, token: Token, number: int) -> Token:
+    async def _twice(self, token: Token, number: int, began: float) -> Token:
         """Send a round to two servers at once; both must be told the same."""
         self.counts["sent twice"] += 1
         self.disturbed = True
         numbers = (number, self.dice.randrange(len(AHEAD)))
-        after = min(map(self._now, numbers))
         one, two = await asyncio.gather(*(self._send(token.step, n) for n in numbers))
         if not one.is_error and not two.is_error and one.result != two.result:
             self.wrong("two copies of one round were told different things")
         done = one if not one.is_error else two
         if done.is_error:
             return await self._round(token)
-        return Token(done, after, max(map(self._now, numbers)))
+        return Token(done, began + min(AHEAD), self._now(0) + max(AHEAD))
 
     async def _operate(self, call: str, key: str) -> None:
         """Settle an effect of unknown end by what really happened, after some time."""
