@@ -93,8 +93,9 @@ class Drive:
     def _make(self, **kit: Any) -> Server:
         server = Server("random", **kit)
         program = Program(self.play.statements, self.world)
+        options: dict[str, Any] = {"settle": 0.002, "anchor": True, **(self.play.options or {})}
 
-        @server.tool(settle=0.002, anchor=True, **(self.play.options or {}))
+        @server.tool(**options)
         async def run(ctx: Context) -> list[str]:
             return [*await program.run(ctx), "end"]
 

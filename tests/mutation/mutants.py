@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import CodeType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -158,7 +158,7 @@ def _changes(node: ast.AST) -> Iterator[_Change]:
             other = ast.Or() if isinstance(op, ast.And) else ast.And()
             yield _said(node, lambda n: _set(n, "op", other))
         case ast.UnaryOp(op=ast.Not()):
-            yield _said(node, lambda n: n.operand)
+            yield _said(node, lambda n: cast("ast.UnaryOp", n).operand)
         case ast.BinOp(op=op) if type(op) in ARITHMETIC:
             yield _said(node, lambda n: _set(n, "op", ARITHMETIC[type(op)]()))
         case ast.AugAssign(op=op) if type(op) in ARITHMETIC:
