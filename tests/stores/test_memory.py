@@ -23,12 +23,12 @@ class Clock:
 
 
 async def claim(store: MemoryStore, call: str, round: int = 2, expires: float = 1_000_600.0):
-    return await store.claim(call, round, b"yes", lease=30, expires=expires, tries=5)
+    return await store.claim(call, round, b"yes", lease=30, ttl=ttl, tries=5)
 
 
-async def begin(store: MemoryStore, name: str, expires: float = 1_000_600.0):
+async def begin(store: MemoryStore, name: str, ttl: float = 600.0):
     effect = Effect(name, "call", name, "pay", b"args")
-    return await store.begin(effect, lease=30, expires=expires, under=None, retry=False)
+    return await store.begin(effect, lease=5, ttl=ttl, under=None, retry=False)
 
 
 @pytest.mark.parametrize("contract", STORE_CONTRACTS, ids=lambda contract: contract.__name__)
@@ -165,18 +165,18 @@ async def test_a_released_round_whose_prefix_was_evicted_is_spent() -> None:
 
 async def test_segments_are_bounded_in_bytes() -> None:
     store = MemoryStore(segment_bytes=100)
-    assert await store.keep("call", 1, bytes(60), owner="me", quota=9, expires=9e9)
-    assert not await store.keep("call", 2, bytes(60), owner="me", quota=9, expires=9e9)
-    assert await store.keep("call", 1, bytes(100), owner="me", quota=9, expires=9e9)
+    assert await store.keep("call", 1, bytes(60), owner="me", quota=9, ttl=600)
+    assert not await store.keep("call", 2, bytes(60), owner="me", quota=9, ttl=600)
+    assert await store.keep("call", 1, bytes(100), owner="me", quota=9, ttl=600)
 
 
 async def test_a_waiter_that_is_cancelled_leaves_nothing_behind() -> None:
     store = MemoryStore()
-    mine = await claim(store, "call", expires=9e9)
+    mine = await claim(store, "call", ttl=600)
     assert isinstance(mine, Claimed)
     waiting = asyncio.ensure_future(store.settled("call", 2, timeout=30))
     await store.settled("call", 2, timeout=0.01)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert await store.record("call", 2, mine.fence, b"out", expires=9e9)
+    assert await store.record("call", 2, mine.fence, b"out", ttl=600)

@@ -26,8 +26,8 @@ async def stores(postgres_dsn: str) -> AsyncIterator[tuple[PostgresStore, Postgr
         yield first, second
 
 
-async def claim(store: PostgresStore, call: str, *, expires: float = 9e9):
-    return await store.claim(call, 2, b"yes", lease=30, expires=expires, tries=5)
+async def claim(store: PostgresStore, call: str, *, ttl: float = 600):
+    return await store.claim(call, 2, b"yes", lease=30, ttl=ttl, tries=5)
 
 
 async def one_or_its_failure(store: PostgresStore, call: str):
@@ -75,7 +75,7 @@ async def test_a_restart_of_the_server_costs_no_more_than_the_duties_under_way()
                 await claim(store, "while-away")
             assert caught.value.retryable
             await asyncio.to_thread(server.start)
-            assert await store.record("call", 2, mine.fence, b"out", expires=9e9)
+            assert await store.record("call", 2, mine.fence, b"out", ttl=600)
             found = await asyncio.gather(*(claim(store, "call") for _ in range(10)))
             assert found == [Recorded(b"out")] * 10
 

@@ -23,8 +23,8 @@ async def stores(redis_url: str) -> AsyncIterator[tuple[RedisStore, RedisStore]]
         yield first, second
 
 
-async def claim(store: RedisStore, call: str, *, expires: float = 9e9):
-    return await store.claim(call, 2, b"yes", lease=30, expires=expires, tries=5)
+async def claim(store: RedisStore, call: str, *, ttl: float = 600):
+    return await store.claim(call, 2, b"yes", lease=30, ttl=ttl, tries=5)
 
 
 @pytest.mark.parametrize("contract", STORE_CONTRACTS, ids=lambda contract: contract.__name__)
@@ -55,12 +55,12 @@ async def test_a_full_server_refuses_and_forgets_nothing() -> None:
             assert isinstance(first, Claimed)
             await store._redis.config_set("maxmemory", 1000)
             with pytest.raises(StoreError):
-                await store.keep("a", 2, b"more", owner="me", quota=9, expires=9e9)
+                await store.keep("a", 2, b"more", owner="me", quota=9, ttl=600)
             with pytest.raises(StoreError):
                 await claim(store, "another")
             effect = Effect("id", "call", "key", "pay", b"args")
             with pytest.raises(StoreError):
-                await store.begin(effect, lease=30, expires=9e9, under=None, retry=False)
+                await store.begin(effect, lease=30, ttl=600, under=None, retry=False)
             assert await claim(store, "call") == Running()
 
 
@@ -102,6 +102,6 @@ async def test_tasks_are_refused_and_the_round_stays_claimed(redis_url: str) -> 
         assert isinstance(mine, Claimed)
         task = NewTask("id", "cloud", "me", "tool", "working", "", 0.0, 9e9, b"state")
         with pytest.raises(StoreError, match="no tasks") as caught:
-            await store.record("detaching", 2, mine.fence, b"out", expires=9e9, task=task)
+            await store.record("detaching", 2, mine.fence, b"out", ttl=600, task=task)
         assert not caught.value.retryable
         assert await store.renew("detaching", 2, mine.fence, lease=30)

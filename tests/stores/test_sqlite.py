@@ -34,8 +34,8 @@ async def test_the_sqlite_store_keeps_the_contract(
     await contract(*stores)
 
 
-async def claim(store: SqliteStore, call: str, *, expires: float = 9e9):
-    return await store.claim(call, 2, b"yes", lease=30, expires=expires, tries=5)
+async def claim(store: SqliteStore, call: str, *, ttl: float = 600):
+    return await store.claim(call, 2, b"yes", lease=30, ttl=ttl, tries=5)
 
 
 async def test_an_outcome_above_the_cap_is_recorded_without_its_body(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ async def test_what_was_recorded_outlives_the_store(tmp_path: Path) -> None:
     await store.open()
     mine = await claim(store, "call")
     assert isinstance(mine, Claimed)
-    assert await store.record("call", 2, mine.fence, b"out", expires=9e9)
+    assert await store.record("call", 2, mine.fence, b"out", ttl=600)
     await claim(store, "running")
     await store.close()
     again = SqliteStore(tmp_path / "ledger.db")
