@@ -1,4 +1,4 @@
-"""S1-3, S3: clients that leave and stores that fail in the middle of a round, on a real file."""
+"""Clients that leave and stores that fail in the middle of a round, on a real file."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -157,7 +157,23 @@ async def test_s3_3_an_outcome_is_recorded_although_its_client_left_meanwhile(st
 # --- stores that fail --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("duty", ["claim", "begin", "record"])
+BRIEF = Limits(lease=timedelta(seconds=0.6))
+"""A lease of which a third is soon over: so long is a store asked again for an effect."""
+
+LONG = 1000
+
+
+@pytest.mark.parametrize("failing", ["fails", "fails_after"])
+async def test_a_claim_of_an_effect_whose_reply_was_lost_is_no_uncertainty(store, tally, failing):
+    world = world_of(store, tally)
+    step = await world.begin("order")
+    setattr(store, failing, {"begin": 2})
+    async with asyncio.timeout(5):
+        assert (await world.answer(step, ANSWERS)).text == "1"
+    assert tally.marks == ["create"]
+
+
+@pytest.mark.parametrize("duty", ["claim", "record"])
 async def test_s1_3_a_store_that_fails_once_refuses_the_round_which_may_come_again(
     store, tally, duty
 ):
@@ -172,10 +188,11 @@ async def test_s1_3_a_store_that_fails_once_refuses_the_round_which_may_come_aga
 
 
 async def test_s1_3_a_round_that_cannot_be_given_back_now_is_given_back_later(store, tally):
-    world = world_of(store, tally)
+    world = world_of(store, tally, limits=BRIEF)
     step = await world.begin("order")
-    store.fails = {"begin": 1, "release": 2}
+    store.fails = {"begin": LONG, "release": 2}
     assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
+    store.fails["begin"] = 0
     async with asyncio.timeout(5):
         assert (await world.answer(step, ANSWERS)).text == "1"
     assert tally.marks == ["create"]
@@ -209,19 +226,21 @@ async def test_s1_3_a_handler_cannot_go_on_as_if_its_effect_had_been_guarded(sto
         except Exception:
             return "never mind"
 
-    world = Rounds(serving(order), store=store, fresh=False)
+    world = Rounds(serving(order, config={"limits": BRIEF}), store=store, fresh=False)
     step = await world.begin("order")
-    store.fails = {"begin": 1}
+    store.fails = {"begin": LONG}
     assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
     assert tally.marks == []
+    store.fails = {}
     assert (await world.answer(step, ANSWERS)).text == "1"
 
 
 async def test_s3_4_strict_spends_a_round_that_the_store_failed(store, tally):
-    world = world_of(store, tally, redeem="strict")
+    world = world_of(store, tally, redeem="strict", limits=BRIEF)
     step = await world.begin("order")
-    store.fails = {"begin": 1}
+    store.fails = {"begin": LONG}
     assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
+    store.fails = {}
     assert (await world.answer(step, ANSWERS)).text == REFUSED
     assert tally.marks == []
 

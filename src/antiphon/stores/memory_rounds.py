@@ -11,7 +11,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -40,10 +40,16 @@ _STALE = 10_000
 """Entries of the eviction queue beyond which those of removed calls are thrown out."""
 
 
+_Key: TypeAlias = bytes | str
+"""A call: the bytes of an id, or a name that is no id."""
+
+
 class OpenRound(msgspec.Struct, gc=False):
     """A round that is not recorded. Not tracked by the collector: a chain of them has no cycle."""
 
-    call: str
+    key: _Key
+    """The call, as the one object by which all parts of the store name it."""
+
     round: int
     answers: bytes
     lease: float
@@ -86,18 +92,20 @@ def _pack(row: _Done) -> bytes:
     return b"".join((head, row.answers, row.body or b""))
 
 
-def _key(call: str) -> bytes:
+def _key(call: str) -> _Key:
     """Return the shortest name of a call: ids are 32 hexadecimal digits."""
     if len(call) == 32:
         try:
-            return bytes.fromhex(call)
+            key = bytes.fromhex(call)
         except ValueError:
-            pass
-    return b"/" + call.encode()
+            return call
+        if key.hex() == call:
+            return key
+    return call
 
 
-def _name(key: bytes) -> str:
-    return key[1:].decode() if key[:1] == b"/" and len(key) != 16 else key.hex()
+def _name(key: _Key) -> str:
+    return key if isinstance(key, str) else key.hex()
 
 
 class MemoryRounds(ABC):
@@ -107,19 +115,19 @@ class MemoryRounds(ABC):
         self._clock = clock
         self._max_rounds = rounds
         self._max_bodies = outcome_bytes
-        self._calls: dict[bytes, OpenRound | bytes] = {}
+        self._calls: dict[_Key, OpenRound | bytes] = {}
         self._count = 0
         self._body_bytes = 0
-        self._bodies: deque[bytes] = deque()
+        self._bodies: deque[_Key] = deque()
         """Calls by the age of their outcomes."""
 
-        self._due: ExpiryWheel[bytes] = ExpiryWheel()
+        self._due: ExpiryWheel[_Key] = ExpiryWheel()
         cure = "Raise MemoryStore(rounds=...), or configure a store on disk"
         self._rounds_gauge = Gauge(rounds, "redeemed rounds", cure)
 
     # --- finding -------------------------------------------------------------------------------
 
-    def _open_round(self, key: bytes, round: int) -> OpenRound | None:
+    def _open_round(self, key: _Key, round: int) -> OpenRound | None:
         row = self._calls.get(key)
         if row is None or isinstance(row, bytes):
             return None
@@ -134,11 +142,11 @@ class MemoryRounds(ABC):
             return None
         return row
 
-    def _recorded(self, key: bytes) -> bytes:
+    def _recorded(self, key: _Key) -> bytes:
         row = self._calls.get(key, b"")
         return row if isinstance(row, bytes) else row.recorded
 
-    def _mark(self, key: bytes) -> int:
+    def _mark(self, key: _Key) -> int:
         row = self._calls.get(key, b"")
         top = 0 if isinstance(row, bytes) else row.round
         return max([top, *(done.round for done in _unpack(self._recorded(key)))])
@@ -178,7 +186,7 @@ class MemoryRounds(ABC):
         elif below is not None:
             recorded, below.recorded = below.recorded, b""
         self._calls[key] = OpenRound(
-            call, round, answers, now + lease, now + ttl, below, now, about, recorded=recorded
+            key, round, answers, now + lease, now + ttl, below, now, about, recorded=recorded
         )
         self._count += 1
         self._rounds_gauge.show(self._count)
@@ -188,7 +196,7 @@ class MemoryRounds(ABC):
 
     def _claim_known(
         self,
-        key: bytes,
+        key: _Key,
         round: int,
         answers: bytes,
         now: float,
@@ -234,13 +242,14 @@ class MemoryRounds(ABC):
             return False
         if task is not None:
             self.add_task(task)
-        now, key = self._clock(), _key(call)
+        now, key = self._clock(), row.key
         self._drop_prefix(row)
         self._become_recorded(key, row, _Done(round, now + ttl, row.answers, outcome), now)
-        self._bodies.append(key)
-        self._body_bytes += len(outcome)
-        if self._body_bytes > self._max_bodies:
-            self._evict()
+        if outcome:
+            self._bodies.append(key)
+            self._body_bytes += len(outcome)
+            if self._body_bytes > self._max_bodies:
+                self._evict()
         self.free_segments(call, round)
         if final:
             self.end_effects(call, now + ttl)
@@ -248,7 +257,7 @@ class MemoryRounds(ABC):
             _wake(row)
         return True
 
-    def _become_recorded(self, key: bytes, row: OpenRound, done: _Done, now: float) -> None:
+    def _become_recorded(self, key: _Key, row: OpenRound, done: _Done, now: float) -> None:
         """Turn an open round into bytes, beside those of its call that are still needed."""
         top = self._calls[key]
         assert isinstance(top, OpenRound)
@@ -320,7 +329,7 @@ class MemoryRounds(ABC):
             self._drop_prefix(row)
             row.prefix = prefix
             self._body_bytes += len(prefix)
-            self._bodies.append(_key(row.call))
+            self._bodies.append(row.key)
             if self._body_bytes > self._max_bodies:
                 self._evict()
 
@@ -343,7 +352,7 @@ class MemoryRounds(ABC):
     def _evict(self) -> None:
         """Drop the oldest outcomes down to seven eighths: a full store pays once in a while."""
         goal = self._max_bodies - self._max_bodies // 8
-        passed: list[bytes] = []
+        passed: list[_Key] = []
         while self._body_bytes > goal and self._bodies:
             key = self._bodies.popleft()
             row = self._calls.get(key)
@@ -376,7 +385,7 @@ class MemoryRounds(ABC):
             row = row.below
         return left
 
-    def _remove_call(self, key: bytes, now: float) -> float | None:
+    def _remove_call(self, key: _Key, now: float) -> float | None:
         """Remove the expired rounds of a call; returns when the next one expires."""
         row = self._calls.get(key)
         if row is None:
@@ -393,7 +402,7 @@ class MemoryRounds(ABC):
             self._bodies = deque(key for key in self._bodies if key in self._calls)
         return None
 
-    def _remove_open(self, key: bytes, top: OpenRound, now: float) -> float | None:
+    def _remove_open(self, key: _Key, top: OpenRound, now: float) -> float | None:
         recorded = self._unexpired(top.recorded, now)
         kept: list[OpenRound] = []
         row: OpenRound | None = top
@@ -405,9 +414,9 @@ class MemoryRounds(ABC):
                 self._count -= 1
                 self._drop_prefix(row)
             row = row.below
-        for upper, lower in zip(kept, [*kept[1:], None], strict=True):
-            upper.below = lower
         if kept:
+            for upper, lower in zip(kept, [*kept[1:], None], strict=True):
+                upper.below = lower
             kept[0].recorded = recorded
             self._calls[key] = kept[0]
         elif recorded:
@@ -472,11 +481,11 @@ def _wake(row: OpenRound) -> None:
             waiter.set_result(None)
 
 
-def _call_row(key: bytes, row: OpenRound | bytes) -> CallRow:
+def _call_row(key: _Key, row: OpenRound | bytes) -> CallRow:
     if isinstance(row, OpenRound):
         about = row.about
         return CallRow(
-            row.call, row.round, row.state, row.expires, row.started, about.tool, about.caller
+            _name(key), row.round, row.state, row.expires, row.started, about.tool, about.caller
         )
     done = max(_unpack(row))
     return CallRow(_name(key), done.round, "recorded", done.expires)
