@@ -99,6 +99,16 @@ async def test_expired_marks_make_room() -> None:
         assert isinstance(await claim(store, f"new-{number}"), Claimed)
 
 
+async def test_rows_go_on_expiring_after_the_store_was_empty() -> None:
+    clock = Clock()
+    store = MemoryStore(rounds=2, effects=2, clock=clock)
+    for number in range(5):
+        for part in ("a", "b"):
+            assert isinstance(await claim(store, f"call-{part}-{number}", ttl=10), Claimed)
+            assert isinstance(await begin(store, f"effect-{part}-{number}", ttl=10), Started)
+        clock.now += 60
+
+
 async def test_a_round_that_is_held_outlives_its_token_and_then_goes() -> None:
     clock = Clock()
     store = MemoryStore(clock=clock)

@@ -216,7 +216,8 @@ def _plain(call: CallRow, effects: list[EffectRow]) -> dict[str, Any]:
     return {
         "call": call.call,
         "round": call.mark,
-        "state": _state(call),
+        "state": call.state,
+        "uncertain": call.uncertain,
         "tool": call.tool,
         "caller": call.caller,
         "started": _time(call.started) if call.started else None,
@@ -235,10 +236,12 @@ def _plain(call: CallRow, effects: list[EffectRow]) -> dict[str, Any]:
 
 
 def _show(console: Console, call: CallRow, effects: list[EffectRow]) -> None:
-    parts = [call.call, call.tool or "?", f"by {call.caller or '?'}"]
+    words = f"{call.call}  round {call.mark} {_state(call)}"
+    if call.tool:
+        words += f", {call.tool} by {call.caller}"
     if call.started:
-        parts.append(f"{_age(call.started)} old")
-    words = f"{', '.join(parts)}: round {call.mark} {_state(call)}, expires {_time(call.expires)}"
+        words += f", {_age(call.started)} old"
+    words += f", expires {_time(call.expires)}"
     console.print(Text(safe(words, 300)))
     for effect in effects:
         ended = "" if effect.settled is None else f", settled {_time(effect.settled)}"

@@ -54,7 +54,7 @@ class ExpiryWheel(Generic[_Key]):
         del bucket[-_BATCH:]
         if not bucket:
             del self._buckets[slot]
-            self.next = min(self._buckets, default=_NEVER // _WIDTH) * _WIDTH
+            self.next = min(self._buckets) * _WIDTH if self._buckets else _NEVER
         for key in batch:
             until = remove(key, now)
             if until is not None:

@@ -282,18 +282,17 @@ class SqliteStore(SqlStore):
             self._sweep_at = now if more else now + _SWEEP_EVERY
 
     def _check_file(self) -> None:
-        """Fail when the path no longer names the file that is open.
+        """Fail for good when the path no longer names the file that is open.
 
         What is written to a removed file is lost for every other process, and a file in its place
         knows nothing of what has happened.
         """
-        try:
-            found = self.path.stat()
-        except OSError:
-            found = None
-        known = self._file
-        if found is None or known is None or not os.path.samestat(found, known):
-            raise _Replaced
+        if self._file is not None:
+            with suppress(OSError):
+                if os.path.samestat(self.path.stat(), self._file):
+                    return
+        self._file = None
+        raise _Replaced
 
     def _failure(self, error: Exception) -> StoreError:
         failure = self._named(error)
@@ -305,7 +304,7 @@ class SqliteStore(SqlStore):
         if isinstance(error, _Replaced):
             return StoreError(
                 f"{where} was removed or replaced while it was in use: what happened before is "
-                "not in the new file. Put the file back, or restart every process that uses it.",
+                "not in a new file. Put the file back and restart every process that uses it.",
                 retryable=False,
             )
         name = getattr(error, "sqlite_errorname", "") or type(error).__name__
