@@ -23,7 +23,7 @@ import psycopg
 
 from antiphon import Context, Limits, Seal, Server
 from antiphon.core.request import Principal
-from antiphon.stores import statements
+from antiphon.stores.sql import dialect as dialects
 from antiphon.testing import KEY
 from tests import servers
 from tests.tasks.task_client import Name, Peer, accept
@@ -69,7 +69,7 @@ async def fill(url: str, count: int) -> None:
             peer = Peer(server, principal=Principal(subject=f"p{number}"))
             await peer.asked(await peer.begin("wait"), "who")
         store: Any = server._tasks.store
-        dialect = statements.SQLITE if url.startswith("sqlite") else statements.POSTGRES
+        dialect = dialects.SQLITE if url.startswith("sqlite") else dialects.POSTGRES
 
         def multiply() -> Any:
             rows = yield dialect.write(MULTIPLY), {"copies": count // OWNERS}

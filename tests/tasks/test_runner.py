@@ -21,7 +21,8 @@ from antiphon.cli.app import app
 from antiphon.core.request import Request
 from antiphon.errors import StoreError, Unavailable
 from antiphon.processes.task_worker import run
-from antiphon.stores import open_store, schema, statements
+from antiphon.stores import open_store
+from antiphon.stores.sql import dialect, schema
 from antiphon.testing import KEY, BackChannel
 from tests import servers
 from tests.tasks.task_client import PATIENCE, Name, Peer, accept, running, serving
@@ -494,7 +495,7 @@ async def test_the_schema_of_an_older_release_is_brought_up_to_date(tmp_path: Pa
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(schema.MAKE_VERSION)
     for statement in schema.MIGRATIONS[0]:
-        connection.execute(statements.SQLITE.write(statement))
+        connection.execute(dialect.SQLITE.write(statement))
     connection.execute("INSERT INTO antiphon_schema VALUES (1)")
     connection.execute(
         "INSERT INTO antiphon_rounds VALUES ('call', 2, x'00', 1, 'recorded', 0, 9e9, x'01')"

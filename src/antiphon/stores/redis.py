@@ -426,7 +426,7 @@ def _failure(error: RedisError) -> StoreError:
     """Name the kind of failure; the server's text may hold what was sent."""
     if isinstance(error, _Refused):
         return StoreError(str(error), retryable=False)
-    if isinstance(error, OutOfMemoryError) or str(error).startswith("OOM"):
+    if isinstance(error, OutOfMemoryError) or "OOM command not allowed" in str(error):
         return StoreFull("the Redis store is full: it has no memory left. Raise its maxmemory.")
     name = type(error).__name__
     away = isinstance(error, (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError))
