@@ -36,7 +36,8 @@ async def opened(store: _Store) -> AsyncIterator[_Store]:
 def program(name: str) -> str:
     """Find a server's program."""
     here = ROOT / ".peers" / "bin" / name
-    found = str(here.resolve()) if here.exists() else shutil.which(name)
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
+    found = str(here.resolve()) if here.exists() else shutil.which(name, path=path)
     if found is None:
         raise RuntimeError(f"{name} is needed: run `make peers`, or name a server by environment")
     return found
