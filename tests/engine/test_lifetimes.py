@@ -391,25 +391,24 @@ async def test_an_uncertain_effect_is_named_in_the_log(
 
 
 def test_leases_are_renewed_in_every_event_loop() -> None:
-    renewed: list[int] = []
+    renewed: list[asyncio.Event] = []
 
     class Counting(MemoryStore):
         async def renew(self, *args: Any, **kwargs: Any) -> bool:
-            renewed.append(1)
+            renewed[-1].set()
             return await super().renew(*args, **kwargs)
 
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
         async with asyncio.timeout(5):
-            while not renewed:
-                await asyncio.sleep(0.01)
+            await renewed[-1].wait()
         return "done"
 
     limits = Limits(lease=timedelta(seconds=0.06))
     rounds = Rounds(serving(order, config={"limits": limits}), store=Counting(), fresh=False)
 
     async def call() -> str:
-        renewed.clear()
+        renewed.append(asyncio.Event())
         return (await rounds.finish(await rounds.begin("order"), ANSWERS)).text
 
     assert [asyncio.run(call()) for _ in range(2)] == ["done", "done"]

@@ -223,9 +223,7 @@ async def test_s3_5_an_effect_of_a_lost_round_does_not_run(rounds, tally):
     late = asyncio.create_task(world.answer(step, ANSWERS, server=world.make()))
     await slow.begun.wait()
     world.clock.advance(LEASE)
-    claim = await world.store.claim(
-        *(await claimed(world)), lease=30, ttl=60, tries=5
-    )
+    claim = await world.store.claim(*(await claimed(world)), lease=30, ttl=60, tries=5)
     assert isinstance(claim, Claimed)
     slow.go.set()
     await asyncio.sleep(0)

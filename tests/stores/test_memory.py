@@ -63,7 +63,7 @@ async def test_a_full_store_refuses_new_redemptions_and_serves_those_it_knows() 
     assert isinstance(first, Claimed)
     assert isinstance(await claim(store, "two"), Claimed)
     for call, round in (("three", 2), ("one", 3)):
-        with pytest.raises(StoreFull, match="full.*redeemed rounds"):
+        with pytest.raises(StoreFull, match=r"full.*redeemed rounds"):
             await claim(store, call, round)
     await store.record("one", 2, first.fence, b"out", ttl=600)
     assert await claim(store, "one") == Recorded(b"out")
@@ -155,7 +155,7 @@ async def test_a_full_store_refuses_effects_rather_than_forget_one() -> None:
     first = await begin(store, "one", ttl=10)
     assert isinstance(first, Started)
     assert isinstance(await begin(store, "two"), Started)
-    with pytest.raises(StoreFull, match="full.*effects"):
+    with pytest.raises(StoreFull, match=r"full.*effects"):
         await begin(store, "three")
     await store.abandon("one", first.fence)
     assert isinstance(await begin(store, "three", ttl=10), Started)
@@ -202,7 +202,7 @@ async def test_a_released_round_whose_prefix_was_evicted_is_spent() -> None:
 async def test_segments_are_bounded_in_bytes() -> None:
     store = MemoryStore(segment_bytes=100)
     assert await store.keep("call", 1, b"1", bytes(60), owner="me", quota=1000, ttl=60)
-    with pytest.raises(StoreFull, match="full.*journals"):
+    with pytest.raises(StoreFull, match=r"full.*journals"):
         await store.keep("call", 2, b"2", bytes(60), owner="me", quota=1000, ttl=60)
     store.free_segments("call", 1)
     assert await store.keep("call", 2, b"2", bytes(100), owner="me", quota=1000, ttl=60)

@@ -1,6 +1,7 @@
 """The SQLite store: the contracts between two handles, the file, its schema, its failures."""
 
 import asyncio
+import itertools
 import shutil
 import sqlite3
 import stat
@@ -146,7 +147,7 @@ async def test_a_backlog_of_expired_rows_goes_with_what_is_written_anyway(tmp_pa
     while left[-1] > 20 and len(left) < 1000:
         await claim(store, f"new-{len(left)}", ttl=10**9)
         left.append(await store.count_calls() - len(left))
-    removed = [before - after for before, after in zip(left, left[1:], strict=False)]
+    removed = [before - after for before, after in itertools.pairwise(left)]
     assert max(removed) <= 20  # what one round pays for others
     assert left[-1] <= 20
     await store.close()
@@ -243,8 +244,7 @@ async def test_a_full_disk_is_called_full(tmp_path: Path) -> None:
     store._connect = small
     await store.open()
     with pytest.raises(StoreFull, match="no space"):
-        for number in range(1000):
-            await claim(store, f"call-{number}")
+        await asyncio.gather(*(claim(store, f"call-{number}") for number in range(1000)))
     await store.close()
 
 

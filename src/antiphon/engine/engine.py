@@ -180,9 +180,7 @@ class Engine:
                 await self.tasks.keep(reply.task)
             return reply
         about = About(handler.name, round.principal.owner)
-        return await self.redeemer.redeem(
-            call, answers, claims.expires, round.channel, work, about
-        )
+        return await self.redeemer.redeem(call, answers, claims.expires, round.channel, work, about)
 
     async def _pushed(
         self, round: Request, handler: Handler, call: Call, way: BackChannelDelivery

@@ -98,9 +98,7 @@ class Redemptions:
         self._remote = environment.store.durable or environment.store.shared
         """Whether the store is elsewhere. Memory answers at once, and nothing can come between."""
 
-        self._states: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopState] = (
-            WeakKeyDictionary()
-        )
+        self._states: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopState] = WeakKeyDictionary()
 
     def _state(self) -> LoopState:
         loop = asyncio.get_running_loop()

@@ -17,9 +17,7 @@ _T = TypeVar("_T")
 _FIRST_PAUSE, _MOST_PAUSE = 0.05, 1.0
 
 
-async def begin(
-    claim: Callable[[], Awaitable[Begin]], *, patience: float
-) -> Begin:
+async def begin(claim: Callable[[], Awaitable[Begin]], *, patience: float) -> Begin:
     """Claim an effect; a reply that was lost is asked for again.
 
     The claim names itself by a nonce, so that asking again is the same claim: nobody else can

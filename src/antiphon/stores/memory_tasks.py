@@ -57,9 +57,7 @@ class _Task(msgspec.Struct):
 class MemoryTasks:
     """The tasks of one process."""
 
-    def __init__(
-        self, clock: Clock, *, ended: Callable[[str], None], limit: int = 100_000
-    ) -> None:
+    def __init__(self, clock: Clock, *, ended: Callable[[str], None], limit: int = 100_000) -> None:
         """Bound the number of tasks; `ended` is told of calls whose task has ended."""
         self._now = clock
         self._ended = ended

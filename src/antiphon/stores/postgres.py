@@ -156,9 +156,7 @@ class PostgresStore(SqlStore):
             lambda found: found.execute(cast(LiteralString, statement), parameters), Kind.READ
         )
 
-    async def _with_connection(
-        self, run: Callable[[_Connection], Awaitable[_T]], kind: Kind
-    ) -> _T:
+    async def _with_connection(self, run: Callable[[_Connection], Awaitable[_T]], kind: Kind) -> _T:
         """Run something on a connection; again, when it has certainly not been done."""
         try:
             async with asyncio.timeout(self._timeout):
@@ -257,9 +255,7 @@ async def _drive(connection: _Connection, steps: Transaction[_T]) -> _Done:
         step = next(steps)
         while True:
             if isinstance(step, Query):
-                cursor = await connection.execute(
-                    cast(LiteralString, step.text), step.parameters
-                )
+                cursor = await connection.execute(cast(LiteralString, step.text), step.parameters)
                 step = steps.send(await cursor.fetchall() if cursor.description else ())
             else:
                 notices.append(step)

@@ -128,7 +128,7 @@ class RedisStore:
         """Compare clocks and look whether the server may evict keys."""
         self._check_at = time.monotonic() + clocks.EVERY
         before = self._clock()
-        seconds, microseconds = cast("tuple[int, int]", await self._redis.time())
+        seconds, microseconds = await self._redis.time()  # pyright: ignore[reportUnknownMemberType]
         self._clocks.compare(before, seconds + microseconds / 1e6, self._clock())
         _check_info(await self._redis.info())  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 

@@ -5,8 +5,8 @@ it together: the disk is the slow part, and many rounds share one wait for it. `
 makes a claim outlive a power failure. Every process has its own thread; SQLite's write lock stands
 between processes.
 
-Expired rows are removed a few at a time, in the commits that are made anyway. A file that was removed
-or replaced under the running process is noticed, and nothing more is written to it.
+Expired rows are removed a few at a time, in the commits that are made anyway. A file that was
+removed or replaced under the running process is noticed, and nothing more is written to it.
 """
 
 import asyncio

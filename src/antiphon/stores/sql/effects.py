@@ -68,7 +68,7 @@ _BEGIN_TAIL = f"""
     OR (antiphon_effects.state IN ('done', 'failed')
         AND {{now}} >= antiphon_effects.settled + CAST(:window AS double precision))
 RETURNING fence
-"""
+"""  # noqa: S608 - joined from constants
 
 BEGIN = f"{_BEGIN_HEAD} WHERE true {_BEGIN_TAIL}"
 
@@ -247,8 +247,8 @@ class SqlEffects(Runs):
         }
         at_once = self._dialect.changes_many or under is None
         while True:
-            begin = yield from self._at_once(asked, under) if at_once else self._in_steps(
-                asked, under
+            begin = (
+                yield from self._at_once(asked, under) if at_once else self._in_steps(asked, under)
             )
             if begin is not None:
                 return begin
@@ -317,9 +317,7 @@ class SqlEffects(Runs):
         return [EffectRow(*row) for row in rows]
 
     @reading
-    def calls(
-        self, *, limit: int = 100, uncertain: bool = False
-    ) -> Transaction[Sequence[CallRow]]:
+    def calls(self, *, limit: int = 100, uncertain: bool = False) -> Transaction[Sequence[CallRow]]:
         """List calls, or those with an effect of unknown end only."""
         rows = yield Query(self._sql[UNCERTAIN_CALLS if uncertain else CALLS], {"limit": limit})
         return [CallRow(*row) for row in rows]

@@ -96,7 +96,7 @@ _FREEING = f"""
   WITH done AS ({RECORD}),
        freed AS ({FREE_JOURNALS} AND EXISTS (SELECT 1 FROM done)),
        ended AS ({FREE_EFFECTS} AND CAST(:final AS boolean) AND EXISTS (SELECT 1 FROM done))
-"""
+"""  # noqa: S608
 """All of it in one statement, where the database can change several tables in one."""
 
 RECORD_AND_FREE = f"{_FREEING} SELECT fence FROM done"  # noqa: S608
@@ -336,9 +336,7 @@ class SqlLedger(Runs):
     @reading
     def fetch(self, call: str, round: int, digest: bytes) -> Transaction[bytes | None]:
         """Return the segment, or None when it is gone."""
-        rows = yield Query(
-            self._sql[FETCH], {"call": call, "round": round, "digest": digest}
-        )
+        rows = yield Query(self._sql[FETCH], {"call": call, "round": round, "digest": digest})
         if not rows:
             rows = yield Query(self._sql[FETCH_OLD], {"call": call, "round": round})
         return bytes(rows[0][0]) if rows else None

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 
-from antiphon.ports import Store
+from antiphon.ports import HeldRound, Store
 from antiphon.testing.contracts.parts import (
     TTL,
     Contract,
@@ -14,7 +14,6 @@ from antiphon.testing.contracts.parts import (
     start,
     store_passes,
 )
-from antiphon.ports import HeldRound
 
 ONE, TWO = b"digest-one", b"digest-two"
 PLENTY = 10_000_000
@@ -32,9 +31,7 @@ async def kept(
     ttl: float = TTL,
 ) -> bool:
     """Keep a segment with the usual arguments."""
-    return await store.keep(
-        call, round, digest, data, owner=owner or call, quota=quota, ttl=ttl
-    )
+    return await store.keep(call, round, digest, data, owner=owner or call, quota=quota, ttl=ttl)
 
 
 async def a_segment_is_kept_and_given_back(a: Store, b: Store) -> None:

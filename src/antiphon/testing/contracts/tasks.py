@@ -457,9 +457,7 @@ async def what_an_operator_decides_makes_the_task_of_the_call_ready(
     assert again.id == run.id
 
 
-async def what_is_decided_while_a_run_ends_is_not_slept_through(
-    a: TaskStore, b: TaskStore
-) -> None:
+async def what_is_decided_while_a_run_ends_is_not_slept_through(a: TaskStore, b: TaskStore) -> None:
     call, server = name(), name("server")
     await a.create_task(new(server, call=call))
     run = await run_of(a, server)
