@@ -138,9 +138,8 @@ class Notices:
     async def _proven(self, connection: psycopg.AsyncConnection[Any]) -> bool:
         """Send a notice by another connection and see whether it arrives on this one."""
         await self._send(_NOTIFY, {"channels": [next(iter(self._servers))]})
-        async for _ in connection.notifies(timeout=_PROOF, stop_after=1):
-            return True
-        return False
+        arrived = [notice async for notice in connection.notifies(timeout=_PROOF, stop_after=1)]
+        return bool(arrived)
 
     async def _hear(self, connection: psycopg.AsyncConnection[Any]) -> None:
         while True:
