@@ -13,7 +13,7 @@ from antiphon import Context, EffectUncertain, Limits, MemoryStore, Server, Stor
 from antiphon.ports import Store
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing import Crash, FakeClock, MortalStore, Process, Rounds, Tally
-from tests.linear.kit import EU, US, Place, Plan, serving
+from tests.linear.one_tool_server import EU, US, Place, Plan, serving
 
 ANSWERS = {"place": EU, "plan": {"name": "big"}}
 REFUSED = "Invalid or expired requestState. Start the call again without it."
