@@ -371,7 +371,7 @@ async def who_waits_for_runs_is_woken(a: TaskStore, b: TaskStore) -> None:
     for waker in (a, b):
         waiting = asyncio.ensure_future(a.runs_ready(server=server, timeout=60))
         with_wait = asyncio.ensure_future(b.runs_ready(server=server, timeout=60))
-        await a.remove_tasks(limit=1)  # a duty that comes after those that wait have looked
+        await a.remove_tasks(limit=1)  # an operation after those that wait have looked
         began = time.monotonic()
         await made(waker, server)
         async with asyncio.timeout(PATIENCE):
