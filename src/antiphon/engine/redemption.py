@@ -48,15 +48,13 @@ class RunningRound:
         "waiters", "work",
     )  # fmt: skip
 
-    def __init__(
-        self, call: Call, answers: bytes, expires: float, channel: Any, work: Work, about: About
-    ) -> None:
+    def __init__(self, call: Call, answers: bytes, expires: float, about: About) -> None:
         self.call = call
         self.key = (call.id, call.number)
         self.answers = answers
         self.expires = expires
-        self.channel = channel
-        self.work = work
+        self.channel: Any = None
+        self.work: Work | None = None
         self.about = about
         self.fence = 0
         self.runs = 0
@@ -142,7 +140,8 @@ class Redemptions:
                 await self._wait(running, answers)
                 continue
             if own is None:
-                own = RunningRound(call, answers, expires, channel, work, about)
+                own = RunningRound(call, answers, expires, about)
+            own.channel, own.work = channel, work
             reply = await self._try(rounds, own)
             if reply is not None:
                 return reply
@@ -171,6 +170,8 @@ class Redemptions:
             return await self._other(running, claim)
         finally:
             del rounds[running.key]
+            # Both refer to the request, which refers to the round: no cycle for the collector.
+            running.channel = running.work = None
             if running.done is not None:
                 running.done.set_result(None)
                 running.done = None
@@ -241,6 +242,7 @@ class Redemptions:
                 learned = await self._learned(running.key, prefix)
                 # Another try must see them again, whatever this one adds.
                 call.timed = [*call.timed, *learned]
+            assert running.work is not None
             reply = await running.work(running.fence, learned)
         except Abandoned:
             return None  # the new holder's outcome is the truth

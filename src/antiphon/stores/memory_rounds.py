@@ -64,7 +64,7 @@ class OpenRound(msgspec.Struct, gc=False):
     why: str = "released"
     waiters: "set[asyncio.Future[None]] | None" = None
     recorded: bytes = b""
-    """All recorded rounds of the call; on the highest open round only."""
+    """All recorded rounds of the call, the highest first; on the highest open round only."""
 
 
 class _Done(NamedTuple):
@@ -84,6 +84,21 @@ def _unpack(rows: bytes) -> Iterator[_Done]:
         kept = None if body == _NO_BODY else rows[at : at + body]
         at += max(body, 0)
         yield _Done(round, expires, digest, kept)
+
+
+def _find(rows: bytes, round: int) -> _Done | None:
+    """Find a recorded round; the highest come first."""
+    for done in _unpack(rows):
+        if done.round <= round:
+            return done if done.round == round else None
+    return None
+
+
+def _with(rows: bytes, done: _Done) -> bytes:
+    """Add a recorded round; it is nearly always the highest."""
+    if not rows or _HEAD.unpack_from(rows)[0] < done.round:
+        return _pack(done) + rows
+    return b"".join(map(_pack, sorted([done, *_unpack(rows)], reverse=True)))
 
 
 def _pack(row: _Done) -> bytes:
@@ -149,7 +164,8 @@ class MemoryRounds(ABC):
     def _mark(self, key: _Key) -> int:
         row = self._calls.get(key, b"")
         top = 0 if isinstance(row, bytes) else row.round
-        return max([top, *(done.round for done in _unpack(self._recorded(key)))])
+        recorded = self._recorded(key)
+        return max(top, _HEAD.unpack_from(recorded)[0]) if recorded else top
 
     # --- redeeming -----------------------------------------------------------------------------
 
@@ -208,11 +224,11 @@ class MemoryRounds(ABC):
         row = self._open_round(key, round)
         if row is not None and (ttl > 0 or row.expires > now):
             return _claim_again(row, answers, now, lease, ttl, tries)
-        for done in _unpack(self._recorded(key)):
-            if done.round == round and (ttl > 0 or done.expires > now):
-                if done.answers != answers:
-                    return Spent("other-answers")
-                return Spent("evicted") if done.body is None else Recorded(done.body)
+        done = _find(self._recorded(key), round)
+        if done is not None and (ttl > 0 or done.expires > now):
+            if done.answers != answers:
+                return Spent("other-answers")
+            return Spent("evicted") if done.body is None else Recorded(done.body)
         if ttl <= 0:
             return Spent("expired")
         return Spent("evicted") if self._mark(key) >= round else None
@@ -244,7 +260,7 @@ class MemoryRounds(ABC):
             self.add_task(task)
         now, key = self._clock(), row.key
         self._drop_prefix(row)
-        self._become_recorded(key, row, _Done(round, now + ttl, row.answers, outcome), now)
+        self._become_recorded(key, row, _Done(round, now + ttl, row.answers, outcome))
         if outcome:
             self._bodies.append(key)
             self._body_bytes += len(outcome)
@@ -257,11 +273,11 @@ class MemoryRounds(ABC):
             _wake(row)
         return True
 
-    def _become_recorded(self, key: _Key, row: OpenRound, done: _Done, now: float) -> None:
+    def _become_recorded(self, key: _Key, row: OpenRound, done: _Done) -> None:
         """Turn an open round into bytes, beside those of its call that are still needed."""
         top = self._calls[key]
         assert isinstance(top, OpenRound)
-        kept = self._unexpired(top.recorded, now) + _pack(done)
+        kept = _with(top.recorded, done)
         if top is row:
             below = row.below
             if below is None:
@@ -487,5 +503,5 @@ def _call_row(key: _Key, row: OpenRound | bytes) -> CallRow:
         return CallRow(
             _name(key), row.round, row.state, row.expires, row.started, about.tool, about.caller
         )
-    done = max(_unpack(row))
+    done = next(_unpack(row))
     return CallRow(_name(key), done.round, "recorded", done.expires)
