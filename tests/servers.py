@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from antiphon.ports import Store
 
@@ -35,7 +36,8 @@ async def opened(store: _Store) -> AsyncIterator[_Store]:
 def program(name: str) -> str:
     """Find a server's program."""
     here = ROOT / ".peers" / "bin" / name
-    found = str(here.resolve()) if here.exists() else shutil.which(name)
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
+    found = str(here.resolve()) if here.exists() else shutil.which(name, path=path)
     if found is None:
         raise RuntimeError(f"{name} is needed: run `make peers`, or name a server by environment")
     return found
@@ -108,6 +110,48 @@ def own_postgres() -> Iterator[Postgres]:
             yield server
         finally:
             server.stop()
+
+
+@contextmanager
+def pgbouncer(dsn: str, *, connections: int = 5) -> Iterator[str]:
+    """Put a pooler before a server that lends a connection for one transaction at a time."""
+    with tempfile.TemporaryDirectory(prefix="antiphon-pooler-", ignore_cleanup_errors=True) as name:
+        os.chmod(name, 0o755)
+        folder, port = Path(name), free_port()
+        where = urlsplit(dsn)
+        (folder / "users").write_text(f'"{where.username}" ""\n')
+        (folder / "pooler.ini").write_text(
+            f"""
+            [databases]
+            postgres = host={where.hostname} port={where.port} dbname={where.path[1:]}
+            [pgbouncer]
+            listen_addr = 127.0.0.1
+            listen_port = {port}
+            unix_socket_dir =
+            auth_type = trust
+            auth_file = {folder / "users"}
+            pool_mode = transaction
+            default_pool_size = {connections}
+            max_client_conn = 200
+            log_connections = 0
+            log_disconnections = 0
+            log_stats = 0
+            """.replace("\n            ", "\n")
+        )
+        user = unprivileged(folder)
+        server = subprocess.Popen(
+            [program("pgbouncer"), str(folder / "pooler.ini")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            user=user,
+            group=user,
+        )
+        try:
+            _await_ready(server, b"process up")
+            yield f"postgresql://{where.username}@127.0.0.1:{port}/postgres"
+        finally:
+            server.terminate()
+            server.communicate(timeout=PATIENCE)
 
 
 @contextmanager

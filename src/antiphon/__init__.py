@@ -46,6 +46,7 @@ from antiphon.errors import NotDone as NotDone
 from antiphon.errors import Refused as Refused
 from antiphon.errors import StateTooLarge as StateTooLarge
 from antiphon.errors import StoreError as StoreError
+from antiphon.errors import StoreFull as StoreFull
 from antiphon.errors import SwallowedAsk as SwallowedAsk
 from antiphon.errors import ToolError as ToolError
 from antiphon.errors import TooManyRounds as TooManyRounds

@@ -25,6 +25,7 @@
         EffectUncertain      it was started and its end is unknown; never repeated silently
       AnswerInvalid        an answer that does not fit its form; asked again with the reasons
       StoreError           the store failed; `retryable` says whether trying again can help
+        StoreFull            the store has no space left
       ConfigError          wrong settings, found at start
 
 `ToolError` and `NotDone` are for handlers to raise.
@@ -56,6 +57,7 @@ __all__ = [
     "ResourceNotFound",
     "StateTooLarge",
     "StoreError",
+    "StoreFull",
     "SwallowedAsk",
     "TokenRefused",
     "TooManyRounds",
@@ -123,10 +125,13 @@ class TokenRefused(CallerError):
 
     MESSAGE = "Invalid or expired requestState. Start the call again without it."
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(self.MESSAGE)
         self.reason = reason
         """A short fixed code for the log. Never text from the token."""
+
+        self.detail = detail or reason
+        """The reason as the log says it."""
 
 
 class CapabilityMissing(CallerError):
@@ -338,6 +343,10 @@ class StoreError(AntiphonError):
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+
+class StoreFull(StoreError):
+    """The store has no space left; what it keeps is not lost. Trying again helps with space."""
 
 
 class ConfigError(AntiphonError):

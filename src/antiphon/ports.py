@@ -1,8 +1,13 @@
-"""What the engine needs from the outside, as small atomic duties. Protocols and their values only.
+"""What the engine needs from the outside, as small atomic operations. Protocols and values only.
 
 A store is one object that fulfils `Store`. Each method is atomic across every process that shares
 the store; callers never build a decision out of two of them. A store that cannot be reached
-raises `StoreError`, and the round is refused: nothing runs unguarded (S1-3).
+raises `StoreError`, one that has no space left `StoreFull`; the round is refused, and nothing runs
+unguarded.
+
+Times. Leases and lifetimes (`lease=`, `ttl=`, `window=`) are durations in seconds and run on the
+store's own clock, so that the clocks of two servers need not agree. What a method returns as a
+point in time (`started`, `expires`) is in seconds since the epoch by that clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +33,7 @@ class Telemetry(Protocol):
         ...
 
     def here(self) -> str:
-        """Give the trace context of the running round, for its token."""
+        """Return the trace context of the running round, for its token."""
         ...
 
     def refused(self, reason: str) -> None:
@@ -39,12 +44,23 @@ class Telemetry(Protocol):
 # --- redeeming ---------------------------------------------------------------------------------
 
 
+class About(msgspec.Struct, frozen=True, gc=False):
+    """What operators are shown of a call besides its id."""
+
+    tool: str = ""
+    caller: str = ""
+    """The owner of the call, as `Principal.owner` gives it."""
+
+
+NOTHING_KNOWN = About()
+
+
 class Claimed(msgspec.Struct, frozen=True):
-    """The round is ours to run, under this fence."""
+    """The round is ours to run, under this fencing token."""
 
     fence: int
     prefix: bytes | None = None
-    """What an earlier attempt committed with its first effect (S5-2)."""
+    """What an earlier attempt had learned before its latest effect."""
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -61,26 +77,43 @@ class Spent(msgspec.Struct, frozen=True):
     """The token is worth nothing any more."""
 
     reason: str
-    """`other-answers`, `evicted`, `tries`, `released` or `full`; for the log."""
+    """For the log: `other-answers`, `evicted`, `tries`, `released`, or `expired`."""
 
 
 Claim: TypeAlias = Claimed | Recorded | Running | Spent
 
 
 class Ledger(Protocol):
-    """Tokens redeemed once (S3). A round is named by its call and its number."""
+    """Tokens redeemed once. A round is named by its call and its number.
+
+    A row lives for the `ttl` it was claimed with, for as long as a good lease holds it, and, once
+    an effect was begun under it, for as long as that effect, until the round is recorded.
+    """
 
     async def claim(
-        self, call: str, round: int, answers: bytes, *, lease: float, expires: float, tries: int
+        self,
+        call: str,
+        round: int,
+        answers: bytes,
+        *,
+        lease: float,
+        ttl: float,
+        tries: int,
+        about: About = NOTHING_KNOWN,
     ) -> Claim:
         """Claim a round for running it.
 
         First claim of this round, or the last holder released it or lost its lease, with the same
-        `answers` digest and at most `tries` releases: `Claimed` with a fence greater than every
+        `answers` digest and at most `tries` failures: `Claimed` with a fence greater than every
         earlier one of this round. Other answers: `Spent`. Recorded: `Recorded`; its body evicted:
         `Spent`. Held by another with a good lease: `Running`. Raises the mark of the call to
-        `round`; a round below the mark that has no row of its own is `Spent`. The row is kept
-        until `expires` (epoch seconds); a bounded store that is full answers `Spent("full")`.
+        `round`; a round below the mark that has no row of its own is `Spent`.
+
+        `ttl` is how long the token is still good. When it is not positive, only a round that was
+        claimed before and has not been recorded can be claimed; every other is `Spent("expired")`.
+
+        Raises:
+            StoreFull: A bounded store has no space for another row.
         """
         ...
 
@@ -95,21 +128,37 @@ class Ledger(Protocol):
         fence: int,
         outcome: bytes,
         *,
-        expires: float,
+        ttl: float,
+        final: bool = False,
         task: "NewTask | None" = None,
     ) -> bool:
         """Record the outcome and end the claim, in one step; False if the fence is lost.
 
-        With `task`, the task that the round made is kept in the same step (S8-1).
+        The outcome is kept for `ttl` seconds for duplicates. What only this round and earlier ones
+        needed (their segments) is freed in the same step. With `final` the call has ended, and
+        `end_call` happens in the same step too. With `task`, so is the task kept that the round
+        made.
         """
         ...
 
-    async def release(self, call: str, round: int, fence: int, *, spend: bool = False) -> None:
-        """Give the round back for another try, or spend it. A lost fence is ignored."""
+    async def release(
+        self, call: str, round: int, fence: int, *, spend: bool = False, counts: bool = True
+    ) -> None:
+        """Give the round back for another try, or spend it. A lost fence is ignored.
+
+        `counts` says that the run failed: only such releases count against `tries`.
+        """
         ...
 
     async def settled(self, call: str, round: int, *, timeout: float) -> None:
         """Return when the round may have left `Running`, or after `timeout` seconds."""
+        ...
+
+    async def end_call(self, call: str, *, ttl: float) -> None:
+        """Free what a call that has ended leaves behind: its segments now, its effects in `ttl`.
+
+        Effects with a `window` belong to more than one call and stay.
+        """
         ...
 
 
@@ -120,7 +169,7 @@ class Effect(msgspec.Struct, frozen=True):
     """The name of one effect and what it must agree with."""
 
     id: str
-    """Unique for its scope: call and key, or a digest of the arguments scope (S5-6)."""
+    """Unique for its scope: call and key, or a digest of what several calls share."""
 
     call: str
     key: str
@@ -149,7 +198,7 @@ class FailedEffect(msgspec.Struct, frozen=True):
 
 
 class Uncertain(msgspec.Struct, frozen=True):
-    """Its holder's lease ended without a result (S5-8)."""
+    """Its holder's lease ended without a result."""
 
     call: str = ""
     """The call in which it was begun; with this and its key an operator names it."""
@@ -179,11 +228,11 @@ class HeldRound(msgspec.Struct, frozen=True):
     round: int
     fence: int
     prefix: bytes | None = None
-    """Sealed; kept with the round if it has none yet."""
+    """Sealed; replaces what an earlier effect of the round committed. None leaves that."""
 
 
 class HeldTaskRun(msgspec.Struct, frozen=True):
-    """The leg of a task that an effect belongs to, and what it has learned before it."""
+    """The run of a task that an effect belongs to, and what it has learned before it."""
 
     task: str
     epoch: int
@@ -214,27 +263,44 @@ class CallRow(msgspec.Struct, frozen=True):
     has effects and no token of it was redeemed; its mark is 1 then."""
 
     expires: float
+    started: float = 0.0
+    """When the call was first seen by the store; 0 when it is not known any more."""
+
+    tool: str = ""
+    caller: str = ""
+    uncertain: int = 0
+    """How many of its effects have an unknown end."""
 
 
 class Effects(Protocol):
-    """Effects that happen once (S5)."""
+    """Effects that happen once."""
 
     async def begin(
         self,
         effect: Effect,
         *,
         lease: float,
-        expires: float,
+        ttl: float,
         under: HeldRound | HeldTaskRun | None,
         retry: bool,
         window: float | None = None,
+        nonce: bytes = b"",
+        about: About = NOTHING_KNOWN,
     ) -> Begin:
         """Claim an effect before it runs.
 
-        With `under`, the fence of the round or the epoch of the leg is checked, and what it has
-        learned is kept, in the same step; only a store that keeps tasks is given a leg. `retry`
-        takes over an effect whose holder's lease ended, instead of `Uncertain`. With `window`, a
-        settled effect counts for that many seconds from its settling and is then begun anew.
+        With `under`, the fence of the round or the epoch of the task run is checked, and what it
+        has learned is kept, in the same step; only a store that keeps tasks is given a task run.
+        `retry` takes over an effect whose holder's lease ended, instead of `Uncertain`. With
+        `window`, a settled effect counts for that many seconds from its settling and is then begun
+        anew.
+
+        `nonce` names this attempt to claim. The same effect with the same nonce, while it is
+        started, is the same claim: it gives the same `Started` again and renews its lease. So a
+        caller who has not heard the reply asks again and knows.
+
+        Raises:
+            StoreFull: A bounded store has no space for another effect.
         """
         ...
 
@@ -256,14 +322,23 @@ class Effects(Protocol):
         """List the effects of a call, oldest first."""
         ...
 
-    async def calls(self, *, limit: int = 100) -> Sequence[CallRow]:
-        """List calls, the latest to expire first."""
+    async def calls(self, *, limit: int = 100, uncertain: bool = False) -> Sequence[CallRow]:
+        """List calls, the latest to expire first.
+
+        With `uncertain` only those with an effect of unknown end, the longest waiting first.
+        """
+        ...
+
+    async def count_calls(self, *, uncertain: bool = False) -> int:
+        """Count what `calls` would list without a limit."""
         ...
 
     async def decide(self, call: str, key: str, *, result: bytes | None) -> bool:
         """Settle an uncertain effect by an operator's word: a result, or None for not done.
 
-        False if there is no such uncertain effect.
+        In the same step the unfinished rounds of the call can be tried again as if none had
+        failed, for as long as the effect lives, and a task of the call becomes ready. False if
+        there is no such uncertain effect.
         """
         ...
 
@@ -272,19 +347,30 @@ class Effects(Protocol):
 
 
 class Segments(Protocol):
-    """Journals too large or too secret for a token (S6)."""
+    """Journals too large or too secret for a token, named by call, round and their own digest."""
 
     async def keep(
-        self, call: str, round: int, data: bytes, *, owner: str, quota: int, expires: float
+        self,
+        call: str,
+        round: int,
+        digest: bytes,
+        data: bytes,
+        *,
+        owner: str,
+        quota: int,
+        ttl: float,
     ) -> bool:
-        """Keep an immutable segment; False when the owner holds `quota` segments already.
+        """Keep a segment; False when its owner would keep more than `quota` bytes.
 
-        Keeping the same (call, round) again replaces it: a released round may be run again.
+        A segment is never changed: keeping the same one again extends its life and nothing else.
+
+        Raises:
+            StoreFull: A bounded store has no space for it.
         """
         ...
 
-    async def fetch(self, call: str, round: int) -> bytes | None:
-        """Give the segment, or None when it is gone."""
+    async def fetch(self, call: str, round: int, digest: bytes) -> bytes | None:
+        """Return the segment, or None when it is gone."""
         ...
 
 
@@ -302,7 +388,7 @@ class Store(Ledger, Effects, Segments, Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...
 
 
@@ -310,7 +396,7 @@ class Store(Ledger, Effects, Segments, Protocol):
 
 
 class NewTask(msgspec.Struct, frozen=True):
-    """A task to be kept. It is ready at once: its first leg may be claimed."""
+    """A task to be kept. It is ready at once: its first run may be claimed."""
 
     id: str
     server: str
@@ -320,7 +406,7 @@ class NewTask(msgspec.Struct, frozen=True):
     """Whose it is; every later request is checked against it."""
 
     tool: str
-    """For limits of how many legs of one tool run at a time."""
+    """For limits of how many runs of one tool there are at a time."""
 
     status: str
     message: str
@@ -330,6 +416,9 @@ class NewTask(msgspec.Struct, frozen=True):
 
     state: bytes
     """Sealed by the server; a store does not look inside."""
+
+    call: str = ""
+    """The call that goes on as this task."""
 
 
 class TaskRow(msgspec.Struct, frozen=True):
@@ -348,13 +437,13 @@ class TaskRow(msgspec.Struct, frozen=True):
     """Grows with every change, and with every claim."""
 
     epoch: int
-    """The fence of its last leg."""
+    """The fencing token of its last run."""
 
     cancel: bool
     """Whether somebody wants it cancelled."""
 
     leased: bool
-    """Whether a leg is running and its lease is good."""
+    """Whether a run is going on and its lease is good."""
 
 
 class TaskChange(msgspec.Struct, frozen=True):
@@ -365,7 +454,7 @@ class TaskChange(msgspec.Struct, frozen=True):
     state: bytes
     updated: float
     ready: float | None = None
-    """Seconds from now until a leg may be claimed; None: nothing to run."""
+    """Seconds from now until a run may be claimed; None: nothing to run."""
 
     keeps_ready: bool = False
     """Whether the task stays as ready, or as little ready, as it was."""
@@ -374,10 +463,11 @@ class TaskChange(msgspec.Struct, frozen=True):
 
 
 class Tasks(Protocol):
-    """Tasks and their legs (S8). A leg is a leased run of one task; at most one at a time.
+    """Tasks and their runs. A run is leased; a task has at most one at a time.
 
     Redis keeps no tasks; a store without tasks has no such methods. `working` and `input_required`
-    are open; every other status is final and never changes again.
+    are open; every other status is final and never changes again. A task that has become final
+    ends its call: see `Ledger.end_call`.
     """
 
     async def create_task(self, task: NewTask) -> None:
@@ -389,18 +479,18 @@ class Tasks(Protocol):
         ...
 
     async def task(self, id: str) -> TaskRow | None:
-        """Give a task, or None."""
+        """Return a task, or None."""
         ...
 
     async def tasks_updated(self, ids: Sequence[str]) -> Mapping[str, float]:
-        """Give when each of these tasks was last updated; unknown ones are left out."""
+        """Return when each of these tasks was last updated; unknown ones are left out."""
         ...
 
     async def change_task(self, id: str, revision: int, change: TaskChange) -> bool:
         """Change an open task that is still at this revision; False otherwise.
 
-        Used for answers, wake-ups and cancelling; a running leg keeps its lease. A change with
-        `ready` wakes the workers. A leg that finishes afterwards must not undo it: see
+        Used for answers, wake-ups and cancelling; a running one keeps its lease. A change with
+        `ready` wakes the workers. A run that finishes afterwards must not undo it: see
         `finish_run`.
         """
         ...
@@ -411,44 +501,45 @@ class Tasks(Protocol):
         """Claim up to `limit` ready tasks that no good lease holds, the longest ready first.
 
         Tasks of the tools in `busy` and expired ones are left. Each comes with a new epoch and a
-        new revision. Claiming a task whose last leg's lease ended is a takeover.
+        new revision. Claiming a task whose last run's lease ended is a takeover.
         """
         ...
 
     async def renew_runs(
         self, runs: Sequence[tuple[str, int]], *, lease: float
     ) -> Mapping[str, bool]:
-        """Extend leases; gives the tasks still held, and whether each is to be cancelled.
+        """Extend leases; returns the tasks still held, and whether each is to be cancelled.
 
-        The leg of an expired task is not held any more.
+        The run of an expired task is not held any more.
         """
         ...
 
     async def finish_run(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
-        """End a leg with its outcome, in one step; False if the epoch is lost.
+        """End a run with its outcome, in one step; False if the epoch is lost.
 
-        When the task was changed since the claim (its revision is not `revision`), only a wish to
-        cancel can be the reason: the change is made, and the task is ready at once if still open.
+        When the task was changed since the claim (its revision is not `revision`), somebody
+        wants it cancelled or has settled an effect of it: the change is made, and the task is
+        ready at once if still open.
         """
         ...
 
     async def save_run(
         self, id: str, epoch: int, *, state: bytes | None, message: str | None, updated: float
     ) -> bool:
-        """Keep what a running leg has learned or says; False if the epoch is lost.
+        """Keep what a run has learned or says; False if the epoch is lost.
 
-        Does not change the revision: the leg itself is the one who writes.
+        Does not change the revision: the run itself is the one that writes.
         """
         ...
 
     async def release_runs(self, runs: Sequence[tuple[str, int]]) -> None:
-        """Give legs back unfinished, ready at once: the worker stops."""
+        """Give runs back unfinished, ready at once: the worker stops."""
         ...
 
     async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
-        """Return when a leg may be ready to claim, or after `timeout` seconds."""
+        """Return when a run may be ready to claim, or after `timeout` seconds."""
         ...
 
     async def remove_tasks(self, *, limit: int = 1000) -> int:
-        """Remove expired tasks, at most `limit`; gives how many."""
+        """Remove expired tasks, at most `limit`; returns how many."""
         ...

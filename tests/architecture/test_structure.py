@@ -57,7 +57,7 @@ NOT_WIRING = {
         "client/sdk_shim.py",
         "response.stream = _BoundedBody(stream, None if streaming else MAX_BODY)",
     ),
-    ("stores/memory.py", "row.fence = self._fence"),
+    ("stores/memory_effects.py", "row.fence = self._fence"),
 }
 """What looks like it: a stream of a foreign response is wrapped, and a number is copied."""
 
@@ -148,8 +148,9 @@ def test_the_search_tells_wiring_from_data(source: str, late: bool) -> None:
 REFLECTED: dict[str, set[str]] = {
     "__init__.py": {"client"},
     "cli": {"command", "loaded", "os"},
-    "client": {"self.session", "answerer", "answers", "error", "import_module(_HOME[name])", "link.session", "found",
-        "signal", "target", "value",
+    "client": {
+        "answerer", "answers", "error", "import_module(_HOME[name])", "link.session", "found",
+        "self.session", "signal", "target", "value",
     },
     "engine": {"fn", "getattr(self.fn, '__wrapped__', self.fn)", "inner", "self.fn", "target"},
     "forms": {"member", "spec"},
@@ -192,7 +193,7 @@ def _reflected(package: str) -> set[str]:
 # --- folders that can be read -------------------------------------------------------------------
 
 MOST_FILES = 21
-STILL_LARGER = {"client": 28, "engine": 26}
+STILL_LARGER = {"engine": 27}
 """Folders above it, with the number of files that they may not exceed."""
 
 

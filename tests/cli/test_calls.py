@@ -10,8 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from antiphon.ports import About, Effect, Started
+from antiphon.stores import open_store
 from tests.cli.running import antiphon, spawned
 from tests.processes.running import Several, fresh, ready
+from tests.servers import opened
 from tests.transports.wire import mirrored, request
 
 MODULE = '''
@@ -149,3 +152,40 @@ def test_wrong_words_are_usage_and_make_no_file(words: list[str], told: str) -> 
     assert told in ran.err
     assert "secret" not in ran.err
     assert list(Path().iterdir()) == []
+
+
+async def test_every_uncertain_call_is_listed_and_settled_at_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'many.db'}"
+    async with opened(open_store(url)) as store:
+        for number in range(130):
+            call = f"call-{number:03}"
+            effect = Effect(f"{call}/pay", call, "pay", "charge", b"args")
+            lost = number < 5  # the oldest, behind many others
+            begun = await store.begin(
+                effect,
+                lease=0.0 if lost else 30.0,
+                ttl=600 + number,
+                under=None,
+                retry=False,
+                about=About("order", "ada"),
+            )
+            assert isinstance(begun, Started)
+            if not lost:
+                assert await store.settle(effect.id, begun.fence, result=b"1", error=None)
+    shown = await asyncio.to_thread(spawned, "calls", url, "--uncertain", "--limit", "3")
+    assert [line[:8] for line in shown.out.splitlines()[:6:2]] == [
+        "call-000",
+        "call-001",
+        "call-002",
+    ]
+    assert "round 1 uncertain, order by ada, " in shown.out
+    assert shown.out.endswith("2 more; show them with --limit 5\n")
+    listed = await asyncio.to_thread(spawned, "calls", url, "--json")
+    found = json.loads(listed.out)
+    assert (len(found["calls"]), found["more"]) == (100, 30)
+    settled = await asyncio.to_thread(spawned, "calls", "settle", url, "--all", "--not-done")
+    assert settled.out.splitlines() == [
+        f"effect 'pay' of call call-00{number} is settled: not done" for number in range(5)
+    ]
+    none = await asyncio.to_thread(spawned, "calls", url, "--uncertain")
+    assert none.out == "no calls\n"

@@ -40,6 +40,7 @@ EXAMPLES: dict[str, Exception] = {
     "UrlRequired": errors.UrlRequired("Visit", "https://example.org/", "1"),
     "Unavailable": errors.Unavailable("later"),
     "StoreError": errors.StoreError("disk password=hunter2"),
+    "StoreFull": errors.StoreFull("disk password=hunter2"),
     "TokenRefused": errors.TokenRefused("spent"),
 }
 

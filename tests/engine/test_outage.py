@@ -1,4 +1,4 @@
-"""S1-3, S3: clients that leave and stores that fail in the middle of a round, on a real file."""
+"""Clients that leave and stores that fail in the middle of a round, on a real file."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -108,7 +108,7 @@ async def leave(request: "asyncio.Task[Any]") -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_s3_4_a_claim_that_nobody_waits_for_any_more_is_given_back(store, tally, after):
+async def test_a_claim_that_nobody_waits_for_any_more_is_given_back(store, tally, after):
     world = world_of(store, tally)
     step = await world.begin("order")
     arrived, go = store.hold_back("claim", after=after)
@@ -122,7 +122,7 @@ async def test_s3_4_a_claim_that_nobody_waits_for_any_more_is_given_back(store, 
         assert (await world.answer(step, ANSWERS)).text == "1"
 
 
-async def test_s3_4_strict_spends_a_claim_that_nobody_waits_for(store, tally):
+async def test_strict_spends_a_claim_that_nobody_waits_for(store, tally):
     world = world_of(store, tally, redeem="strict")
     step = await world.begin("order")
     arrived, go = store.hold_back("claim", after=True)
@@ -137,7 +137,7 @@ async def test_s3_4_strict_spends_a_claim_that_nobody_waits_for(store, tally):
     assert tally.marks == []
 
 
-async def test_s3_3_an_outcome_is_recorded_although_its_client_left_meanwhile(store, tally):
+async def test_an_outcome_is_recorded_although_its_client_left_meanwhile(store, tally):
     world = world_of(store, tally)
     step = await world.begin("order")
     arrived, go = store.hold_back("record")
@@ -157,10 +157,24 @@ async def test_s3_3_an_outcome_is_recorded_although_its_client_left_meanwhile(st
 # --- stores that fail --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("duty", ["claim", "begin", "record"])
-async def test_s1_3_a_store_that_fails_once_refuses_the_round_which_may_come_again(
-    store, tally, duty
-):
+BRIEF = Limits(lease=timedelta(seconds=0.6))
+"""A lease of which a third is soon over: so long is a store asked again for an effect."""
+
+LONG = 1000
+
+
+@pytest.mark.parametrize("failing", ["fails", "fails_after"])
+async def test_a_claim_of_an_effect_whose_reply_was_lost_is_no_uncertainty(store, tally, failing):
+    world = world_of(store, tally)
+    step = await world.begin("order")
+    setattr(store, failing, {"begin": 2})
+    async with asyncio.timeout(5):
+        assert (await world.answer(step, ANSWERS)).text == "1"
+    assert tally.marks == ["create"]
+
+
+@pytest.mark.parametrize("duty", ["claim", "record"])
+async def test_a_store_that_fails_once_refuses_the_round_which_may_come_again(store, tally, duty):
     world = world_of(store, tally)
     step = await world.begin("order")
     store.fails = {duty: 1}
@@ -171,17 +185,18 @@ async def test_s1_3_a_store_that_fails_once_refuses_the_round_which_may_come_aga
     assert tally.marks == ["create"]
 
 
-async def test_s1_3_a_round_that_cannot_be_given_back_now_is_given_back_later(store, tally):
-    world = world_of(store, tally)
+async def test_a_round_that_cannot_be_given_back_now_is_given_back_later(store, tally):
+    world = world_of(store, tally, limits=BRIEF)
     step = await world.begin("order")
-    store.fails = {"begin": 1, "release": 2}
+    store.fails = {"begin": LONG, "release": 2}
     assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
+    store.fails["begin"] = 0
     async with asyncio.timeout(5):
         assert (await world.answer(step, ANSWERS)).text == "1"
     assert tally.marks == ["create"]
 
 
-async def test_s1_3_an_outcome_that_was_recorded_unheard_is_given_to_the_next_try(store, tally):
+async def test_an_outcome_that_was_recorded_unheard_is_given_to_the_next_try(store, tally):
     world = world_of(store, tally)
     step = await world.begin("order")
     store.fails_after = {"record": 1}
@@ -192,7 +207,7 @@ async def test_s1_3_an_outcome_that_was_recorded_unheard_is_given_to_the_next_tr
 
 
 @pytest.mark.parametrize("failing", ["fails", "fails_after"])
-async def test_s5_an_effect_is_settled_through_a_short_outage(store, tally, failing):
+async def test_an_effect_is_settled_through_a_short_outage(store, tally, failing):
     world = world_of(store, tally)
     step = await world.begin("order")
     setattr(store, failing, {"settle": 2})
@@ -201,7 +216,7 @@ async def test_s5_an_effect_is_settled_through_a_short_outage(store, tally, fail
     assert tally.marks == ["create"]
 
 
-async def test_s1_3_a_handler_cannot_go_on_as_if_its_effect_had_been_guarded(store, tally):
+async def test_a_handler_cannot_go_on_as_if_its_effect_had_been_guarded(store, tally):
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
         try:
@@ -209,19 +224,21 @@ async def test_s1_3_a_handler_cannot_go_on_as_if_its_effect_had_been_guarded(sto
         except Exception:
             return "never mind"
 
-    world = Rounds(serving(order), store=store, fresh=False)
+    world = Rounds(serving(order, config={"limits": BRIEF}), store=store, fresh=False)
     step = await world.begin("order")
-    store.fails = {"begin": 1}
+    store.fails = {"begin": LONG}
     assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
     assert tally.marks == []
+    store.fails = {}
     assert (await world.answer(step, ANSWERS)).text == "1"
 
 
-async def test_s3_4_strict_spends_a_round_that_the_store_failed(store, tally):
-    world = world_of(store, tally, redeem="strict")
+async def test_strict_spends_a_round_that_the_store_failed(store, tally):
+    world = world_of(store, tally, redeem="strict", limits=BRIEF)
     step = await world.begin("order")
-    store.fails = {"begin": 1}
+    store.fails = {"begin": LONG}
     assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
+    store.fails = {}
     assert (await world.answer(step, ANSWERS)).text == REFUSED
     assert tally.marks == []
 
@@ -229,7 +246,7 @@ async def test_s3_4_strict_spends_a_round_that_the_store_failed(store, tally):
 # --- a database that goes away and comes back --------------------------------------------------
 
 
-async def test_s1_3_postgresql_may_end_and_come_back_inside_an_effect(tally):
+async def test_postgresql_may_end_and_come_back_inside_an_effect(tally):
     with own_postgres() as database:
         stopped = asyncio.Event()
 
@@ -257,7 +274,7 @@ async def test_s1_3_postgresql_may_end_and_come_back_inside_an_effect(tally):
     assert tally.marks == ["create"]
 
 
-async def test_s1_3_without_postgresql_nothing_runs_and_the_token_stays_good(tally):
+async def test_without_postgresql_nothing_runs_and_the_token_stays_good(tally):
     with own_postgres() as database:
         store = PostgresStore(database.dsn, timeout=2.0)
         async with opened(store):

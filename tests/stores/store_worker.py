@@ -14,17 +14,17 @@ import sys
 from antiphon.ports import Claimed, Effect, HeldRound, Recorded, Running
 from antiphon.stores import open_store
 
-EXPIRES = 9e9
+TTL = 600.0
 
 
 async def redeem(store, call: str, won: list[str]) -> str:
     while True:
-        claim = await store.claim(call, 2, b"yes", lease=30, expires=EXPIRES, tries=5)
+        claim = await store.claim(call, 2, b"yes", lease=30, ttl=TTL, tries=5)
         match claim:
             case Claimed(fence):
                 won.append(call)
                 outcome = f"{os.getpid()}".encode()
-                assert await store.record(call, 2, fence, outcome, expires=EXPIRES)
+                assert await store.record(call, 2, fence, outcome, ttl=TTL)
             case Recorded(outcome):
                 return outcome.decode()
             case Running():
@@ -41,10 +41,10 @@ async def claim_all(store, calls: list[str]) -> None:
 
 
 async def hold(store, call: str, lease: str) -> None:
-    claim = await store.claim(call, 2, b"yes", lease=float(lease), expires=EXPIRES, tries=5)
+    claim = await store.claim(call, 2, b"yes", lease=float(lease), ttl=TTL, tries=5)
     effect = Effect(f"{call}/pay", call, "pay", "pay", b"args")
     under = HeldRound(call, 2, claim.fence, b"prefix")
-    await store.begin(effect, lease=0.0, expires=EXPIRES, under=under, retry=False)
+    await store.begin(effect, lease=0.0, ttl=TTL, under=under, retry=False)
     print(claim.fence, flush=True)
     await asyncio.Event().wait()
 
@@ -54,8 +54,8 @@ async def stream(store, name: str) -> None:
         count = 0
         while True:
             call = f"{name}-{number}-{count}"
-            claim = await store.claim(call, 2, b"yes", lease=30, expires=EXPIRES, tries=5)
-            assert await store.record(call, 2, claim.fence, call.encode(), expires=EXPIRES)
+            claim = await store.claim(call, 2, b"yes", lease=30, ttl=TTL, tries=5)
+            assert await store.record(call, 2, claim.fence, call.encode(), ttl=TTL)
             print(call, flush=True)
             count += 1
 

@@ -1,10 +1,12 @@
 """The memory store: the shared contracts, its bounds and its expiry."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
-from antiphon.errors import StoreError
+from antiphon.errors import StoreFull
 from antiphon.ports import Claimed, Effect, HeldRound, Recorded, Running, Spent, Started
 from antiphon.stores import MemoryStore
 from antiphon.testing.contracts import (
@@ -22,13 +24,13 @@ class Clock:
         return self.now
 
 
-async def claim(store: MemoryStore, call: str, round: int = 2, expires: float = 1_000_600.0):
-    return await store.claim(call, round, b"yes", lease=30, expires=expires, tries=5)
+async def claim(store: MemoryStore, call: str, round: int = 2, ttl: float = 600.0):
+    return await store.claim(call, round, b"yes", lease=30, ttl=ttl, tries=5)
 
 
-async def begin(store: MemoryStore, name: str, expires: float = 1_000_600.0):
+async def begin(store: MemoryStore, name: str, ttl: float = 600.0):
     effect = Effect(name, "call", name, "pay", b"args")
-    return await store.begin(effect, lease=30, expires=expires, under=None, retry=False)
+    return await store.begin(effect, lease=5, ttl=ttl, under=None, retry=False)
 
 
 @pytest.mark.parametrize("contract", STORE_CONTRACTS, ids=lambda contract: contract.__name__)
@@ -47,7 +49,7 @@ async def test_the_oldest_outcomes_are_evicted_first_and_marks_stay() -> None:
     for number in range(20):
         mine = await claim(store, f"call-{number}")
         assert isinstance(mine, Claimed)
-        await store.record(f"call-{number}", 2, mine.fence, bytes(1000), expires=1_000_600)
+        await store.record(f"call-{number}", 2, mine.fence, bytes(1000), ttl=600)
     claims = [await claim(store, f"call-{number}") for number in range(20)]
     kept = [number for number, found in enumerate(claims) if found == Recorded(bytes(1000))]
     assert kept == list(range(20 - len(kept), 20))
@@ -60,58 +62,81 @@ async def test_a_full_store_refuses_new_redemptions_and_serves_those_it_knows() 
     first = await claim(store, "one")
     assert isinstance(first, Claimed)
     assert isinstance(await claim(store, "two"), Claimed)
-    assert await claim(store, "three") == Spent("full")
-    assert await claim(store, "one", 3) == Spent("full")
-    await store.record("one", 2, first.fence, b"out", expires=1_000_600)
+    for call, round in (("three", 2), ("one", 3)):
+        with pytest.raises(StoreFull, match=r"full.*redeemed rounds"):
+            await claim(store, call, round)
+    await store.record("one", 2, first.fence, b"out", ttl=600)
     assert await claim(store, "one") == Recorded(b"out")
+
+
+async def test_a_store_warns_before_it_is_full(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    store = MemoryStore(rounds=100, clock=clock)
+    for number in range(79):
+        await claim(store, f"call-{number}", ttl=10)
+    assert caplog.messages == []
+    for number in range(79, 100):
+        await claim(store, f"call-{number}", ttl=10)
+    [warning] = caplog.messages
+    assert warning.startswith("the memory store is 80 % full: redeemed rounds. Raise")
+    clock.now += 60
+    for number in range(85):
+        await claim(store, f"later-{number}", ttl=10)
+    assert len(caplog.messages) == 2
 
 
 async def test_expired_marks_make_room() -> None:
     clock = Clock()
     store = MemoryStore(rounds=200, clock=clock)
     for number in range(200):
-        assert isinstance(await claim(store, f"old-{number}", expires=1_000_010), Claimed)
-    assert await claim(store, "new") == Spent("full")
+        mine = await claim(store, f"old-{number}", ttl=10)
+        assert isinstance(mine, Claimed)
+        await store.record(f"old-{number}", 2, mine.fence, b"out", ttl=10)
+    with pytest.raises(StoreFull):
+        await claim(store, "new")
     clock.now += 20
     for number in range(200):
         assert isinstance(await claim(store, f"new-{number}"), Claimed)
 
 
-async def test_a_mark_outlives_its_own_row_while_a_lower_round_is_kept() -> None:
+async def test_rows_go_on_expiring_after_the_store_was_empty() -> None:
+    clock = Clock()
+    store = MemoryStore(rounds=2, effects=2, clock=clock)
+    for number in range(5):
+        for part in ("a", "b"):
+            assert isinstance(await claim(store, f"call-{part}-{number}", ttl=10), Claimed)
+            assert isinstance(await begin(store, f"effect-{part}-{number}", ttl=10), Started)
+        clock.now += 60
+
+
+async def test_a_round_that_is_held_outlives_its_token_and_then_goes() -> None:
     clock = Clock()
     store = MemoryStore(clock=clock)
-    await claim(store, "call", 2, expires=1_000_900)
-    await claim(store, "call", 3, expires=1_000_010)
-    clock.now += 100
-    await claim(store, "other")
-    assert await claim(store, "call", 3) == Claimed(2)
-    clock.now = 1_000_920
-    await claim(store, "other-2", expires=1_002_000)
-    await claim(store, "other-3", expires=1_002_000)
-    assert await claim(store, "call", 3, expires=1_002_000) == Claimed(1)
-
-
-async def test_a_lower_round_that_expired_is_spent_while_the_mark_is_kept() -> None:
-    clock = Clock()
-    store = MemoryStore(clock=clock)
-    for round, expires in ((2, 1_000_900), (3, 1_000_010), (4, 1_000_900)):
-        await claim(store, "call", round, expires=expires)
-    clock.now += 100
-    await claim(store, "other")
-    assert await claim(store, "call", 3) == Spent("evicted")
-    assert await claim(store, "call", 2) == Claimed(2)
-    assert await claim(store, "call", 4) == Claimed(2)
-
-
-async def test_an_outcome_recorded_with_a_later_expiry_is_kept_until_then() -> None:
-    clock = Clock()
-    store = MemoryStore(clock=clock)
-    mine = await claim(store, "call", expires=1_000_010)
+    mine = await claim(store, "call", ttl=10)
     assert isinstance(mine, Claimed)
-    await store.record("call", 2, mine.fence, b"out", expires=1_000_500)
-    clock.now += 400
+    for _ in range(20):
+        clock.now += 25
+        assert await store.renew("call", 2, mine.fence, lease=30)
+        await claim(store, f"other-{clock.now}", ttl=10)
+    assert await claim(store, "call") == Running()
+    clock.now += 100
+    for number in range(50):
+        await claim(store, f"last-{number}")
+    assert "call" not in {row.call for row in await store.calls()}
+
+
+async def test_rounds_of_a_call_expire_each_by_itself() -> None:
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    for round, ttl in ((2, 900), (3, 10), (4, 900)):
+        mine = await claim(store, "call", round, ttl=ttl)
+        assert isinstance(mine, Claimed)
+        await store.record("call", round, mine.fence, b"out %d" % round, ttl=ttl)
+    clock.now += 100
     await claim(store, "other")
-    assert await claim(store, "call") == Recorded(b"out")
+    assert await claim(store, "call", 3, ttl=-1) == Spent("expired")
+    assert await claim(store, "call", 2) == Recorded(b"out 2")
+    assert await claim(store, "call", 4) == Recorded(b"out 4")
 
 
 async def test_leases_run_on_the_given_clock() -> None:
@@ -127,13 +152,13 @@ async def test_leases_run_on_the_given_clock() -> None:
 async def test_a_full_store_refuses_effects_rather_than_forget_one() -> None:
     clock = Clock()
     store = MemoryStore(effects=2, clock=clock)
-    first = await begin(store, "one", expires=1_000_010)
+    first = await begin(store, "one", ttl=10)
     assert isinstance(first, Started)
     assert isinstance(await begin(store, "two"), Started)
-    with pytest.raises(StoreError, match="effects"):
+    with pytest.raises(StoreFull, match=r"full.*effects"):
         await begin(store, "three")
     await store.abandon("one", first.fence)
-    assert isinstance(await begin(store, "three", expires=1_000_010), Started)
+    assert isinstance(await begin(store, "three", ttl=10), Started)
     clock.now += 20
     assert isinstance(await begin(store, "four"), Started)
 
@@ -143,8 +168,19 @@ async def test_results_of_effects_are_bounded_in_bytes() -> None:
     first = await begin(store, "one")
     assert isinstance(first, Started)
     await store.settle("one", first.fence, result=bytes(100), error=None)
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreFull):
         await begin(store, "two")
+
+
+async def test_calls_that_have_ended_leave_no_effect_behind() -> None:
+    store = MemoryStore(effects=10, clock=Clock())
+    for number in range(100):
+        effect = Effect(f"id-{number}", f"call-{number}", "pay", "pay", b"args")
+        begun = await store.begin(effect, lease=30, ttl=86_400, under=None, retry=False)
+        assert isinstance(begun, Started)
+        assert await store.settle(effect.id, begun.fence, result=b"1", error=None)
+        await store.end_call(effect.call, ttl=0)
+    assert await store.calls() == []
 
 
 async def test_a_released_round_whose_prefix_was_evicted_is_spent() -> None:
@@ -155,7 +191,7 @@ async def test_a_released_round_whose_prefix_was_evicted_is_spent() -> None:
         assert isinstance(mine, Claimed)
         under = HeldRound(f"call-{number}", 2, mine.fence, bytes(80))
         effect = Effect(f"effect-{number}", "call", "key", "pay", b"args")
-        await store.begin(effect, lease=30, expires=2e6, under=under, retry=False)
+        await store.begin(effect, lease=30, ttl=600, under=under, retry=False)
         held.append(mine.fence)
         await store.release("call-0", 2, held[0])
     assert await claim(store, "call-0") == Spent("evicted")
@@ -165,18 +201,56 @@ async def test_a_released_round_whose_prefix_was_evicted_is_spent() -> None:
 
 async def test_segments_are_bounded_in_bytes() -> None:
     store = MemoryStore(segment_bytes=100)
-    assert await store.keep("call", 1, bytes(60), owner="me", quota=9, expires=9e9)
-    assert not await store.keep("call", 2, bytes(60), owner="me", quota=9, expires=9e9)
-    assert await store.keep("call", 1, bytes(100), owner="me", quota=9, expires=9e9)
+    assert await store.keep("call", 1, b"1", bytes(60), owner="me", quota=1000, ttl=60)
+    with pytest.raises(StoreFull, match=r"full.*journals"):
+        await store.keep("call", 2, b"2", bytes(60), owner="me", quota=1000, ttl=60)
+    store.free_segments("call", 1)
+    assert await store.keep("call", 2, b"2", bytes(100), owner="me", quota=1000, ttl=60)
+
+
+_MARKS = """
+import asyncio, gc, resource, sys
+from antiphon.stores import MemoryStore
+
+def rss():
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+async def main():
+    store = MemoryStore()
+    async def redeem(number):
+        call = number.to_bytes(16, "big").hex()
+        mine = await store.claim(call, 2, number.to_bytes(16, "big"), lease=30, ttl=600, tries=5)
+        await store.record(call, 2, mine.fence, b"", ttl=600)
+    for number in range(2_000):
+        await redeem(number)
+    gc.collect()
+    before, tracked = rss(), len(gc.get_objects())
+    for number in range(2_000, 202_000):
+        await redeem(number)
+    gc.collect()
+    print((rss() - before) // 200_000, len(gc.get_objects()) - tracked)
+
+asyncio.run(main())
+"""
+
+
+def test_a_redeemed_round_takes_little_memory_and_nothing_for_the_collector_to_walk() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _MARKS], capture_output=True, text=True, timeout=60, check=True
+    )
+    each, tracked = map(int, done.stdout.split())
+    assert each <= 250
+    assert tracked < 1000
 
 
 async def test_a_waiter_that_is_cancelled_leaves_nothing_behind() -> None:
     store = MemoryStore()
-    mine = await claim(store, "call", expires=9e9)
+    mine = await claim(store, "call", ttl=600)
     assert isinstance(mine, Claimed)
     waiting = asyncio.ensure_future(store.settled("call", 2, timeout=30))
     await store.settled("call", 2, timeout=0.01)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert await store.record("call", 2, mine.fence, b"out", expires=9e9)
+    assert await store.record("call", 2, mine.fence, b"out", ttl=600)

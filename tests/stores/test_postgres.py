@@ -1,15 +1,19 @@
 """The PostgreSQL store: the contracts between two handles, its schema, and a server that fails."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import psycopg
 import pytest
 
 from antiphon.errors import ConfigError, StoreError
-from antiphon.ports import Claimed, Recorded
+from antiphon.ports import Claimed, NewTask, Recorded
 from antiphon.stores.postgres import PostgresStore
+from antiphon.stores.sql.dialect import Kind, Query
+from antiphon.stores.sql.ledger import RENEW
 from antiphon.testing.contracts import (
     STORE_CONTRACTS,
     Contract,
@@ -26,8 +30,8 @@ async def stores(postgres_dsn: str) -> AsyncIterator[tuple[PostgresStore, Postgr
         yield first, second
 
 
-async def claim(store: PostgresStore, call: str, *, expires: float = 9e9):
-    return await store.claim(call, 2, b"yes", lease=30, expires=expires, tries=5)
+async def claim(store: PostgresStore, call: str, *, ttl: float = 600):
+    return await store.claim(call, 2, b"yes", lease=30, ttl=ttl, tries=5)
 
 
 async def one_or_its_failure(store: PostgresStore, call: str):
@@ -58,7 +62,7 @@ async def test_many_processes_may_migrate_at_once() -> None:
         assert sum(isinstance(found, Claimed) for found in claims) == 1
         with psycopg.connect(server.dsn) as connection:
             versions = connection.execute("SELECT version FROM antiphon_schema").fetchall()
-            assert versions == [(1,), (2,)]
+            assert versions == [(1,), (2,), (3,)]
             connection.execute("INSERT INTO antiphon_schema VALUES (99)")
         with pytest.raises(ConfigError, match=r"schema 99.*Upgrade"):
             await PostgresStore(server.dsn).open()
@@ -75,7 +79,7 @@ async def test_a_restart_of_the_server_costs_no_more_than_the_duties_under_way()
                 await claim(store, "while-away")
             assert caught.value.retryable
             await asyncio.to_thread(server.start)
-            assert await store.record("call", 2, mine.fence, b"out", expires=9e9)
+            assert await store.record("call", 2, mine.fence, b"out", ttl=600)
             found = await asyncio.gather(*(claim(store, "call") for _ in range(10)))
             assert found == [Recorded(b"out")] * 10
 
@@ -118,13 +122,208 @@ async def test_a_lock_that_is_never_let_go_ends_in_a_retryable_failure(postgres_
         assert await store.renew("locked-call", 2, 1, lease=30)
 
 
-async def test_expired_rows_are_removed_by_any_process() -> None:
+async def test_expired_rows_are_removed_by_any_process_but_not_those_that_are_held() -> None:
     with servers.own_postgres() as server:
         async with opened(PostgresStore(server.dsn)) as store:
-            await asyncio.gather(*(claim(store, f"old-{n}", expires=1000) for n in range(1200)))
+            for number in range(1200):
+                found = await claim(store, f"old-{number}", ttl=0.001)
+                assert isinstance(found, Claimed)
+                await store.record(f"old-{number}", 2, found.fence, b"out", ttl=-1000)
+            held = await claim(store, "held", ttl=0.001)
+            assert isinstance(held, Claimed)
+            with psycopg.connect(server.dsn, autocommit=True) as connection:
+                connection.execute("UPDATE antiphon_rounds SET expires = 1 WHERE call = 'held'")
             await claim(store, "new")
         async with opened(PostgresStore(server.dsn)) as other:
             await claim(other, "newer")
-            assert other._sweeping is not None
-            await other._sweeping
-            assert {row.call for row in await other.calls(limit=2000)} == {"new", "newer"}
+            assert other._tending is not None
+            await other._tending
+            left = {row.call for row in await other.calls(limit=2000)}
+            assert left == {"held", "new", "newer"}
+            assert await other.record("held", 2, held.fence, b"out", ttl=60)
+
+
+# --- conflicts, poolers, clocks ----------------------------------------------------------------
+
+
+async def test_a_database_that_serialises_transactions_costs_no_round() -> None:
+    with servers.own_postgres() as server:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute(
+                "ALTER DATABASE postgres SET default_transaction_isolation = 'serializable'"
+            )
+        async with opened(PostgresStore(server.dsn)) as a, opened(PostgresStore(server.dsn)) as b:
+            for number in range(10):
+                owner = f"owner-{number}"
+                kept = await asyncio.gather(
+                    *(
+                        store.keep(owner, n, b"%d" % n, bytes(10), owner=owner, quota=50, ttl=60)
+                        for n, store in enumerate((a, b) * 6)
+                    )
+                )
+                assert sum(kept) == 5
+                claims = await asyncio.gather(
+                    *(claim(store, f"call-{number}") for store in (a, b) * 6)
+                )
+                assert sum(isinstance(found, Claimed) for found in claims) == 1
+
+
+async def test_a_deadlock_is_resolved_by_starting_again(postgres_dsn: str) -> None:
+    async with opened(PostgresStore(postgres_dsn)) as store:
+        one = await claim(store, "deadlock-1")
+        two = await claim(store, "deadlock-2")
+        assert isinstance(one, Claimed)
+        assert isinstance(two, Claimed)
+
+        def both(first: str, second: str):
+            def steps():
+                for call in (first, second):
+                    yield Query(store._sql[RENEW], asked(call))
+                    yield Query("SELECT pg_sleep(0.2)", {})
+                return True
+
+            return steps
+
+        def asked(call: str):
+            return {"call": call, "round": 2, "fence": 1, "lease": 30.0}
+
+        done = await asyncio.gather(
+            store._run(both("deadlock-1", "deadlock-2"), Kind.SEVERAL),
+            store._run(both("deadlock-2", "deadlock-1"), Kind.SEVERAL),
+        )
+        assert done == [True, True]
+
+
+async def test_connections_that_the_server_ends_are_not_noticed(postgres_dsn: str) -> None:
+    async with opened(PostgresStore(postgres_dsn)) as store:
+        await asyncio.gather(*(claim(store, f"ended-{number}") for number in range(10)))
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE query LIKE '%antiphon_rounds%' AND pid <> pg_backend_pid()"
+            )
+        found = await asyncio.gather(*(claim(store, f"after-{number}") for number in range(10)))
+        assert all(isinstance(one, Claimed) for one in found)
+
+
+@pytest.fixture(scope="session")
+def pooled_dsn(postgres_dsn: str) -> Iterator[str]:
+    with servers.pgbouncer(postgres_dsn) as dsn:
+        yield dsn
+
+
+@pytest.mark.parametrize("contract", STORE_CONTRACTS, ids=lambda contract: contract.__name__)
+async def test_the_postgres_store_keeps_the_contract_behind_a_pooler(
+    contract: Contract, pooled_dsn: str
+) -> None:
+    async with opened(PostgresStore(pooled_dsn)) as a, opened(PostgresStore(pooled_dsn)) as b:
+        await contract(a, b)
+
+
+async def test_a_thousand_rounds_behind_a_pooler_are_all_served(pooled_dsn: str) -> None:
+    async with AsyncExitStack() as stack:
+        stores = [
+            await stack.enter_async_context(opened(PostgresStore(pooled_dsn))) for _ in range(4)
+        ]
+
+        async def round_of(number: int) -> bool:
+            store = stores[number % 4]
+            found = await claim(store, f"pooled-{number}")
+            assert isinstance(found, Claimed)
+            await store.renew(f"pooled-{number}", 2, found.fence, lease=30)
+            return await store.record(f"pooled-{number}", 2, found.fence, b"out", ttl=60)
+
+        for start in range(0, 1000, 50):
+            assert all(await asyncio.gather(*map(round_of, range(start, start + 50))))
+
+
+async def test_workers_behind_a_pooler_look_by_themselves(
+    pooled_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "antiphon")
+    async with opened(PostgresStore(pooled_dsn)) as a, opened(PostgresStore(pooled_dsn)) as b:
+        server = "behind-a-pooler"
+        await b.runs_ready(server=server, timeout=3.0)  # finds out that no notice arrives
+        assert "notices do not arrive here" in caplog.text
+        waiting = asyncio.ensure_future(b.runs_ready(server=server, timeout=60))
+        task = NewTask("pooled", server, "me", "tool", "working", "", 0.0, 9e9, b"state")
+        await a.create_task(task)
+        async with asyncio.timeout(3):
+            await waiting
+        assert [run.id for run in await b.claim_runs(server=server, limit=1, lease=30)] == [
+            "pooled"
+        ]
+
+
+async def test_servers_do_not_wake_the_workers_of_others(postgres_dsn: str) -> None:
+    async with opened(PostgresStore(postgres_dsn)) as a, opened(PostgresStore(postgres_dsn)) as b:
+        one = asyncio.ensure_future(b.runs_ready(server="channel-one", timeout=60))
+        two = asyncio.ensure_future(b.runs_ready(server="channel-two", timeout=60))
+        await b._notices.hear("channel-one", 10)
+        await b._notices.hear("channel-two", 10)
+        await asyncio.wait({one, two}, timeout=0.3)
+        await a.create_task(
+            NewTask("for-two", "channel-two", "me", "tool", "working", "", 0.0, 9e9, b"state")
+        )
+        async with asyncio.timeout(3):
+            await two
+        assert not one.done()
+        one.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await one
+
+
+async def test_a_task_becomes_ready_without_a_notice_in_its_transaction(postgres_dsn: str) -> None:
+    async with opened(PostgresStore(postgres_dsn)) as store:
+        sent: list[list[str]] = []
+        send = store._notices._send
+
+        async def seen(statement: str, parameters: dict[str, Any]) -> None:
+            sent.append(parameters["channels"])
+            await send(statement, parameters)
+
+        store._notices._send = seen
+        tasks = [
+            NewTask(f"many-{n}", "many", "me", "tool", "working", "", 0.0, 9e9, b"state")
+            for n in range(50)
+        ]
+        await asyncio.gather(*map(store.create_task, tasks))
+        sending = store._notices._sending
+        assert sending is not None
+        await sending
+        assert 1 <= len(sent) < 50  # several changes share one notice
+
+
+@pytest.mark.parametrize("ahead", [-100.0, 100.0])
+async def test_a_clock_that_differs_by_a_minute_is_refused(postgres_dsn: str, ahead: float) -> None:
+    store = PostgresStore(postgres_dsn, clock=lambda: time.time() + ahead)
+    with pytest.raises(ConfigError, match=r"clock of this process is 100 s .*Set the clocks"):
+        await store.open()
+
+
+async def test_a_clock_that_goes_wrong_while_serving_is_refused(
+    postgres_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = [0.0]
+    store = PostgresStore(postgres_dsn, clock=lambda: time.time() + ahead[0])
+    async with opened(store):
+        await claim(store, "clock-1")
+        for difference in (10.0, 100.0):
+            ahead[0] = difference
+            store._tend_at = store._compare_at = 0.0
+            await claim(store, f"clock-{difference}")
+            assert store._tending is not None
+            await store._tending
+            assert f"{difference:.0f} s ahead" in caplog.text
+        with pytest.raises(StoreError, match="100 s ahead") as caught:
+            await claim(store, "clock-2")
+        assert not caught.value.retryable
+
+
+async def test_a_value_that_postgresql_cannot_keep_costs_no_connection(postgres_dsn: str) -> None:
+    async with opened(PostgresStore(postgres_dsn)) as store:
+        with pytest.raises(StoreError) as caught:
+            await claim(store, "nul \0 in a name")
+        assert not caught.value.retryable
+        assert store._doubt == 0.0
+        assert await store.task("\0") is None

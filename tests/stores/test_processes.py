@@ -14,7 +14,7 @@ import pytest
 from antiphon.ports import Claimed, Recorded, Running, Uncertain
 from antiphon.stores import open_store
 from tests.servers import ROOT, opened
-from tests.stores.store_worker import EXPIRES, Effect
+from tests.stores.store_worker import TTL, Effect
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
@@ -66,14 +66,14 @@ async def test_a_killed_holder_is_followed_by_another_after_its_lease(url: str) 
     first = int(await line(worker))
     await kill(worker)
     async with opened(open_store(url)) as store, asyncio.timeout(20):
-        claim = await store.claim(call, 2, b"yes", lease=30, expires=EXPIRES, tries=5)
+        claim = await store.claim(call, 2, b"yes", lease=30, ttl=TTL, tries=5)
         assert claim == Running()
         while claim == Running():
             await store.settled(call, 2, timeout=30)
-            claim = await store.claim(call, 2, b"yes", lease=30, expires=EXPIRES, tries=5)
+            claim = await store.claim(call, 2, b"yes", lease=30, ttl=TTL, tries=5)
         assert claim == Claimed(first + 1, b"prefix")
         effect = Effect(f"{call}/pay", call, "pay", "pay", b"args")
-        begin = await store.begin(effect, lease=30, expires=EXPIRES, under=None, retry=False)
+        begin = await store.begin(effect, lease=30, ttl=TTL, under=None, retry=False)
         assert begin == Uncertain(call)
 
 
@@ -84,5 +84,5 @@ async def test_what_was_reported_as_recorded_survives_a_kill(url: str) -> None:
     await kill(worker)
     async with opened(open_store(url)) as store:
         for call in reported:
-            found = await store.claim(call, 2, b"yes", lease=30, expires=EXPIRES, tries=5)
+            found = await store.claim(call, 2, b"yes", lease=30, ttl=TTL, tries=5)
             assert found == Recorded(call.encode())

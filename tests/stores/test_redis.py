@@ -1,17 +1,21 @@
 """The Redis store: the contracts between two handles, what it refuses, and a server that fails."""
 
+import time
 from collections.abc import AsyncIterator
 
 import pytest
+from redis.exceptions import RedisError
 
-from antiphon.errors import ConfigError, StoreError
+from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import Claimed, Effect, NewTask, Running
-from antiphon.stores.redis import RedisStore
+from antiphon.stores.redis import RedisStore, _check_info
+from antiphon.stores.redis_scripts import GRACE
 from antiphon.testing.contracts import (
     STORE_CONTRACTS,
     Contract,
     an_evicted_outcome_is_spent_and_its_mark_stays,
 )
+from antiphon.testing.contracts.parts import store_passes
 from tests import servers
 from tests.servers import opened
 
@@ -23,8 +27,8 @@ async def stores(redis_url: str) -> AsyncIterator[tuple[RedisStore, RedisStore]]
         yield first, second
 
 
-async def claim(store: RedisStore, call: str, *, expires: float = 9e9):
-    return await store.claim(call, 2, b"yes", lease=30, expires=expires, tries=5)
+async def claim(store: RedisStore, call: str, *, ttl: float = 600):
+    return await store.claim(call, 2, b"yes", lease=30, ttl=ttl, tries=5)
 
 
 @pytest.mark.parametrize("contract", STORE_CONTRACTS, ids=lambda contract: contract.__name__)
@@ -54,13 +58,13 @@ async def test_a_full_server_refuses_and_forgets_nothing() -> None:
             first = await claim(store, "call")
             assert isinstance(first, Claimed)
             await store._redis.config_set("maxmemory", 1000)
-            with pytest.raises(StoreError):
-                await store.keep("a", 2, b"more", owner="me", quota=9, expires=9e9)
-            with pytest.raises(StoreError):
+            with pytest.raises(StoreFull, match="no memory left"):
+                await store.keep("a", 2, b"digest", b"more", owner="me", quota=9, ttl=600)
+            with pytest.raises(StoreFull):
                 await claim(store, "another")
             effect = Effect("id", "call", "key", "pay", b"args")
-            with pytest.raises(StoreError):
-                await store.begin(effect, lease=30, expires=9e9, under=None, retry=False)
+            with pytest.raises(StoreFull):
+                await store.begin(effect, lease=30, ttl=600, under=None, retry=False)
             assert await claim(store, "call") == Running()
 
 
@@ -79,12 +83,61 @@ async def test_a_restart_of_the_server_costs_no_more_than_one_duty() -> None:
 
 async def test_what_expired_is_removed_by_the_server_itself(redis_url: str) -> None:
     async with opened(RedisStore(redis_url, prefix="expiry:")) as store:
-        await claim(store, "call", expires=1000)
-        await store.keep("call", 1, b"data", owner="me", quota=1, expires=1000)
+        gone = await claim(store, "gone")
+        assert isinstance(gone, Claimed)
+        await store.record("gone", 2, gone.fence, b"out", ttl=-1000)
+        await store.keep("gone", 1, b"digest", b"data", owner="me", quota=9, ttl=0.01)
         await claim(store, "kept")
-        keys = [key async for key in store._redis.scan_iter("expiry:*")]
-        assert sorted(keys) == [b"expiry:calls", b"expiry:m:kept", b"expiry:r:kept:2"]
-        assert all([await store._redis.pttl(key) > 0 for key in keys[1:] if b"kept" in key])
+        await store_passes(store, 0.02)
+        keys = {key async for key in store._redis.scan_iter("expiry:*")}
+        assert b"expiry:r:kept:2" in keys
+        assert b"expiry:r:gone:2" not in keys
+        assert b"expiry:s:gone:1:" + b"digest".hex().encode() not in keys
+        for key in keys - {b"expiry:calls"}:
+            assert 0 < await store._redis.pttl(key) <= (600 + GRACE) * 1000
+
+
+async def test_a_round_that_is_held_is_kept_by_the_server(redis_url: str) -> None:
+    async with opened(RedisStore(redis_url, prefix="held:")) as store:
+        mine = await claim(store, "call", ttl=0.01)
+        assert isinstance(mine, Claimed)
+        for key in ("held:r:call:2", "held:m:call"):
+            await store._redis.pexpire(key, 1_000)  # its life is nearly over
+        assert await store.renew("call", 2, mine.fence, lease=30)
+        for key in ("held:r:call:2", "held:m:call"):
+            assert await store._redis.pttl(key) > 30_000
+
+
+async def test_a_server_that_begins_to_evict_is_refused_from_then_on() -> None:
+    with servers.own_redis() as url:
+        async with opened(RedisStore(url)) as store, opened(RedisStore(url)) as fresh:
+            assert isinstance(await claim(store, "call"), Claimed)
+            await store._redis.config_set("maxmemory-policy", "allkeys-lru")
+            await fresh._redis.connection_pool.disconnect()
+            with pytest.raises(StoreError, match="may evict keys") as caught:
+                await claim(fresh, "on a new connection")
+            assert not caught.value.retryable
+            store._check_at = 0.0  # a minute has passed
+            with pytest.raises(StoreError, match="may evict keys"):
+                await claim(store, "on an old connection")
+            await store._redis.config_set("maxmemory-policy", "noeviction")
+            assert isinstance(await claim(store, "mended"), Claimed)
+
+
+@pytest.mark.parametrize(("version", "good"), [("6.0.16", False), ("6.2.0", True), ("8.2", True)])
+def test_a_server_without_the_commands_of_the_scripts_is_refused(version: str, good: bool) -> None:
+    if good:
+        _check_info({"redis_version": version})
+    else:
+        with pytest.raises(RedisError, match=r"6.0.16 is too old: 6.2"):
+            _check_info({"redis_version": version})
+
+
+async def test_a_clock_that_differs_by_a_minute_is_refused(redis_url: str) -> None:
+    store = RedisStore(redis_url, clock=lambda: time.time() - 100)
+    with pytest.raises(ConfigError, match=r"clock of this process is 100 s behind.*Set the clocks"):
+        await store.open()
+    await store.close()
 
 
 async def test_a_server_that_is_not_there_is_a_retryable_failure_without_the_password() -> None:
@@ -102,6 +155,6 @@ async def test_tasks_are_refused_and_the_round_stays_claimed(redis_url: str) -> 
         assert isinstance(mine, Claimed)
         task = NewTask("id", "cloud", "me", "tool", "working", "", 0.0, 9e9, b"state")
         with pytest.raises(StoreError, match="no tasks") as caught:
-            await store.record("detaching", 2, mine.fence, b"out", expires=9e9, task=task)
+            await store.record("detaching", 2, mine.fence, b"out", ttl=600, task=task)
         assert not caught.value.retryable
         assert await store.renew("detaching", 2, mine.fence, lease=30)

@@ -1,15 +1,18 @@
 """The SQLite store: the contracts between two handles, the file, its schema, its failures."""
 
 import asyncio
+import itertools
+import shutil
 import sqlite3
 import stat
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from antiphon.errors import ConfigError, StoreError
-from antiphon.ports import Claimed, Recorded, Running
+from antiphon.errors import ConfigError, StoreError, StoreFull
+from antiphon.ports import Claimed, Effect, Finished, Recorded, Running
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing.contracts import (
     STORE_CONTRACTS,
@@ -34,8 +37,8 @@ async def test_the_sqlite_store_keeps_the_contract(
     await contract(*stores)
 
 
-async def claim(store: SqliteStore, call: str, *, expires: float = 9e9):
-    return await store.claim(call, 2, b"yes", lease=30, expires=expires, tries=5)
+async def claim(store: SqliteStore, call: str, *, ttl: float = 600):
+    return await store.claim(call, 2, b"yes", lease=30, ttl=ttl, tries=5)
 
 
 async def test_an_outcome_above_the_cap_is_recorded_without_its_body(tmp_path: Path) -> None:
@@ -50,7 +53,7 @@ async def test_what_was_recorded_outlives_the_store(tmp_path: Path) -> None:
     await store.open()
     mine = await claim(store, "call")
     assert isinstance(mine, Claimed)
-    assert await store.record("call", 2, mine.fence, b"out", expires=9e9)
+    assert await store.record("call", 2, mine.fence, b"out", ttl=600)
     await claim(store, "running")
     await store.close()
     again = SqliteStore(tmp_path / "ledger.db")
@@ -126,17 +129,170 @@ async def test_a_writer_that_does_not_let_go_makes_a_retryable_failure(tmp_path:
     await store.close()
 
 
-async def test_expired_rows_are_removed_in_batches(tmp_path: Path) -> None:
-    now = [1_000_000.0]
-    store = SqliteStore(tmp_path / "ledger.db", clock=lambda: now[0])
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_backlog_of_expired_rows_goes_with_what_is_written_anyway(tmp_path: Path) -> None:
+    clock = Clock()
+    store = SqliteStore(tmp_path / "ledger.db", clock=clock)
     await store.open()
-    await asyncio.gather(*(claim(store, f"old-{n}", expires=1_000_010) for n in range(1200)))
-    assert len(await store.calls(limit=2000)) == 1200
-    now[0] += 3600
-    for number in range(4):
-        await claim(store, f"new-{number}")
-    assert {row.call for row in await store.calls(limit=2000)} <= {f"new-{n}" for n in range(4)}
+    await asyncio.gather(*(claim(store, f"old-{n}", ttl=10) for n in range(3000)))
+    clock.now += 3600
+    left = [await store.count_calls()]
+    while left[-1] > 20 and len(left) < 1000:
+        await claim(store, f"new-{len(left)}", ttl=10**9)
+        left.append(await store.count_calls() - len(left))
+    removed = [before - after for before, after in itertools.pairwise(left)]
+    assert max(removed) <= 20  # what one round pays for others
+    assert left[-1] <= 20
     await store.close()
+
+
+async def test_a_round_is_not_slow_because_much_has_expired(tmp_path: Path) -> None:
+    clock = Clock()
+    store = SqliteStore(tmp_path / "ledger.db", clock=clock)
+    await store.open()
+    await asyncio.gather(*(claim(store, f"old-{n}", ttl=10) for n in range(20_000)))
+
+    async def each(name: str) -> float:
+        began = time.process_time()
+        for number in range(50):
+            await claim(store, f"{name}-{number}", ttl=10**9)
+        return (time.process_time() - began) / 50
+
+    quiet = await each("quiet")
+    clock.now += 3600
+    assert await each("busy") - quiet < 0.02
+    await store.close()
+
+
+async def test_a_round_that_is_held_is_never_swept(tmp_path: Path) -> None:
+    clock = Clock()
+    store = SqliteStore(tmp_path / "ledger.db", clock=clock)
+    await store.open()
+    mine = await claim(store, "long", ttl=10)
+    assert isinstance(mine, Claimed)
+    for number in range(20):
+        clock.now += 25
+        assert await store.renew("long", 2, mine.fence, lease=30)
+        await claim(store, f"other-{number}", ttl=10)
+    assert await store.record("long", 2, mine.fence, b"out", ttl=30)
+    assert await claim(store, "long") == Recorded(b"out")
+    await store.close()
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced"])
+async def test_a_file_that_is_gone_or_another_is_noticed(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "ledger.db"
+    store = SqliteStore(path)
+    await store.open()
+    assert isinstance(await claim(store, "before"), Claimed)
+    path.rename(tmp_path / "aside.db")
+    if what == "replaced":
+        other = SqliteStore(path)
+        await other.open()
+        await other.close()
+    for duty in (claim(store, "before"), claim(store, "after"), store.calls()):
+        with pytest.raises(StoreError, match=r"removed or replaced.*restart") as caught:
+            await duty
+        assert not caught.value.retryable
+    # Whatever lies there now: what was written meanwhile is not in it.
+    path.unlink(missing_ok=True)
+    (tmp_path / "aside.db").rename(path)
+    with pytest.raises(StoreError, match="restart"):
+        await claim(store, "after")
+    await store.close()
+
+
+async def test_a_corrupt_file_is_not_called_worth_another_try(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    store = SqliteStore(path)
+    await store.open()
+    await asyncio.gather(*(claim(store, f"call-{number}") for number in range(200)))
+    await store.close()
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 40_960)
+    again = SqliteStore(path)
+    try:
+        await again.open()
+        with pytest.raises(StoreError) as caught:
+            await asyncio.gather(*(claim(again, f"call-{number}") for number in range(200)))
+        failure = caught.value
+    except StoreError as error:
+        failure = error
+    assert "Trying again does not help" in str(failure)
+    assert not failure.retryable
+    await again.close()
+
+
+async def test_a_full_disk_is_called_full(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "ledger.db")
+    connect = store._connect
+
+    def small() -> sqlite3.Connection:
+        connection = connect()
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count={pages + 4}")
+        return connection
+
+    store._connect = small
+    await store.open()
+    with pytest.raises(StoreFull, match="no space"):
+        await asyncio.gather(*(claim(store, f"call-{number}") for number in range(1000)))
+    await store.close()
+
+
+async def test_one_transaction_that_fails_does_not_fail_those_beside_it(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "ledger.db")
+    await store.open()
+    wrong = claim(store, object())  # pyright: ignore[reportArgumentType]
+    results = await asyncio.gather(
+        claim(store, "one"), wrong, claim(store, "two"), return_exceptions=True
+    )
+    assert isinstance(results[0], Claimed)
+    assert isinstance(results[1], StoreError)
+    assert isinstance(results[2], Claimed)
+    await store.close()
+
+
+# --- a file of the release before --------------------------------------------------------------
+
+
+@pytest.fixture
+async def upgraded(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    path = tmp_path / "ledger.db"
+    shutil.copy(Path(__file__).parent / "data" / "ledger-before.sqlite", path)
+    store = SqliteStore(path)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_rounds_and_effects_of_the_release_before_go_on(upgraded: SqliteStore) -> None:
+    assert await claim(upgraded, "recorded") == Recorded(b"outcome")
+    assert await claim(upgraded, "released") == Claimed(2, b"prefix")
+    effect = Effect("released/pay", "released", "pay", "pay", b"args")
+    begun = await upgraded.begin(effect, lease=30, ttl=600, under=None, retry=False)
+    assert begun == Finished(b"receipt", "released")
+    [waiting] = await upgraded.calls(uncertain=True)
+    assert waiting.call == "lost"
+    assert await upgraded.decide("lost", "pay", result=b"1")
+    await upgraded.end_call("one", ttl=0)
+    shared = Effect("shared/1", "two", "mail", "mail", b"args")
+    begun = await upgraded.begin(shared, lease=30, ttl=600, under=None, retry=False, window=1e9)
+    assert begun == Finished(b"sent", "one")
+
+
+async def test_segments_and_tasks_of_the_release_before_go_on(upgraded: SqliteStore) -> None:
+    assert await upgraded.fetch("large", 3, b"any") == b"segment"
+    [run] = await upgraded.claim_runs(server="cloud", limit=5, lease=30)
+    assert (run.id, run.state) == ("task", b"state")
 
 
 async def test_a_cancelled_duty_does_not_stop_the_others(tmp_path: Path) -> None:

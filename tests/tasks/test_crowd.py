@@ -11,7 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from antiphon.stores import statements, task_statements
+from antiphon.stores.sql import dialect
+from antiphon.stores.sql import tasks as task_statements
 from bench.tasks import compare, fill, two_stores
 
 TASKS = 5_000
@@ -32,7 +33,7 @@ async def test_sqlite_finds_ready_legs_without_passing_those_that_wait(tmp_path:
     await fill(f"sqlite:///{path}", TASKS)
     connection = sqlite3.connect(path)
     for statement in (task_statements.CLAIM, task_statements.NEXT):
-        explain = "EXPLAIN QUERY PLAN " + statements.SQLITE.write(statement)
+        explain = "EXPLAIN QUERY PLAN " + dialect.SQLITE.write(statement)
         plan = " ".join(row[3] for row in connection.execute(explain, ASKED))
         assert "antiphon_tasks_ready" in plan
         assert "SCAN antiphon_tasks" not in plan
@@ -44,7 +45,7 @@ async def test_postgres_finds_ready_legs_without_passing_those_that_wait() -> No
         await fill(url, TASKS)
         with psycopg.connect(url, autocommit=True) as connection:
             for statement in (task_statements.CLAIM, task_statements.NEXT):
-                explain: Any = "EXPLAIN (ANALYZE, BUFFERS) " + statements.POSTGRES.write(statement)
+                explain: Any = "EXPLAIN (ANALYZE, BUFFERS) " + dialect.POSTGRES.write(statement)
                 plan = "\n".join(row[0] for row in connection.execute(explain, ASKED))
                 assert "Index Scan using antiphon_tasks_ready" in plan
                 assert "Seq Scan" not in plan

@@ -305,7 +305,7 @@ async def test_a_task_whose_effect_is_uncertain_ends_and_says_so(url: str) -> No
             function=function_name(pay_now),
             arguments=short_digest(canonical([])),
         )
-        await service.store.begin(effect, lease=0.0, expires=9e9, under=None, retry=False)
+        await service.store.begin(effect, lease=0.0, ttl=600, under=None, retry=False)
         await peer.answer(id, who=accept(name="Ada"))
         task = await peer.ended(id)
     text = task["result"]["content"][0]["text"]

@@ -198,7 +198,7 @@ async def test_a_dead_process_reaches_nothing():
     process = Process(crash_at=2)
     mortal = MortalStore(store, process)
     with pytest.raises(Crash):
-        await mortal.claim("c", 2, b"", lease=1, expires=9e9, tries=5)
+        await mortal.claim("c", 2, b"", lease=1, ttl=600, tries=5)
     assert len(await store.calls()) == 1
     with pytest.raises(Crash):
         await mortal.calls()

@@ -1,4 +1,4 @@
-"""`antiphon calls`: what a store knows of calls and effects, and an operator's word on one (S5-8).
+"""`antiphon calls`: what a store knows of calls and effects, and an operator's word on them.
 
 Shows names, states and times. Results and outcomes are sealed in the store and are not shown.
 """
@@ -61,25 +61,31 @@ def list_calls(
         bool, typer.Option("--json", help="Print one JSON object for scripts.")
     ] = False,
 ) -> None:
-    """List calls, the latest to expire first, and their effects."""
-    rows = _with_store(store, lambda opened: _read(opened, limit))
-    if uncertain:
-        rows = [(call, effects) for call, effects in rows if _is_uncertain(effects)]
+    """List calls, the latest to expire first, and their effects.
+
+    With --uncertain the longest waiting come first.
+    """
+    rows, more = _with_store(store, lambda opened: _read(opened, limit, uncertain=uncertain))
     if as_json:
-        print(json.dumps({"calls": [_plain(call, effects) for call, effects in rows]}))
+        plain = [_plain(call, effects) for call, effects in rows]
+        print(json.dumps({"calls": plain, "more": more}))
         return
     console = Console(highlight=False, soft_wrap=True)
     for call, effects in rows:
         _show(console, call, effects)
     if not rows:
         console.print("no calls")
+    if more:
+        console.print(f"{more} more; show them with --limit {len(rows) + more}")
 
 
 @calls.command()
 def settle(
     store: Where,
-    call: Annotated[str, typer.Argument(metavar="CALL", help="The call, as EffectUncertain says.")],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key of the effect.")],
+    call: Annotated[
+        str, typer.Argument(metavar="CALL", help="The call, as EffectUncertain says.")
+    ] = "",
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key of the effect.")] = "",
     done: Annotated[
         str | None,
         typer.Option("--done", metavar="RESULT", help="It happened: this is its result, as JSON."),
@@ -87,31 +93,60 @@ def settle(
     not_done: Annotated[
         bool, typer.Option("--not-done", help="It did not happen: the next try runs it.")
     ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every effect of unknown end; of CALL if it is given.")
+    ] = False,
 ) -> None:
-    """Say how an effect ended whose end is not known.
+    """Say how effects ended whose end is not known.
 
-    Look at what the effect was to do before you answer; the call goes on by your word. With --done,
+    Look at what an effect was to do before you answer; the call goes on by your word. With --done,
     ANTIPHON_KEYS must hold the server's keys: results are sealed in the store.
     """
     if (done is None) == (not not_done):
         fail("say either --done RESULT or --not-done", USAGE)
+    if every == bool(key) or not (every or call):
+        fail("name a CALL and a KEY, or say --all", USAGE)
     result = None if done is None else _result(done)
     sealer = None if result is None else _sealer()
 
-    async def decide(opened: Store) -> bool:
-        sealed = result
-        if result is not None and sealer is not None:
-            protected = sealer.protect(result, effect_place(call, key))
-            sealed = protected if isinstance(protected, bytes) else await protected
-        return await opened.decide(call, key, result=sealed)
+    async def decide(opened: Store) -> list[tuple[str, str]]:
+        wanted = await _uncertain(opened, call) if every else [(call, key)]
+        settled: list[tuple[str, str]] = []
+        for one in wanted:
+            sealed = result
+            if result is not None and sealer is not None:
+                protected = sealer.protect(result, effect_place(*one))
+                sealed = protected if isinstance(protected, bytes) else await protected
+            if await opened.decide(*one, result=sealed):
+                settled.append(one)
+        return settled
 
-    if not _with_store(store, decide):
+    settled = _with_store(store, decide)
+    if not settled and not every:
         fail(
             f"call {call} has no effect {key!r} of unknown end: it is not there, has ended, or its "
             "lease is still good (try again in half a minute)",
             FAILED,
         )
-    print(f"effect {key!r} of call {call} is settled: {'not done' if not_done else 'done'}")
+    for of, name in settled:
+        words = "not done" if not_done else "done"
+        print(safe(f"effect {name!r} of call {of} is settled: {words}", 300))
+    if not settled:
+        print("no effect of unknown end")
+
+
+async def _uncertain(store: Store, call: str) -> list[tuple[str, str]]:
+    """Name every effect of unknown end, of one call or of all."""
+    calls = [call] if call else []
+    if not call:
+        count = await store.count_calls(uncertain=True)
+        calls = [row.call for row in await store.calls(limit=count or 1, uncertain=True)]
+    return [
+        (effect.call, effect.key)
+        for one in calls
+        for effect in await store.effects(one)
+        if effect.state == "uncertain"
+    ]
 
 
 def _result(text: str) -> bytes:
@@ -166,12 +201,15 @@ def _fail(error: AntiphonError) -> NoReturn:
     fail(str(error), FAILED)
 
 
-async def _read(store: Store, limit: int) -> list[tuple[CallRow, list[EffectRow]]]:
-    return [(call, list(await store.effects(call.call))) for call in await store.calls(limit=limit)]
-
-
-def _is_uncertain(effects: list[EffectRow]) -> bool:
-    return any(effect.state == "uncertain" for effect in effects)
+async def _read(
+    store: Store, limit: int, *, uncertain: bool
+) -> tuple[list[tuple[CallRow, list[EffectRow]]], int]:
+    """Read calls with their effects; also how many there are beyond the limit."""
+    calls = await store.calls(limit=limit, uncertain=uncertain)
+    more = 0
+    if len(calls) >= limit:
+        more = max(await store.count_calls(uncertain=uncertain) - len(calls), 0)
+    return [(call, list(await store.effects(call.call))) for call in calls], more
 
 
 def _plain(call: CallRow, effects: list[EffectRow]) -> dict[str, Any]:
@@ -179,6 +217,10 @@ def _plain(call: CallRow, effects: list[EffectRow]) -> dict[str, Any]:
         "call": call.call,
         "round": call.mark,
         "state": call.state,
+        "uncertain": call.uncertain,
+        "tool": call.tool,
+        "caller": call.caller,
+        "started": _time(call.started) if call.started else None,
         "expires": _time(call.expires),
         "effects": [
             {
@@ -194,7 +236,12 @@ def _plain(call: CallRow, effects: list[EffectRow]) -> dict[str, Any]:
 
 
 def _show(console: Console, call: CallRow, effects: list[EffectRow]) -> None:
-    words = f"{call.call}  round {call.mark} {call.state}, expires {_time(call.expires)}"
+    words = f"{call.call}  round {call.mark} {_state(call)}"
+    if call.tool:
+        words += f", {call.tool} by {call.caller}"
+    if call.started:
+        words += f", {_age(call.started)} old"
+    words += f", expires {_time(call.expires)}"
     console.print(Text(safe(words, 300)))
     for effect in effects:
         ended = "" if effect.settled is None else f", settled {_time(effect.settled)}"
@@ -202,6 +249,19 @@ def _show(console: Console, call: CallRow, effects: list[EffectRow]) -> None:
         when = f", started {_time(effect.started)}{ended}"
         style = "bold red" if effect.state == "uncertain" else ""
         console.print(Text(safe(words + when, 300), style=style))
+
+
+def _state(call: CallRow) -> str:
+    """Say how a call stands: what an operator has to do comes before how its round stands."""
+    return "uncertain" if call.uncertain else call.state
+
+
+def _age(started: float) -> str:
+    seconds = max(datetime.now(UTC).timestamp() - started, 0.0)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _time(seconds: float) -> str:

@@ -83,6 +83,8 @@ class Handle(msgspec.Struct, array_like=True, frozen=True):
 
     round: int
     digest: bytes
+    seed: bytes = b""
+    """Of the journal, so that answers can be compared without fetching it."""
 
 
 _CURE = (

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import Entry, Journal, Pending
+from antiphon.core.journal import Entry, Handle, Journal, Pending
 from antiphon.core.text import safe
 from antiphon.engine.questions import EXPIRED, check_shape, reasons, unanswered
 from antiphon.errors import AnswerInvalid, InvalidRequest
@@ -37,6 +37,7 @@ class Call:
         "_seed",
         "deadline",
         "entries",
+        "handle",
         "journal",
         "number",
         "pending",
@@ -56,6 +57,7 @@ class Call:
         id: str = "",
         pending: tuple[Pending, ...] = (),
         trace: str = "",
+        handle: Handle | None = None,
     ) -> None:
         """A call without an id is born in this round; its id is drawn when somebody needs it."""
         self._entropy = entropy
@@ -67,6 +69,9 @@ class Call:
         self.entries = journal.entries
         self.pending = {p.key: p for p in pending} if pending else _NONE
         self.trace = trace
+        self.handle = handle
+        """Where the journal is, while it has not been fetched from the store."""
+
         self.rejected: dict[str, Rejected] = {}
         self.timed: list[Entry] = []
         """Answers of this round that came in time or not: what another try must see again."""
@@ -104,6 +109,13 @@ class Call:
             pending=pending,
             trace=self.trace,
         )
+
+    def take_journal(self, journal: Journal) -> None:
+        """Take the journal that was fetched from the store, below what this round has brought."""
+        self.handle = None
+        self.journal = journal
+        self._seed = journal.seed
+        self.entries = [*journal.entries, *self.entries]
 
     def restart(self, journal: Journal) -> None:
         """Begin the call again with another version of its handler: what came is not for it."""

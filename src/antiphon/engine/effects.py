@@ -40,6 +40,7 @@ from antiphon.errors import (
     StoreError,
 )
 from antiphon.ports import (
+    About,
     Begin,
     Busy,
     Effect,
@@ -65,6 +66,9 @@ _RETRIES = (0.1, 0.5, 2.0)
 """Seconds between the tries of an effect with `retry=True`; then it has failed."""
 
 _BUSY_POLL = 0.05
+_NONCE_BYTES = 12
+"""Of the name of one claim: it need only differ from other claims of the same effect."""
+
 _ERROR_CHARS = 500
 
 
@@ -234,16 +238,22 @@ async def _begin(
     """Claim the effect; wait while another holder runs it."""
     services = run.services
     window = seconds(spec.window) if spec.window is not None else None
+    nonce = services.entropy(_NONCE_BYTES)
+    # The window starts when the effect settles, which is before the deadline.
+    ttl = run.call.deadline - services.clock() + (window or 0.0)
+    claim = partial(
+        services.store.begin,
+        effect,
+        lease=services.limits.lease.total_seconds(),
+        ttl=ttl,
+        under=under,
+        retry=spec.retry,
+        window=window,
+        nonce=nonce,
+        about=About(run.handler.name, run.round.principal.owner),
+    )
     while True:
-        begin = await services.store.begin(
-            effect,
-            lease=services.limits.lease.total_seconds(),
-            # The window starts when the effect settles, which is before the deadline.
-            expires=run.call.deadline + (window or 0.0),
-            under=under,
-            retry=spec.retry,
-            window=window,
-        )
+        begin = await settling.begin(claim, patience=_patience(run))
         if not isinstance(begin, Busy):
             return begin
         if leaving():

@@ -20,13 +20,13 @@ from antiphon.errors import (
     CallerError,
     CapabilityMissing,
     EffectFailed,
+    EffectUncertain,
     HandlerError,
     NestedEffect,
     NotDone,
     Refused,
     StoreError,
     ToolError,
-    Unavailable,
 )
 from antiphon.wire.results import tool_error
 
@@ -56,13 +56,7 @@ def _ending(error: Exception, handler: Handler, services: Environment) -> Reply:
     if isinstance(error, CallerError):
         return failed(error, keep=False)
     if isinstance(error, StoreError):
-        log.error(
-            "store failed under %s",
-            handler.identity,
-            extra={"handler": handler.identity},
-            exc_info=error,
-        )
-        return failed(Unavailable("the server's store cannot be reached; try again"), keep=False)
+        return failed(services.trouble.refused(error), keep=False)
     if isinstance(error, ArgumentsInvalid):
         return _told(
             handler, f"Invalid arguments: {error}", services, keep=True, code=INVALID_PARAMS
@@ -73,6 +67,11 @@ def _ending(error: Exception, handler: Handler, services: Environment) -> Reply:
         return _told(handler, str(error), services, keep=True)
     if isinstance(error, NotDone):
         return _told(handler, str(error) or "Nothing was done.", services, keep=False)
+    if isinstance(error, EffectUncertain):
+        log.error(
+            "effect %r of call %s is uncertain: %s", error.key, error.call_id, handler.identity
+        )
+        return _told(handler, str(error), services, keep=False)
     if isinstance(error, AntiphonError):
         kind = "handler broke a rule" if isinstance(error, HandlerError) else "round failed"
         # Its own text may show the start of a question, which no log does; the cause is theirs.
@@ -84,12 +83,13 @@ def _ending(error: Exception, handler: Handler, services: Environment) -> Reply:
             extra={"handler": handler.identity, "error": type(error).__name__},
             exc_info=error.__cause__,
         )
-        return _told(handler, str(error), services, keep=False)
+        return _told(handler, str(error), services, keep=False, counts=True)
     log.error(
         "handler failed: %s", handler.identity, extra={"handler": handler.identity}, exc_info=error
     )
     text = f"{type(error).__name__}: {error}" if services.expose_errors else _HIDDEN
-    return _told(handler, f"{handler.kind} {handler.name!r} failed: {text}", services, keep=False)
+    text = f"{handler.kind} {handler.name!r} failed: {text}"
+    return _told(handler, text, services, keep=False, counts=True)
 
 
 _CHOSEN = frozenset(c.__name__ for c in (ToolError, HandlerError, NestedEffect))
@@ -107,10 +107,16 @@ def _effect_text(error: EffectFailed, services: Environment) -> str:
 
 
 def _told(
-    handler: Handler, text: str, services: Environment, *, keep: bool, code: int = INTERNAL_ERROR
+    handler: Handler,
+    text: str,
+    services: Environment,
+    *,
+    keep: bool,
+    counts: bool = False,
+    code: int = INTERNAL_ERROR,
 ) -> Reply:
     """Tools answer with a result that the model can read; others with a JSON-RPC error (ERR-06)."""
     text = safe(text, _TEXT)
     if handler.kind == "tool":
-        return Reply(tool_error(text, services.meta), keep=keep)
-    return Reply(code=code, message=text, keep=keep)
+        return Reply(tool_error(text, services.meta), keep=keep, counts=counts)
+    return Reply(code=code, message=text, keep=keep, counts=counts)

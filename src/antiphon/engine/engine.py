@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+
 from antiphon.core.asks import seconds
 from antiphon.core.capabilities import Capability, allows, require
 from antiphon.core.journal import Entry, Journal
@@ -33,7 +35,7 @@ from antiphon.engine.redemption import Redemptions
 from antiphon.engine.reply import Reply, deliver
 from antiphon.engine.serialization import codec_for
 from antiphon.engine.signals import Suspended
-from antiphon.engine.tokens import Tokens, pending_of
+from antiphon.engine.tokens import Tokens, load_journal, pending_of
 from antiphon.engine.versions import carried_over, version_changed
 from antiphon.errors import (
     AntiphonError,
@@ -44,7 +46,7 @@ from antiphon.errors import (
     TokenRefused,
     TooManyRounds,
 )
-from antiphon.ports import Telemetry
+from antiphon.ports import About, Telemetry
 from antiphon.tasks.service import Leg, TaskService
 from antiphon.wire import results
 
@@ -102,7 +104,8 @@ class Engine:
                 reply = await self._again(round, handler, arguments)
         except TokenRefused as refusal:
             log.warning(
-                "token refused",
+                "token refused: %s",
+                refusal.detail,
                 extra={"reason": refusal.reason, "method": round.method},
             )
             if self.services.telemetry is not None:
@@ -133,6 +136,8 @@ class Engine:
             reply = await self.play(run, bound)
         if reply.task is not None:
             await self.tasks.keep(reply.task)
+        elif run.replay.fresh and reply.kind != "input_required":
+            await self.redeemer.end_first(call, run.replay.fresh)
         return reply
 
     async def _again(
@@ -153,7 +158,9 @@ class Engine:
                 try:
                     await self._restart(claims.version, call, handler)
                 except (Diverged, StoreError) as error:
-                    return ending(error, handler, self.services, round)
+                    # Another server may still have the version of the call: no failed try.
+                    reply = ending(error, handler, self.services, round)
+                    return msgspec.structs.replace(reply, counts=False)
             frame = self.lot.take(round.token) if round.token is not None else None
             if frame is not None:
                 if frame.fits(call):
@@ -166,11 +173,14 @@ class Engine:
             return await self.play(run, bound)
 
         if self.services.redeem == "off":
+            if call.handle is not None:
+                await load_journal(self.services, call)
             reply = await work(0, _NO_ENTRIES)
             if reply.task is not None:
                 await self.tasks.keep(reply.task)
             return reply
-        return await self.redeemer.redeem(call, answers, claims.expires, round.channel, work)
+        about = About(handler.name, round.principal.owner)
+        return await self.redeemer.redeem(call, answers, claims.expires, round.channel, work, about)
 
     async def _pushed(
         self, round: Request, handler: Handler, call: Call, way: BackChannelDelivery
@@ -182,7 +192,11 @@ class Engine:
             return ending(error, handler, self.services, round)
         if isinstance(bound, Reply):
             return bound
-        return await self.play(Execution(self.services, handler, round, call, way), bound)
+        run = Execution(self.services, handler, round, call, way)
+        reply = await self.play(run, bound)
+        if run.replay.fresh:
+            await self.redeemer.end_first(call, run.replay.fresh)
+        return reply
 
     async def _push_on(self, run: Execution, way: BackChannelDelivery, journal: Journal) -> Reply:
         """Put what a native handler returned, and enter it again with the answers (GUIDE-01)."""

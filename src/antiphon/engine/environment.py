@@ -1,9 +1,11 @@
 """What the engine is given: time, dice, keys, store and limits, in one value. Decides nothing."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Literal
 
 from antiphon.core.limits import Limits
+from antiphon.engine.store_trouble import StoreTrouble
 from antiphon.errors import TokenRefused
 from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal import base64url
@@ -31,6 +33,9 @@ class Environment:
     telemetry: Telemetry | None = None
     expose_errors: bool = False
     """Whether the text of unexpected exceptions reaches the client."""
+
+    trouble: StoreTrouble = field(default_factory=lambda: StoreTrouble(time.monotonic))
+    """What is said when the store fails."""
 
     @property
     def keeps_tasks(self) -> bool:

@@ -1,26 +1,32 @@
-"""Redeeming a token once: claim, run, record; duplicates wait or get what was recorded (S3).
+"""Redeeming a token once: claim, run, record; duplicates wait or get what was recorded.
 
-Owns the flights of this process (rounds that are running now) and their leases. Knows no handler:
-what a claimed round does is given as a coroutine.
+Owns the rounds that run in this process and their leases. What a claimed round does is given as a
+coroutine.
 
-A store that is elsewhere answers after a while, and a client may go away meanwhile. What it was
-asked to do goes on by itself then, and a claim that nobody needs any more is given back: otherwise
-the round would stay claimed until its lease ends.
+A store that is elsewhere answers after a while, and a client may go away meanwhile. The operation
+goes on by itself then, and a claim that nobody needs any more is given back: otherwise the round
+would stay claimed until its lease ends.
+
+A round runs at most once for each request that brings its token. Whoever cannot record his outcome
+reads what became of the round instead, and never runs it again.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from antiphon.core.journal import Entry
 from antiphon.core.request import NO_CHANNEL, Channel
+from antiphon.core.retry import back_off
 from antiphon.engine.call import Call
 from antiphon.engine.environment import Environment
 from antiphon.engine.reply import Reply, from_bytes, to_bytes
 from antiphon.engine.signals import Abandoned
-from antiphon.errors import StoreError, TokenRefused, Unavailable
-from antiphon.ports import Claim, Claimed, Recorded, Running, Spent
+from antiphon.engine.tokens import load_journal
+from antiphon.errors import CallerError, StoreError, TokenRefused, Unavailable
+from antiphon.ports import NOTHING_KNOWN, About, Claim, Claimed, Recorded, Running, Spent
 from antiphon.seal.claims import decode_journal
 
 _T = TypeVar("_T")
@@ -28,20 +34,31 @@ _T = TypeVar("_T")
 _FIRST_PAUSE, _MOST_PAUSE = 0.05, 2.0
 """Seconds between tries of giving back a claim to a store that is out of reach."""
 
+_RUNS = 3
+"""How often one request runs its round: again only when its lease was lost meanwhile."""
+
 Work = Callable[[int, list[Entry]], Awaitable[Reply]]
 """Run the claimed round under a fence, after what an earlier attempt had learned."""
 
 
 class RunningRound:
-    """A round that is running in this process."""
+    """A round that a request of this process wants to run, or is running."""
 
-    __slots__ = ("answers", "channel", "done", "fence", "key", "waiters")
+    __slots__ = (
+        "about", "answers", "call", "channel", "done", "expires", "fence", "key", "runs",
+        "waiters", "work",
+    )  # fmt: skip
 
-    def __init__(self, key: tuple[str, int], answers: bytes, channel: Channel = NO_CHANNEL) -> None:
-        self.key = key
-        self.channel = channel
+    def __init__(self, call: Call, answers: bytes, expires: float, about: About) -> None:
+        self.call = call
+        self.key = (call.id, call.number)
         self.answers = answers
+        self.expires = expires
+        self.channel: Channel = NO_CHANNEL
+        self.work: Work | None = None
+        self.about = about
         self.fence = 0
+        self.runs = 0
         self.waiters = 0
         self.done: asyncio.Future[None] | None = None
 
@@ -57,112 +74,132 @@ class RunningRound:
             self.channel.abort()
 
 
-class Redemptions:
-    """The gate in front of every round that brings a token."""
+class LoopState:
+    """What redeeming keeps for one event loop: futures, timers and tasks belong to theirs."""
 
-    def __init__(self, services: Environment) -> None:
-        self._services = services
-        self._lease = services.limits.lease.total_seconds()
-        self._waits = services.store.durable or services.store.shared
+    __slots__ = ("background", "renewal", "renewing", "rounds")
+
+    def __init__(self) -> None:
+        self.rounds: dict[tuple[str, int], RunningRound] = {}
+        self.background: set[asyncio.Task[Any]] = set()
+        """What the store does for rounds whose client has gone."""
+
+        self.renewal: asyncio.TimerHandle | None = None
+        self.renewing: asyncio.Task[None] | None = None
+
+
+class Redemptions:
+    """Stands in front of every round that brings a token."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._lease = environment.limits.lease.total_seconds()
+        self._remote = environment.store.durable or environment.store.shared
         """Whether the store is elsewhere. Memory answers at once, and nothing can come between."""
 
-        self._loose: set[asyncio.Task[Any]] = set()
-        """What the store does for rounds whose client has gone."""
-        self._flights: dict[tuple[str, int], RunningRound] = {}
-        self._renewal: asyncio.TimerHandle | None = None
-        self._renewing: asyncio.Task[None] | None = None
+        self._states: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopState] = WeakKeyDictionary()
+
+    def _state(self) -> LoopState:
+        loop = asyncio.get_running_loop()
+        state = self._states.get(loop)
+        if state is None:
+            state = self._states[loop] = LoopState()
+        return state
 
     @property
     def running(self) -> int:
         """How many redeemed rounds are running now."""
-        return len(self._flights)
+        return sum(len(state.rounds) for state in list(self._states.values()))
 
     async def close(self) -> None:
         """Let the store end what it does for rounds that are over; one out of reach is left."""
-        if self._loose:
-            _, late = await asyncio.wait(self._loose, timeout=_MOST_PAUSE)
+        background = self._state().background
+        if background:
+            _, late = await asyncio.wait(background, timeout=_MOST_PAUSE)
             for task in late:
                 task.cancel()
 
     async def redeem(
-        self, call: Call, answers: bytes, expires: float, channel: Channel, work: Work
+        self,
+        call: Call,
+        answers: bytes,
+        expires: float,
+        channel: Channel,
+        work: Work,
+        about: About = NOTHING_KNOWN,
     ) -> Reply:
-        """Run a round once; give every duplicate the same end.
+        """Run a round once; every duplicate gets the same end.
 
         Raises:
-            TokenRefused: Spent, or redeemed with other answers.
+            TokenRefused: Spent, expired, or redeemed with other answers.
             Unavailable: The store cannot be reached, or too many duplicates wait.
         """
-        key = (call.id, call.number)
-        while True:
-            flight = self._flights.get(key)
-            if flight is None:
-                reply = await self._fly(key, answers, expires, channel, work)
-            else:
-                await self._wait(flight, answers)
-                reply = None
+        rounds, own = self._state().rounds, None
+        while own is None or own.runs < _RUNS:
+            running = rounds.get((call.id, call.number))
+            if running is not None:
+                await self._wait(running, answers)
+                continue
+            if own is None:
+                own = RunningRound(call, answers, expires, about)
+            own.channel, own.work = channel, work
+            reply = await self._try(rounds, own)
             if reply is not None:
                 return reply
+        raise Unavailable("other processes take this round over again and again; try again later")
 
-    async def _wait(self, flight: RunningRound, answers: bytes) -> None:
-        if flight.answers != answers:
-            raise TokenRefused("other-answers")
-        if flight.waiters >= self._services.limits.waiters:
-            raise Unavailable("too many requests wait for this round; try again later")
-        if flight.done is None:
-            flight.done = asyncio.get_running_loop().create_future()
-        flight.waiters += 1
-        try:
-            await asyncio.shield(flight.done)
-        finally:
-            flight.leave()
-
-    async def _fly(
-        self, key: tuple[str, int], answers: bytes, expires: float, channel: Channel, work: Work
+    async def _try(
+        self, rounds: dict[tuple[str, int], RunningRound], running: RunningRound
     ) -> Reply | None:
-        """Claim and run the round; None when somebody else's claim changed and all begins anew."""
-        flight = RunningRound(key, answers, channel)
-        self._flights[key] = flight
-        channel.on_disconnect(flight.wanted)
-        try:
-            try:
-                claim = await self._claim(key, answers, expires)
-            except StoreError as error:
-                raise _unreachable() from error
-            if isinstance(claim, Claimed):
-                flight.fence = claim.fence
-                return await self._run(flight, expires, claim.prefix, work)
-            return await self._other(key, claim)
-        finally:
-            del self._flights[key]
-            channel.on_disconnect(None)  # no reference cycle for the collector to find
-            if flight.done is not None:
-                flight.done.set_result(None)
+        """Claim and run the round; None when somebody else had it and it is to be looked at again.
 
-    def _claim(
-        self, key: tuple[str, int], answers: bytes, expires: float
-    ) -> Coroutine[Any, Any, Claim]:
+        Whoever has lost the round once takes over what is left of it, but begins nothing anew.
+        """
+        rounds[running.key] = running
+        running.channel.on_disconnect(running.wanted)
+        try:
+            ttl = 0.0 if running.runs else running.expires - self._environment.clock()
+            try:
+                claim = await self._claim(running, ttl)
+            except StoreError as error:
+                raise self._environment.trouble.refused(error) from error
+            if isinstance(claim, Claimed):
+                running.fence = claim.fence
+                running.runs += 1
+                return await self._run(running, claim.prefix)
+            return await self._other(running, claim)
+        finally:
+            del rounds[running.key]
+            # Both refer to the request, which refers to the round: no cycle for the collector.
+            running.channel.on_disconnect(None)
+            running.channel, running.work = NO_CHANNEL, None
+            if running.done is not None:
+                running.done.set_result(None)
+                running.done = None
+
+    def _claim(self, running: RunningRound, ttl: float) -> Coroutine[Any, Any, Claim]:
         # No coroutine of its own: every round comes through here.
-        services = self._services
-        call, number = key
-        claiming = services.store.claim(
+        environment = self._environment
+        call, number = running.key
+        claiming = environment.store.claim(
             call,
             number,
-            answers,
+            running.answers,
             lease=self._lease,
-            expires=expires,
-            tries=services.limits.releases,
+            ttl=ttl,
+            tries=environment.limits.releases,
+            about=running.about,
         )
-        return self._claim_elsewhere(key, claiming) if self._waits else claiming
+        return self._claim_elsewhere(running.key, claiming) if self._remote else claiming
 
     async def _claim_elsewhere(
         self, key: tuple[str, int], claiming: Coroutine[Any, Any, Claim]
     ) -> Claim:
-        task = self._detached(claiming)
+        task = self._in_background(claiming)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._detached(self._undo(key, task))
+            self._in_background(self._undo(key, task))
             raise
 
     async def _undo(self, key: tuple[str, int], claiming: "asyncio.Task[Claim]") -> None:
@@ -170,140 +207,225 @@ class Redemptions:
         with contextlib.suppress(StoreError):
             claim = await claiming
             if isinstance(claim, Claimed):
-                await self._release(key, claim.fence)
+                await self._release(key, claim.fence, counts=False)
 
-    async def _other(self, key: tuple[str, int], claim: Recorded | Running | Spent) -> Reply | None:
-        """Somebody else's round: give its outcome, wait for it, or refuse."""
+    async def _other(
+        self, running: RunningRound, claim: Recorded | Running | Spent
+    ) -> Reply | None:
+        """Somebody else's round: return its outcome, wait for it, or refuse."""
+        environment = self._environment
         if isinstance(claim, Recorded):
-            return from_bytes(await self._services.reveal(claim.outcome, _place(key)))
+            return from_bytes(await environment.reveal(claim.outcome, _place(running.key)))
         if isinstance(claim, Spent):
-            raise TokenRefused(claim.reason)
+            raise self._refusal(running, claim.reason)
         try:
-            await self._services.store.settled(*key, timeout=self._lease)
+            await environment.store.settled(*running.key, timeout=self._lease)
         except StoreError as error:
-            raise _unreachable() from error
+            raise environment.trouble.refused(error) from error
         return None
 
-    async def _run(
-        self, flight: RunningRound, expires: float, prefix: bytes | None, work: Work
-    ) -> Reply | None:
+    def _refusal(self, running: RunningRound, reason: str) -> TokenRefused:
+        if reason != "expired":
+            return TokenRefused(reason, _REASONS.get(reason, ""))
+        late = self._environment.clock() - running.expires
+        if late < 0:
+            return TokenRefused(reason, "the round was lost to another process and is gone")
+        return TokenRefused(reason, f"expired {_span(late)} ago (is a clock wrong?)")
+
+    async def _run(self, running: RunningRound, prefix: bytes | None) -> Reply | None:
         self._keep_renewing()
+        call = running.call
         try:
-            learned = await self._learned(flight.key, prefix) if prefix is not None else []
-            reply = await work(flight.fence, learned)
+            if call.handle is not None:
+                await load_journal(self._environment, call)
+            learned: list[Entry] = []
+            if prefix is not None:
+                learned = await self._learned(running.key, prefix)
+                # Another try must see them again, whatever this one adds.
+                call.timed = [*call.timed, *learned]
+            assert running.work is not None
+            reply = await running.work(running.fence, learned)
         except Abandoned:
             return None  # the new holder's outcome is the truth
-        except BaseException:
-            # Whatever this was, the round has not ended: it may be tried again (S3-4).
-            await self._give_back(flight)
+        except BaseException as error:
+            # Whatever this was, the round has not ended: it may be tried again.
+            await self._give_back(running, counts=_is_failure(error))
             raise
         if not reply.keep:
-            await self._give_back(flight)
+            await self._give_back(running, counts=reply.counts)
             return reply
-        if self._waits or reply.task is not None:
-            recording = self._whole(self._record(flight, reply, expires))
+        return await self._record(running, reply)
+
+    async def _record(self, running: RunningRound, reply: Reply) -> Reply | None:
+        """Record the outcome; None when the round is no longer ours."""
+        if self._remote or reply.task is not None:
+            recording = self._shielded(self._record_elsewhere(running, reply))
         else:
-            call, number = flight.key
-            recording = self._services.store.record(
-                call, number, flight.fence, to_bytes(reply), expires=expires
+            call, number = running.key
+            recording = self._environment.store.record(
+                call,
+                number,
+                running.fence,
+                to_bytes(reply),
+                ttl=self._kept_for(running),
+                final=reply.kind in _FINAL,
             )
         try:
             recorded = await recording
         except StoreError as error:
-            if not self._waits:
-                await self._release(flight.key, flight.fence)
-            raise _unreachable() from error
+            if not self._remote:
+                await self._release(running.key, running.fence, counts=False)
+            raise self._environment.trouble.refused(error) from error
         return reply if recorded else None
 
-    async def _record(self, flight: RunningRound, reply: Reply, expires: float) -> bool:
-        services = self._services
-        call, number = flight.key
+    async def _record_elsewhere(self, running: RunningRound, reply: Reply) -> bool:
+        environment = self._environment
+        call, number = running.key
         made: Any = {"task": reply.task} if reply.task is not None else {}
         try:
-            outcome = await services.protect(to_bytes(reply), _place(flight.key))
-            return await services.store.record(
-                call, number, flight.fence, outcome, expires=expires, **made
+            outcome = await environment.protect(to_bytes(reply), _place(running.key))
+            return await environment.store.record(
+                call,
+                number,
+                running.fence,
+                outcome,
+                ttl=self._kept_for(running),
+                final=reply.kind in _FINAL,
+                **made,
             )
         except BaseException:
             # It may have been recorded after all; then there is nothing to give back.
-            await self._release(flight.key, flight.fence)
+            await self._release(running.key, running.fence, counts=False)
             raise
 
+    def _kept_for(self, running: RunningRound) -> float:
+        """Return how long an outcome is kept: for the token's life, and for those who wait."""
+        return max(running.expires - self._environment.clock(), self._lease)
+
     async def _learned(self, key: tuple[str, int], prefix: bytes) -> list[Entry]:
-        data = await self._services.reveal(prefix, f"prefix {key[0]} {key[1]}")
+        data = await self._environment.reveal(prefix, f"prefix {key[0]} {key[1]}")
         return decode_journal(data).entries
+
+    async def _wait(self, running: RunningRound, answers: bytes) -> None:
+        if running.answers != answers:
+            raise TokenRefused("other-answers")
+        if running.waiters >= self._environment.limits.waiters:
+            raise Unavailable("too many requests wait for this round; try again later")
+        if running.done is None:
+            running.done = asyncio.get_running_loop().create_future()
+        running.waiters += 1
+        try:
+            await asyncio.shield(running.done)
+        finally:
+            running.leave()
+
+    async def end_first(self, call: Call, entries: list[Entry]) -> None:
+        """Free what a call leaves behind that ended in its first round: nobody can name it again.
+
+        What the store cannot free now expires by itself.
+        """
+        if not any(entry.kind == "effect" for entry in entries):
+            return
+        ending = self._environment.store.end_call(call.id, ttl=0.0)
+        with contextlib.suppress(StoreError):
+            await (self._shielded(ending) if self._remote else ending)
 
     # --- giving back ---------------------------------------------------------------------------
 
-    async def _give_back(self, flight: RunningRound) -> None:
+    async def _give_back(self, running: RunningRound, *, counts: bool) -> None:
         """Give the round back before the client hears of it, so that it may come again at once."""
-        releasing = self._release(flight.key, flight.fence)
-        await (self._whole(releasing) if self._waits else releasing)
+        releasing = self._release(running.key, running.fence, counts=counts)
+        await (self._shielded(releasing) if self._remote else releasing)
 
-    async def _release(self, key: tuple[str, int], fence: int) -> None:
-        """Free the claim or spend it (S3-4); a store out of reach is tried again by and by."""
-        spend = self._services.redeem == "strict"
+    async def _release(self, key: tuple[str, int], fence: int, *, counts: bool) -> None:
+        """Free the claim or spend it; a store out of reach is tried again in the background."""
+        spend = self._environment.redeem == "strict"
         try:
-            await self._services.store.release(*key, fence, spend=spend)
+            await self._environment.store.release(*key, fence, spend=spend, counts=counts)
         except StoreError:
-            self._detached(self._release_later(key, fence, spend))
+            self._in_background(self._release_later(key, fence, spend=spend, counts=counts))
 
-    async def _release_later(self, key: tuple[str, int], fence: int, spend: bool) -> None:
+    async def _release_later(
+        self, key: tuple[str, int], fence: int, *, spend: bool, counts: bool
+    ) -> None:
         """Try for as long as the lease could still be good; after it, others may claim anyway."""
-        pause, spent = _FIRST_PAUSE, 0.0
-        while spent < self._lease:
+        for pause in back_off(_FIRST_PAUSE, _MOST_PAUSE, within=self._lease):
             await asyncio.sleep(pause)
-            spent += pause
-            pause = min(pause * 2, _MOST_PAUSE)
             with contextlib.suppress(StoreError):
-                return await self._services.store.release(*key, fence, spend=spend)
+                return await self._environment.store.release(
+                    *key, fence, spend=spend, counts=counts
+                )
         return None
 
-    async def _whole(self, duty: Coroutine[Any, Any, _T]) -> _T:
-        """Await a duty that goes on to its end also when nobody waits for it any more."""
-        return await asyncio.shield(self._detached(duty))
+    # --- in the background ---------------------------------------------------------------------
 
-    def _detached(self, duty: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
-        task = asyncio.ensure_future(duty)
-        self._loose.add(task)
-        task.add_done_callback(self._landed)
+    async def _shielded(self, operation: Coroutine[Any, Any, _T]) -> _T:
+        """Await an operation that goes on to its end also when nobody waits for it any more."""
+        return await asyncio.shield(self._in_background(operation))
+
+    def _in_background(self, operation: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
+        """Start an operation that nobody need wait for."""
+        task = asyncio.ensure_future(operation)
+        background = self._state().background
+        background.add(task)
+
+        def ended(task: "asyncio.Task[Any]") -> None:
+            background.discard(task)
+            if not task.cancelled():
+                task.exception()  # seen: whoever waited was told, and nobody else needs to be
+
+        task.add_done_callback(ended)
         return task
-
-    def _landed(self, task: "asyncio.Task[Any]") -> None:
-        self._loose.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen: whoever waited was told, and nobody else needs to be
 
     # --- leases --------------------------------------------------------------------------------
 
     def _keep_renewing(self) -> None:
-        """Start the one timer that renews all flights at a third of the lease (S3-5)."""
-        if self._renewal is None:
+        """Start the one timer that renews all rounds of this loop at a third of the lease."""
+        state = self._state()
+        if state.renewal is None:
             loop = asyncio.get_running_loop()
-            self._renewal = loop.call_later(self._lease / 3, self._renew)
+            state.renewal = loop.call_later(self._lease / 3, self._renew, state)
 
-    def _renew(self) -> None:
-        self._renewal = None
-        if self._flights:
-            if self._renewing is None or self._renewing.done():
-                self._renewing = asyncio.ensure_future(self._renew_all())
+    def _renew(self, state: LoopState) -> None:
+        state.renewal = None
+        if state.rounds:
+            if state.renewing is None or state.renewing.done():
+                state.renewing = asyncio.ensure_future(self._renew_all(state))
             self._keep_renewing()
 
-    async def _renew_all(self) -> None:
+    async def _renew_all(self, state: LoopState) -> None:
         """Renew all at once: with a store that is slow, the last must not wait for the first."""
-        flights = [flight for flight in self._flights.values() if flight.fence]
-        await asyncio.gather(*map(self._renew_one, flights))
+        rounds = [running for running in state.rounds.values() if running.fence]
+        await asyncio.gather(*map(self._renew_one, rounds))
 
-    async def _renew_one(self, flight: RunningRound) -> None:
+    async def _renew_one(self, running: RunningRound) -> None:
         with contextlib.suppress(StoreError):
             # A fence that is lost shows when the round is recorded.
-            await self._services.store.renew(*flight.key, flight.fence, lease=self._lease)
+            await self._environment.store.renew(*running.key, running.fence, lease=self._lease)
 
 
-def _unreachable() -> Unavailable:
-    """What a round is refused with when the store fails (S1-3)."""
-    return Unavailable("the server's store cannot be reached; try again")
+_FINAL = frozenset({"complete", "error"})
+"""Ends of a round that are ends of its call."""
+
+_REASONS = {
+    "other-answers": "it was redeemed before with other answers",
+    "evicted": "its outcome is no longer kept",
+    "tries": "its round has failed too often",
+    "released": "it was spent by a try that failed (redeem='strict')",
+}
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Tell whether a run has failed by itself: not by its client, the store or a shutdown."""
+    return isinstance(error, Exception) and not isinstance(error, CallerError | StoreError)
 
 
 def _place(key: tuple[str, int]) -> str:
     return f"outcome {key[0]} {key[1]}"
+
+
+def _span(seconds: float) -> str:
+    """Say a span of time in words for the log."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -25,6 +25,9 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     task: NewTask | None = None
     """The task that the round made, to be kept in the same step; not part of the record."""
 
+    counts: bool = False
+    """Whether a round that is not over counts as a failed try."""
+
     @property
     def kind(self) -> str:
         """How the round ended, in a word."""

@@ -1,4 +1,4 @@
-"""Telling the store how an effect ended, also through an outage. Knows no handler.
+"""Claiming an effect and telling the store how it ended, also through an outage.
 
 An effect has happened when this is asked for: a store that is out of reach for a moment must not
 make its end uncertain. A try that failed may have been heard all the same; the next one then finds
@@ -9,11 +9,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from antiphon.errors import StoreError
-from antiphon.ports import Effect, Store
+from antiphon.core.retry import back_off
+from antiphon.errors import StoreError, StoreFull
+from antiphon.ports import Begin, Effect, Store
 
 _T = TypeVar("_T")
 _FIRST_PAUSE, _MOST_PAUSE = 0.05, 1.0
+
+
+async def begin(claim: Callable[[], Awaitable[Begin]], *, patience: float) -> Begin:
+    """Claim an effect; a reply that was lost is asked for again.
+
+    The claim names itself by a nonce, so that asking again is the same claim: nobody else can
+    have begun the effect in its name, and the process knows that nothing has run.
+    """
+    return await _patiently(claim, patience)
 
 
 async def settle(
@@ -48,15 +58,15 @@ async def _is_settled(store: Store, effect: Effect) -> bool:
     return any(row.key == effect.key and row.state in ("done", "failed") for row in rows)
 
 
-async def _patiently(duty: Callable[[], Awaitable[_T]], patience: float) -> _T:
-    """Try until the store answers, for at most so many seconds."""
-    pause, spent = _FIRST_PAUSE, 0.0
-    while True:
+async def _patiently(operation: Callable[[], Awaitable[_T]], patience: float) -> _T:
+    """Try until the store answers, for at most so many seconds; not what trying cannot mend."""
+    for pause in back_off(_FIRST_PAUSE, _MOST_PAUSE, within=patience):
         try:
-            return await duty()
-        except StoreError:
-            if spent >= patience:
+            return await operation()
+        except StoreFull:
+            raise
+        except StoreError as error:
+            if not error.retryable:
                 raise
         await asyncio.sleep(pause)
-        spent += pause
-        pause = min(pause * 2, _MOST_PAUSE)
+    return await operation()

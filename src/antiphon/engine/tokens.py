@@ -1,7 +1,6 @@
-"""The tokens of calls: sealing a journal with what it waits for, and getting it back (S2, S6).
+"""The tokens of calls: sealing a journal with what it waits for, and getting it back.
 
 Owns what a token claims, how long it lives, and where a journal goes that no token should carry.
-Does not know why a round ended, nor what a handler is run with.
 """
 
 import msgspec
@@ -17,10 +16,18 @@ from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.errors import StateTooLarge, StoreError, TokenRefused, Unavailable
-from antiphon.seal.claims import Binding, Claims, decode_journal, encode, encode_journal, largest
+from antiphon.seal.claims import (
+    Binding,
+    Claims,
+    check,
+    decode_journal,
+    encode,
+    encode_journal,
+    largest,
+)
 
-_SEGMENTS = 1_000
-"""Stored journals of one principal."""
+_SEGMENT_BYTES = 32 * 1024 * 1024
+"""Stored journals of one caller; anonymous callers of one transport share it."""
 
 
 class Tokens:
@@ -41,17 +48,43 @@ class Tokens:
         )
 
     async def open(self, token: str | None, binding: Binding) -> tuple[Claims, Call]:
-        """Open a token; give its claims, and the call as it stood.
+        """Open a token; returns its claims, and the call as it stood.
 
         Raises:
             TokenRefused: It is not one of ours, or not for this request.
         """
-        claims = self._services.sealer.open(token, binding)
-        if not isinstance(claims, Claims):
-            claims = await claims
-        return claims, self._reopened(claims, claims.journal or await self._fetch(claims))
+        try:
+            claims = self._services.sealer.open(token, binding)
+            if not isinstance(claims, Claims):
+                claims = await claims
+        except TokenRefused as refusal:
+            if refusal.reason != "expired":
+                raise
+            claims = await self._late(token, binding)
+        call = self._reopened(claims)
+        if call.handle is not None and not call.handle.seed:
+            # Written by an earlier release: the answers cannot be compared without the journal.
+            await load_journal(self._services, call)
+        return claims, call
 
-    def _reopened(self, claims: Claims, journal: Journal) -> Call:
+    async def _late(self, token: str | None, binding: Binding) -> Claims:
+        """Open a token that has expired before the deadline of its call.
+
+        Only the ledger knows whether its round has begun and is not finished, for instance because
+        an operator has to settle an effect first. Such a round can still be redeemed.
+        """
+        claims = await self._services.sealer.inspect(token)
+        check(claims, binding, claims.issued)
+        if self._services.redeem == "off":
+            raise TokenRefused("expired")
+        return claims
+
+    def _reopened(self, claims: Claims) -> Call:
+        handle = claims.handle
+        journal = claims.journal
+        if journal is None:
+            assert handle is not None
+            journal = Journal(handle.seed)
         return Call(
             id=claims.call,
             number=claims.round,
@@ -60,6 +93,7 @@ class Tokens:
             entropy=self._services.entropy,
             pending=claims.pending,
             trace=claims.trace,
+            handle=handle,
         )
 
     async def seal(self, run: Execution, journal: Journal, pending: tuple[Pending, ...]) -> str:
@@ -96,7 +130,7 @@ class Tokens:
         return run.round.trace if telemetry is None else telemetry.here() or run.round.trace
 
     async def _keep(self, run: Execution, journal: Journal, size: int = 0) -> Handle:
-        """Put a journal that no token should carry into the store (S6)."""
+        """Put a journal that no token should carry into the store."""
         services, call = self._services, run.call
         if not services.spill:
             for entry in journal.entries:
@@ -104,28 +138,44 @@ class Tokens:
             raise StateTooLarge(size, services.limits.state_bytes, largest(journal))
         number = call.number + 1
         data = await services.protect(encode_journal(journal), f"journal {call.id} {number}")
+        digest = short_digest(data)
+        now = services.clock()
+        ttl = _ttl(run)
         kept = await services.store.keep(
             call.id,
             number,
+            digest,
             data,
             owner=run.round.principal.owner,
-            quota=_SEGMENTS,
-            expires=call.deadline,
+            quota=_SEGMENT_BYTES,
+            ttl=min(services.sealer.ttl if ttl is None else ttl, call.deadline - now) + _SLACK,
         )
         if not kept:
             raise Unavailable("this caller has too many large calls open")
-        return Handle(number, short_digest(data))
+        return Handle(number, digest, call.seed)
 
-    async def _fetch(self, claims: Claims) -> Journal:
-        services, handle = self._services, claims.handle
-        assert handle is not None
-        try:
-            data = await services.store.fetch(claims.call, handle.round)
-        except StoreError as error:
-            raise Unavailable("the server's store cannot be reached; try again") from error
-        if data is None or short_digest(data) != handle.digest:
-            raise TokenRefused("segment")
-        return decode_journal(await services.reveal(data, f"journal {claims.call} {handle.round}"))
+
+_SLACK = 60.0
+"""Seconds that a stored journal outlives its token, which is sealed a little later."""
+
+
+async def load_journal(services: Environment, call: Call) -> None:
+    """Fetch the journal of a call whose token does not carry it.
+
+    Raises:
+        TokenRefused: It is gone, or not the one that the token means.
+        Unavailable: The store cannot be reached.
+    """
+    handle = call.handle
+    assert handle is not None
+    try:
+        data = await services.store.fetch(call.id, handle.round, handle.digest)
+    except StoreError as error:
+        raise services.trouble.refused(error) from error
+    if data is None or short_digest(data) != handle.digest:
+        raise TokenRefused("segment", "its journal is no longer in the store")
+    place = f"journal {call.id} {handle.round}"
+    call.take_journal(decode_journal(await services.reveal(data, place)))
 
 
 def pending_of(run: Execution, now: float, *, native: bool) -> tuple[Pending, ...]:

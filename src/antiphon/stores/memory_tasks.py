@@ -1,4 +1,4 @@
-"""Tasks in the memory of one process: gone when it ends. Owns rows and who is woken.
+"""Tasks in the memory of one process: gone when it ends. Owns their rows, and wakes workers.
 
 Every method runs to its end without awaiting (except `runs_ready`), so one event loop makes it
 atomic. Knows nothing of rounds and effects.
@@ -7,11 +7,11 @@ atomic. Knows nothing of rounds and effects.
 import asyncio
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from antiphon.errors import StoreError
+from antiphon.errors import StoreFull
 from antiphon.ports import Clock, HeldTaskRun, NewTask, TaskChange, TaskRow
 
 _OPEN = frozenset({"working", "input_required"})
@@ -28,10 +28,10 @@ class _Task(msgspec.Struct):
     epoch: int = 0
     cancel: bool = False
     ready: float | None = None
-    """When a leg may be claimed: its turn, or the end of the lease that holds it."""
+    """When a run may be claimed: its turn, or the end of the lease that holds it."""
 
     queued: float = _NEVER
-    """Its one entry in the agenda."""
+    """Its one entry among the turns."""
 
     lease: float = 0.0
 
@@ -57,13 +57,15 @@ class _Task(msgspec.Struct):
 class MemoryTasks:
     """The tasks of one process."""
 
-    def __init__(self, clock: Clock, *, limit: int = 100_000) -> None:
-        """Bound the number of tasks."""
+    def __init__(self, clock: Clock, *, ended: Callable[[str], None], limit: int = 100_000) -> None:
+        """Bound the number of tasks; `ended` is told of calls whose task has ended."""
         self._now = clock
+        self._ended = ended
         self._limit = limit
         self._tasks: dict[str, _Task] = {}
+        self._by_call: dict[str, str] = {}
         self._open: Counter[str] = Counter()
-        self._agenda: defaultdict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+        self._turns: defaultdict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
         """When tasks of one server and tool may be claimed; entries out of date are skipped."""
 
         self._callers: set[asyncio.Future[None]] = set()
@@ -73,9 +75,11 @@ class MemoryTasks:
         self.add_task(task)
 
     def add_task(self, task: NewTask) -> None:
-        """Keep a new task, within a duty of the ledger."""
+        """Keep a new task, within an operation of the ledger."""
         if len(self._tasks) >= self._limit:
-            raise StoreError("the memory store is full of tasks", retryable=True)
+            raise StoreFull("the memory store is full: it holds as many tasks as it may")
+        if task.call:
+            self._by_call[task.call] = task.id
         row = _Task(task, task.status, task.message, task.state, task.created)
         self._tasks[task.id] = row
         self._open[task.owner] += 1
@@ -86,12 +90,12 @@ class MemoryTasks:
         return min(self._open.get(owner, 0), most)
 
     async def task(self, id: str) -> TaskRow | None:
-        """Give a task."""
+        """Return a task."""
         row = self._tasks.get(id)
         return None if row is None else row.row(self._now())
 
     async def tasks_updated(self, ids: Sequence[str]) -> Mapping[str, float]:
-        """Give when tasks were last updated."""
+        """Return when tasks were last updated."""
         return {id: self._tasks[id].updated for id in ids if id in self._tasks}
 
     async def change_task(self, id: str, revision: int, change: TaskChange) -> bool:
@@ -116,6 +120,8 @@ class MemoryTasks:
         else:
             row.ready, row.lease = None, 0.0
             self._close(row.new.owner)
+            if row.new.call:
+                self._ended(row.new.call)
 
     def _close(self, owner: str) -> None:
         self._open[owner] -= 1
@@ -134,9 +140,9 @@ class MemoryTasks:
 
     def _queue(self, row: _Task, at: float) -> None:
         row.queued = at
-        heapq.heappush(self._agenda[row.new.server, row.new.tool], (at, row.new.id))
+        heapq.heappush(self._turns[row.new.server, row.new.tool], (at, row.new.id))
 
-    # --- legs ----------------------------------------------------------------------------------
+    # --- runs ----------------------------------------------------------------------------------
 
     async def claim_runs(
         self, *, server: str, limit: int, lease: float, busy: Sequence[str] = ()
@@ -156,7 +162,7 @@ class MemoryTasks:
         return claimed
 
     def _next(self, server: str, busy: Sequence[str], now: float) -> _Task | None:
-        """Take the task that has been ready for longest off the agenda."""
+        """Take the task that has been ready for longest off its turn."""
         while True:
             heads = [(heap[0], heap) for heap in self._heaps(server, busy)]
             if not heads:
@@ -178,7 +184,7 @@ class MemoryTasks:
     def _heaps(self, server: str, busy: Sequence[str]) -> list[list[tuple[float, str]]]:
         return [
             heap
-            for (of, tool), heap in self._agenda.items()
+            for (of, tool), heap in self._turns.items()
             if heap and of == server and tool not in busy
         ]
 
@@ -200,7 +206,7 @@ class MemoryTasks:
         return held
 
     async def finish_run(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
-        """End a leg with its outcome."""
+        """End a run with its outcome."""
         row = self._running(id, epoch)
         if row is None:
             return False
@@ -212,7 +218,7 @@ class MemoryTasks:
     async def save_run(
         self, id: str, epoch: int, *, state: bytes | None, message: str | None, updated: float
     ) -> bool:
-        """Keep what a running leg has learned or says."""
+        """Keep what a run has learned or says."""
         row = self._running(id, epoch)
         if row is None:
             return False
@@ -222,14 +228,23 @@ class MemoryTasks:
         return True
 
     def holds_run(self, under: HeldTaskRun) -> bool:
-        """Check a leg's epoch and keep its state, for an effect that it begins."""
+        """Check a run's epoch and keep its state, for an effect that it begins."""
         row = self._running(under.task, under.epoch)
         if row is not None:
             row.state = under.state
         return row is not None
 
+    def wake_call(self, call: str) -> None:
+        """Make the task of a call ready: an effect of it was settled."""
+        row = self._tasks.get(self._by_call.get(call, ""))
+        if row is None or row.status not in _OPEN:
+            return
+        row.revision += 1
+        if self._now() >= row.lease:
+            self._schedule(row, self._now())
+
     async def release_runs(self, runs: Sequence[tuple[str, int]]) -> None:
-        """Give legs back unfinished, ready at once."""
+        """Give runs back unfinished, ready at once."""
         for id, epoch in runs:
             row = self._running(id, epoch)
             if row is not None:
@@ -237,7 +252,7 @@ class MemoryTasks:
                 self._schedule(row, self._now())
 
     async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
-        """Return when a leg may be ready to claim, or after `timeout` seconds."""
+        """Return when a run may be ready to claim, or after `timeout` seconds."""
         heads = [heap[0][0] for heap in self._heaps(server, busy)]
         if heads:
             timeout = min(timeout, min(heads) - self._now())
@@ -256,6 +271,7 @@ class MemoryTasks:
         gone = [id for id, row in self._tasks.items() if row.new.expires <= now][:limit]
         for id in gone:
             row = self._tasks.pop(id)
+            self._by_call.pop(row.new.call, None)
             if row.status in _OPEN:
                 self._close(row.new.owner)
         return len(gone)

@@ -1,8 +1,12 @@
-"""A store in PostgreSQL, for many machines. Owns connections, schema and how a duty is sent.
+"""A store in PostgreSQL, for many machines. Owns connections, schema and how transactions run.
 
-Every duty is one statement, or a transaction of two; leases run on the database's clock. Whatever
-the network or the server does to a connection becomes a `StoreError` that may be tried again: the
-round is refused and nothing runs unguarded (S1-3).
+Every operation is one statement, or a short transaction; leases and lifetimes run on the database's
+clock. Whatever the network or the server does to a connection becomes a `StoreError` that may be
+tried again: the round is refused and nothing runs unguarded. A transaction that the database has
+certainly not committed is started again here.
+
+No statement is prepared on the server, so that any pooler may stand between: one that lends a
+connection for a transaction would find statements of others under the same name.
 
 The connections are a stack of our own: a general pool pauses longer and longer between attempts to
 reconnect, and after a restart of the server rounds must find it at once.
@@ -12,49 +16,49 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, LiteralString, TypeVar, cast
+from typing import Any, LiteralString, NamedTuple, TypeVar, cast
 
 import psycopg
 from psycopg import AsyncConnection
 
-from antiphon.errors import ConfigError, StoreError
-from antiphon.stores import schema, statements
-from antiphon.stores.duties import Duty
-from antiphon.stores.sql import SqlStore
-from antiphon.stores.task_statements import CHANNEL
+from antiphon.core.retry import back_off
+from antiphon.errors import ConfigError, StoreError, StoreFull
+from antiphon.ports import Clock
+from antiphon.stores import clocks
+from antiphon.stores.postgres_notices import LOOK_SELDOM, Notices
+from antiphon.stores.sql import schema
+from antiphon.stores.sql.dialect import POSTGRES, Kind, Notice, Query, TasksReady, Transaction
+from antiphon.stores.sql.store import SqlStore
 
 _T = TypeVar("_T")
 
 _GRACE = 300.0
-"""Seconds that an expired row is kept: the clocks of machines differ."""
+"""Seconds that an expired row is kept: the clocks of machines differ, if only a little."""
 
 _IDLE = 10.0
 """A connection that was used within so many seconds is not asked whether it still lives."""
 
-_SWEEP_EVERY = 30.0
+_TEND_EVERY = 30.0
 """Seconds between two looks for expired rows of one process."""
 
-_LOOK_EVERY = 5.0
-"""Seconds between two looks for legs that nobody was told of: a call may be lost."""
-
-_HEARD = 60.0
-"""Seconds without a call after which the listening connection is asked whether it still lives."""
+_SLICE = 500
+"""Expired rows of one table removed at once."""
 
 _MIGRATING = 0x616E7469
 """The advisory lock that one migrating process holds at a time."""
 
-_KEEPING = 0x616E7470
-"""The first half of the advisory lock under which the segments of one owner are counted."""
-
-_RECONNECT = 0.1
-_LISTEN = f"LISTEN {CHANNEL}"
-_LOCK_OWNER = "SELECT pg_advisory_xact_lock(%(space)s::int, hashtext(%(owner)s))"
+_NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)"
 
 
 class _Connection(AsyncConnection[Any]):
     """A connection that knows when it last worked."""
 
     used = 0.0
+
+
+class _Done(NamedTuple):
+    result: Any
+    notices: list[Notice]
 
 
 class PostgresStore(SqlStore):
@@ -67,35 +71,44 @@ class PostgresStore(SqlStore):
         connections: int = 10,
         timeout: float = 10.0,
         outcome_bytes: int = 4 * 1024 * 1024,
+        clock: Clock = time.time,
     ) -> None:
         """Name the database; `open` connects.
 
         Args:
             dsn: A PostgreSQL URL or connection string.
             connections: Connections of this process at most.
-            timeout: Seconds after which a duty is given up.
+            timeout: Seconds after which an operation is given up.
             outcome_bytes: A larger outcome is recorded without its body: its duplicate is refused.
+            clock: The clock by which tokens expire; compared with the database's.
         """
-        super().__init__(
-            statements.POSTGRES, outcome_bytes=outcome_bytes, grace=_GRACE, look_every=_LOOK_EVERY
-        )
+        super().__init__(POSTGRES, outcome_bytes=outcome_bytes, look_every=LOOK_SELDOM)
         self._dsn = dsn
         self._timeout = timeout
+        self._clock = clock
+        self._clocks = clocks.ClockCheck("the PostgreSQL store")
         self._idle: list[_Connection] | None = None
         self._places = asyncio.Semaphore(connections)
         self._doubt = 0.0
-        self._sweep_at = 0.0
-        self._sweeping: asyncio.Task[None] | None = None
-        self._ear: asyncio.Task[None] | None = None
-        self._hears = asyncio.Event()
+        self._tend_at = 0.0
+        self._compare_at = 0.0
+        self._tending: asyncio.Task[None] | None = None
+        self._notices = Notices(self._workers, self._connect, self._execute)
 
     async def open(self) -> None:
-        """Connect and migrate."""
+        """Connect, compare the clocks and migrate.
+
+        Raises:
+            ConfigError: The clocks differ too much, or the tables are of a newer Antiphon.
+            StoreError: The database cannot be reached.
+        """
         if self._idle is not None:
             return
         try:
             connection = await self._connect()
             try:
+                await self._compare_clocks(connection)
+                self._clocks.check_start()
                 await _migrate(connection)
             except BaseException:
                 await connection.close()
@@ -105,91 +118,77 @@ class PostgresStore(SqlStore):
         self._idle = [connection]
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         idle, self._idle = self._idle, None
-        background = [task for task in (self._sweeping, self._ear) if task is not None]
-        self._ear = None
-        for task in background:
-            task.cancel()
-        if background:
-            await asyncio.wait(background)
+        tending, self._tending = self._tending, None
+        await self._notices.close()
+        if tending is not None:
+            tending.cancel()
+            await asyncio.wait({tending})
         for connection in idle or ():
             await connection.close()
 
-    async def keep(
-        self, call: str, round: int, data: bytes, *, owner: str, quota: int, expires: float
-    ) -> bool:
-        """Keep an immutable segment; False when the owner holds enough already."""
-        duty = self._duties.keep(call, round, data, owner, quota, expires)
-
-        async def counted(connection: _Connection) -> bool:
-            # A lock of its own statement: what is counted must be seen after it was taken.
-            async with connection.transaction():
-                await connection.execute(_LOCK_OWNER, {"space": _KEEPING, "owner": owner})
-                return await _drive(connection, duty)
-
-        return await self._with_connection(counted)
-
-    # --- waking --------------------------------------------------------------------------------
-
     async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
-        """Return when a leg may be ready to claim, or after `timeout` seconds."""
-        if self._ear is None:
-            self._ear = asyncio.create_task(self._listen(), name="antiphon listen")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await self._hears.wait()
+        """Return when a run may be ready to claim, or after `timeout` seconds."""
+        await self._notices.hear(server, timeout)
         await super().runs_ready(server=server, timeout=timeout, busy=busy)
 
-    async def _listen(self) -> None:
-        """Hear of legs on a connection of its own; lost, it is made again."""
-        pause = _RECONNECT
-        while True:
-            try:
-                async with await self._connect() as connection:
-                    await connection.execute(_LISTEN)
-                    # Something may have been said while nobody listened.
-                    self._bell.ring()
-                    self._hears.set()
-                    pause = _RECONNECT
-                    await self._hear(connection)
-            except (psycopg.Error, OSError):
-                self._hears.set()  # those who wait for legs look by themselves meanwhile
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LOOK_EVERY)
+    def _announce(self, notice: Notice) -> None:
+        super()._announce(notice)
+        if isinstance(notice, TasksReady):
+            self._notices.tell(notice.server)
 
-    async def _hear(self, connection: _Connection) -> None:
-        while True:
-            async for _ in connection.notifies(timeout=_HEARD):
-                self._bell.ring()
-            await connection.execute("")
+    # --- transactions --------------------------------------------------------------------------
+
+    async def _run(self, begin: Callable[[], Transaction[_T]], kind: Kind) -> _T:
+        self._clocks.check()
+        if time.monotonic() >= self._tend_at and kind is not Kind.READ:
+            self._tend_at = time.monotonic() + _TEND_EVERY
+            self._tending = asyncio.create_task(self._tend(), name="antiphon tending")
+        drive = _drive_together if kind is Kind.SEVERAL else _drive
+        done = await self._with_connection(lambda found: drive(found, begin()), kind)
+        for notice in done.notices:
+            self._announce(notice)
+        return done.result
+
+    async def _execute(self, statement: str, parameters: dict[str, Any]) -> None:
+        await self._with_connection(
+            lambda found: found.execute(cast(LiteralString, statement), parameters), Kind.READ
+        )
+
+    async def _with_connection(self, run: Callable[[_Connection], Awaitable[_T]], kind: Kind) -> _T:
+        """Run something on a connection; again, when it has certainly not been done."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                for tries, pause in enumerate(back_off(0.01, 0.5)):
+                    try:
+                        return await self._once(run)
+                    except psycopg.Error as error:
+                        if not _may_start_again(error, kind, tries):
+                            raise
+                    await asyncio.sleep(pause)
+                raise AssertionError("the back-off has no end")
+        except (psycopg.Error, TimeoutError) as error:
+            if not isinstance(error, psycopg.DataError):
+                self._doubt = time.monotonic()
+            raise _failure(error) from error
+
+    async def _once(self, run: Callable[[_Connection], Awaitable[_T]]) -> _T:
+        async with self._places:
+            connection = await self._take()
+            try:
+                result = await run(connection)
+            except BaseException:
+                # Whatever state it is in: a new one is cheaper than a wrong one.
+                await connection.close()
+                raise
+            await self._give_back(connection)
+            return result
 
     # --- connections ---------------------------------------------------------------------------
 
-    async def _run(self, duty: Duty[_T], *, write: bool = True) -> _T:
-        if write and time.monotonic() >= self._sweep_at:
-            self._sweep_at = time.monotonic() + _SWEEP_EVERY
-            self._sweeping = asyncio.ensure_future(self._sweep())
-        return await self._with_connection(lambda connection: _drive(connection, duty))
-
-    async def _with_connection(self, run: Callable[[_Connection], Awaitable[_T]]) -> _T:
-        try:
-            async with asyncio.timeout(self._timeout), self._places:
-                connection = await self._take()
-                try:
-                    result = await run(connection)
-                except BaseException:
-                    # Whatever state it is in: a new one is cheaper than a wrong one.
-                    await connection.close()
-                    raise
-                await self._give_back(connection)
-                return result
-        except (psycopg.Error, TimeoutError) as error:
-            self._doubt = time.monotonic()
-            raise _failure(error) from error
-
     async def _take(self) -> _Connection:
-        """Give the connection used last, or a new one."""
+        """Return the connection used last, or a new one."""
         if self._idle is None:
             raise StoreError("the PostgreSQL store is not open. Await its open() first.")
         while self._idle:
@@ -218,31 +217,54 @@ class PostgresStore(SqlStore):
 
     async def _connect(self) -> _Connection:
         return await _Connection.connect(
-            self._dsn, autocommit=True, connect_timeout=max(2, int(self._timeout))
+            self._dsn,
+            autocommit=True,
+            connect_timeout=max(2, int(self._timeout)),
+            prepare_threshold=None,
         )
 
-    async def _sweep(self) -> None:
-        """Remove expired rows, batch by batch; trouble is left to the next time."""
+    # --- in the background ---------------------------------------------------------------------
+
+    async def _tend(self) -> None:
+        """Compare clocks and remove expired rows, some at a time; what fails is left for later."""
         with suppress(StoreError):
-            while await self._with_connection(
-                lambda connection: _drive(connection, self._duties.sweep())
-            ):
+            if time.monotonic() >= self._compare_at:
+                self._compare_at = time.monotonic() + clocks.EVERY
+                await self._with_connection(self._compare_clocks, Kind.READ)
+            while await self._with_connection(self._sweep_once, Kind.ONE):
                 pass
 
+    async def _sweep_once(self, connection: _Connection) -> bool:
+        return (await _drive(connection, self._sweep(limit=_SLICE, grace=_GRACE))).result
 
-async def _drive(connection: _Connection, duty: Duty[_T]) -> _T:
-    """Send what the duty wants. Its first statement decides and is atomic; what follows reads."""
+    async def _compare_clocks(self, connection: _Connection) -> None:
+        before = self._clock()
+        row = await (await connection.execute(_NOW)).fetchone()
+        if row is not None:
+            self._clocks.compare(before, row[0], self._clock())
+
+
+async def _drive_together(connection: _Connection, steps: Transaction[_T]) -> _Done:
+    async with connection.transaction():
+        return await _drive(connection, steps)
+
+
+async def _drive(connection: _Connection, steps: Transaction[_T]) -> _Done:
+    notices: list[Notice] = []
     try:
-        statement, parameters = next(duty)
+        step = next(steps)
         while True:
-            cursor = await connection.execute(cast(LiteralString, statement), parameters)
-            statement, parameters = duty.send(await cursor.fetchall())
+            if isinstance(step, Query):
+                cursor = await connection.execute(cast(LiteralString, step.text), step.parameters)
+                step = steps.send(await cursor.fetchall() if cursor.description else ())
+            else:
+                notices.append(step)
+                step = steps.send(())
     except StopIteration as end:
-        return end.value
+        return _Done(end.value, notices)
 
 
 async def _migrate(connection: _Connection) -> None:
-    write = statements.POSTGRES.write
     newest = len(schema.MIGRATIONS)
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
@@ -256,11 +278,16 @@ async def _migrate(connection: _Connection) -> None:
             )
         for number in range(version, newest):
             for statement in schema.MIGRATIONS[number]:
-                await connection.execute(cast(LiteralString, write(statement)))
+                await connection.execute(cast(LiteralString, POSTGRES.write(statement)))
             await connection.execute(
-                cast(LiteralString, write(schema.SET_VERSION)), {"version": number + 1}
+                cast(LiteralString, POSTGRES.write(schema.SET_VERSION)), {"version": number + 1}
             )
 
+
+# --- failures ----------------------------------------------------------------------------------
+
+_ROLLED_BACK = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "53300"})
+"""The database says that it has not committed: a conflict, a deadlock, a shutdown, no place."""
 
 _AGAIN = (
     psycopg.OperationalError,
@@ -270,15 +297,29 @@ _AGAIN = (
 )
 
 
+def _may_start_again(error: psycopg.Error, kind: Kind, tries: int) -> bool:
+    """Tell whether a transaction can be started again: nothing of it was committed.
+
+    A connection that breaks without a word may have broken after the commit; only what writes
+    nothing is then sent once more.
+    """
+    if error.sqlstate is not None:
+        return error.sqlstate in _ROLLED_BACK
+    return kind is Kind.READ and not tries and isinstance(error, psycopg.OperationalError)
+
+
 def _failure(error: Exception) -> StoreError:
     """Name the kind of failure; the driver's text may hold values or a password."""
-    again = isinstance(error, _AGAIN)
     name = type(error).__name__
-    state = getattr(error, "sqlstate", None)
-    cure = (
-        "Check that the database is reachable and try again"
-        if again
-        else "Check the rights and the tables of the database user"
-    )
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
     code = f" ({state})" if state else ""
-    return StoreError(f"the PostgreSQL store failed: {name}{code}. {cure}.", retryable=again)
+    if isinstance(error, psycopg.errors.DiskFull):
+        return StoreFull(f"the PostgreSQL store is full: {name}{code}. Make space on its disk.")
+    if isinstance(error, _AGAIN):
+        cure = "Check that the database is reachable and try again"
+        return StoreError(f"the PostgreSQL store failed: {name}{code}. {cure}.")
+    if isinstance(error, psycopg.DataError):
+        cure = "It cannot keep a value that it was given"
+    else:
+        cure = "Check the rights and the tables of the database user"
+    return StoreError(f"the PostgreSQL store failed: {name}{code}. {cure}.", retryable=False)

@@ -1,32 +1,38 @@
 """A store in Redis, for many machines. Owns its connections and what it demands of the server.
 
 Redis answers before its replica has heard: what a failover forgets can happen twice, which is why
-this store promises less than PostgreSQL (S1). A server that evicts keys would forget marks at any
-moment and is refused. Tasks are not kept here.
+this store promises less than PostgreSQL. A server that evicts keys would forget marks at any
+moment and is refused, at the start, with every new connection and every minute. Tasks are not kept
+here.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Connection, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ConnectionError,
+    OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     TimeoutError,
 )
 
-from antiphon.errors import ConfigError, StoreError
+from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import (
+    NOTHING_KNOWN,
+    About,
     Begin,
     Busy,
     CallRow,
     Claim,
     Claimed,
+    Clock,
     Effect,
     EffectRow,
     FailedEffect,
@@ -42,14 +48,18 @@ from antiphon.ports import (
     Started,
     Uncertain,
 )
-from antiphon.stores import scripts
-from antiphon.stores.watch import RoundState, Watch
+from antiphon.stores import clocks
+from antiphon.stores import redis_scripts as scripts
+from antiphon.stores.waiting import RoundState, RoundWaiters
 
-_GRACE = 300.0
-"""Seconds that an expired row is kept: the clocks of machines differ."""
+_OLDEST = (6, 2)
+"""The oldest Redis that has every command of the scripts."""
 
-_OLDEST = (6, 0)
-"""The oldest Redis that is tried."""
+_NO_TASKS = "Redis keeps no tasks. Use a SQLite or PostgreSQL store for tools that detach."
+
+
+class _RefusedByRedis(RedisError):
+    """A server that cannot be trusted with a ledger."""
 
 
 class RedisStore:
@@ -66,6 +76,7 @@ class RedisStore:
         connections: int = 20,
         timeout: float = 10.0,
         outcome_bytes: int = 1024 * 1024,
+        clock: Clock = time.time,
     ) -> None:
         """Name the server; `open` connects.
 
@@ -73,8 +84,9 @@ class RedisStore:
             url: A `redis://` or `rediss://` URL.
             prefix: What the keys begin with; servers that share it share their ledger.
             connections: Connections of this process at most.
-            timeout: Seconds after which a duty is given up.
+            timeout: Seconds after which an operation is given up.
             outcome_bytes: A larger outcome is recorded without its body: its duplicate is refused.
+            clock: The clock by which tokens expire; compared with the server's.
         """
         # The driver leaves some of its types open, here and below.
         pool = BlockingConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType]
@@ -84,33 +96,44 @@ class RedisStore:
             socket_timeout=timeout,
             socket_connect_timeout=timeout,
             health_check_interval=10,
-            # A duty that was sent may have been done: it is never sent twice.
+            # An operation that was sent may have been done: it is never sent twice.
             retry=Retry(NoBackoff(), 0),
+            redis_connect_func=_connected,
         )
         self._redis: Redis = Redis(connection_pool=pool)
         self._prefix = prefix
         self._outcome_bytes = outcome_bytes
-        self._watch = Watch()
+        self._clock = clock
+        self._clocks = clocks.ClockCheck("the Redis store")
+        self._check_at = 0.0
+        self._waiters = RoundWaiters()
         self._scripts: dict[str, Any] = {}
 
     async def open(self) -> None:
-        """Connect and check that the server keeps what it is given."""
+        """Connect and check that the server keeps what it is given.
+
+        Raises:
+            ConfigError: The server is too old, may evict keys, or its clock differs too much.
+            StoreError: It cannot be reached.
+        """
         try:
-            info = await self._redis.info()  # pyright: ignore[reportUnknownMemberType]
+            await self._check_server()
+        except _RefusedByRedis as error:
+            raise ConfigError(str(error)) from None
         except RedisError as error:
             raise _failure(error) from error
-        policy = info.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction":
-            raise ConfigError(
-                f"this Redis may evict keys (maxmemory-policy {policy}), so that a token could be "
-                "redeemed twice. Set maxmemory-policy noeviction, or use another server."
-            )
-        version = str(info.get("redis_version", "0"))
-        if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-            raise ConfigError(f"Redis {version} is too old: 6.0 or newer is needed.")
+        self._clocks.check_start()
+
+    async def _check_server(self) -> None:
+        """Compare clocks and look whether the server may evict keys."""
+        self._check_at = time.monotonic() + clocks.EVERY
+        before = self._clock()
+        seconds, microseconds = await self._redis.time()  # pyright: ignore[reportUnknownMemberType]
+        self._clocks.compare(before, seconds + microseconds / 1e6, self._clock())
+        _check_info(await self._redis.info())  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._redis.aclose()
         await self._redis.connection_pool.disconnect()
 
@@ -119,8 +142,13 @@ class RedisStore:
         if ready is None:
             ready = self._scripts[script] = self._redis.register_script(script)
         try:
+            if time.monotonic() >= self._check_at:
+                await self._check_server()
+            self._clocks.check()
             return await ready(keys=keys, args=arguments)
         except RedisError as error:
+            if isinstance(error, _RefusedByRedis):
+                self._check_at = 0.0  # look again before the next operation
             if isinstance(error, ConnectionError):
                 # The others were made to the same server and may be as dead.
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
@@ -129,15 +157,26 @@ class RedisStore:
     def _round(self, call: str, round: int) -> str:
         return f"{self._prefix}r:{call}:{round}"
 
+    def _mark(self, call: str) -> str:
+        return f"{self._prefix}m:{call}"
+
     # --- redeeming -----------------------------------------------------------------------------
 
     async def claim(
-        self, call: str, round: int, answers: bytes, *, lease: float, expires: float, tries: int
+        self,
+        call: str,
+        round: int,
+        answers: bytes,
+        *,
+        lease: float,
+        ttl: float,
+        tries: int,
+        about: About = NOTHING_KNOWN,
     ) -> Claim:
         """Claim a round for running it."""
-        keys = (self._round(call, round), f"{self._prefix}m:{call}", f"{self._prefix}calls")
+        keys = (self._round(call, round), self._mark(call), f"{self._prefix}calls")
         found = await self._run(
-            scripts.CLAIM, keys, call, round, answers, lease, expires, tries, _GRACE
+            scripts.CLAIM, keys, call, round, answers, lease, ttl, tries, about.tool, about.caller
         )
         match found[0]:
             case b"mine":
@@ -151,7 +190,8 @@ class RedisStore:
 
     async def renew(self, call: str, round: int, fence: int, *, lease: float) -> bool:
         """Extend the lease; False if the fence is lost."""
-        return bool(await self._run(scripts.RENEW, (self._round(call, round),), fence, lease))
+        keys = (self._round(call, round), self._mark(call))
+        return bool(await self._run(scripts.RENEW, keys, fence, lease))
 
     async def record(
         self,
@@ -160,33 +200,37 @@ class RedisStore:
         fence: int,
         outcome: bytes,
         *,
-        expires: float,
+        ttl: float,
+        final: bool = False,
         task: NewTask | None = None,
     ) -> bool:
-        """Record the outcome and end the claim."""
+        """Record the outcome and end the claim; False if the fence is lost."""
         if task is not None:
-            raise StoreError(
-                "Redis keeps no tasks. Use a SQLite or PostgreSQL store for tools that detach.",
-                retryable=False,
-            )
+            raise StoreError(_NO_TASKS, retryable=False)
         fits = len(outcome) <= self._outcome_bytes
         done = await self._run(
             scripts.RECORD,
-            (self._round(call, round),),
+            (self._round(call, round), self._mark(call)),
+            self._prefix,
+            call,
+            round,
             fence,
             int(fits),
             outcome if fits else b"",
-            expires,
-            _GRACE,
+            ttl,
+            int(final),
         )
-        self._watch.wake(call, round)
+        self._waiters.wake(call, round)
         return bool(done)
 
-    async def release(self, call: str, round: int, fence: int, *, spend: bool = False) -> None:
+    async def release(
+        self, call: str, round: int, fence: int, *, spend: bool = False, counts: bool = True
+    ) -> None:
         """Give the round back for another try, or spend it."""
         state = "spent" if spend else "released"
-        await self._run(scripts.RELEASE, (self._round(call, round),), fence, state)
-        self._watch.wake(call, round)
+        keys = (self._round(call, round),)
+        await self._run(scripts.RELEASE, keys, fence, state, int(counts))
+        self._waiters.wake(call, round)
 
     async def settled(self, call: str, round: int, *, timeout: float) -> None:
         """Return when the round may have left `Running`, or after `timeout` seconds."""
@@ -195,7 +239,11 @@ class RedisStore:
             running, lease = await self._run(scripts.STATE, (self._round(call, round),))
             return RoundState(bool(running), float(lease))
 
-        await self._watch.wait(call, round, timeout, look)
+        await self._waiters.wait(call, round, timeout, look)
+
+    async def end_call(self, call: str, *, ttl: float) -> None:
+        """Free what a call that has ended leaves behind."""
+        await self._run(scripts.END_CALL, (f"{self._prefix}ec:{call}",), self._prefix, call, ttl)
 
     # --- effects -------------------------------------------------------------------------------
 
@@ -204,41 +252,49 @@ class RedisStore:
         effect: Effect,
         *,
         lease: float,
-        expires: float,
+        ttl: float,
         under: HeldRound | HeldTaskRun | None,
         retry: bool,
         window: float | None = None,
+        nonce: bytes = b"",
+        about: About = NOTHING_KNOWN,
     ) -> Begin:
         """Claim an effect before it runs."""
         prefix = self._prefix
         if isinstance(under, HeldTaskRun):
-            raise StoreError("Redis keeps no tasks", retryable=False)
+            raise StoreError(_NO_TASKS, retryable=False)
         held = "" if under is None else self._round(under.call, under.round)
-        keys = (held, f"{prefix}e:{effect.id}", f"{prefix}ec:{effect.call}")
+        keys = (held, f"{prefix}e:{effect.id}", f"{prefix}ec:{effect.call}", f"{prefix}started")
         kept = under.prefix if under is not None else None
         found = await self._run(
             scripts.BEGIN, keys, prefix,
             effect.id, effect.call, effect.key, effect.function, effect.arguments,
-            lease, expires, _GRACE, int(retry), "" if window is None else window,
+            lease, ttl, int(retry), "" if window is None else window,
             "" if under is None else under.fence, int(kept is not None), kept or b"",
+            nonce, about.tool, about.caller,
         )  # fmt: skip
         return _begin(found)
 
     async def hold(self, effect: str, fence: int, *, lease: float) -> bool:
         """Extend the lease of a running effect; False if the fence is lost."""
-        return bool(await self._run(scripts.HOLD, (f"{self._prefix}e:{effect}",), fence, lease))
+        return bool(await self._run(scripts.HOLD, self._effect(effect), fence, lease, effect))
+
+    def _effect(self, effect: str) -> tuple[str, str]:
+        return f"{self._prefix}e:{effect}", f"{self._prefix}started"
 
     async def settle(
         self, effect: str, fence: int, *, result: bytes | None, error: str | None
     ) -> bool:
         """Record the result or the failure; False if the fence is lost."""
         state, field, value = ("failed", "w", error) if error is not None else ("done", "r", result)
-        keys = (f"{self._prefix}e:{effect}",)
-        return bool(await self._run(scripts.SETTLE, keys, fence, state, field, value or b""))
+        keys = self._effect(effect)
+        return bool(
+            await self._run(scripts.SETTLE, keys, fence, state, field, value or b"", effect)
+        )
 
     async def abandon(self, effect: str, fence: int) -> None:
         """Free the claim: nothing happened."""
-        await self._run(scripts.ABANDON, (f"{self._prefix}e:{effect}",), fence)
+        await self._run(scripts.ABANDON, self._effect(effect), fence, effect)
 
     async def effects(self, call: str) -> Sequence[EffectRow]:
         """List the effects of a call, oldest first."""
@@ -255,37 +311,97 @@ class RedisStore:
             for key, function, state, started, settled in rows
         ]
 
-    async def calls(self, *, limit: int = 100) -> Sequence[CallRow]:
-        """List calls, the latest to expire first."""
-        rows = await self._run(scripts.CALLS, (f"{self._prefix}calls",), self._prefix, limit)
+    async def calls(self, *, limit: int = 100, uncertain: bool = False) -> Sequence[CallRow]:
+        """List calls, or those with an effect of unknown end only."""
+        _, rows = await self._listed(limit, uncertain=uncertain)
         found = [
-            CallRow(call.decode(), mark, state.decode(), float(expires))
-            for call, mark, state, expires in rows
+            CallRow(
+                call.decode(),
+                mark,
+                state.decode(),
+                float(expires),
+                float(started),
+                tool.decode(),
+                caller.decode(),
+                number,
+            )
+            for call, mark, state, expires, started, tool, caller, number in rows
         ]
+        if uncertain:
+            return sorted(found, key=lambda row: row.started)
         return sorted(found, key=lambda row: row.expires, reverse=True)
 
+    async def count_calls(self, *, uncertain: bool = False) -> int:
+        """Count what `calls` would list without a limit."""
+        return (await self._listed(0, uncertain=uncertain))[0]
+
+    async def _listed(self, limit: int, *, uncertain: bool) -> tuple[int, Sequence[Any]]:
+        index = "started" if uncertain else "calls"
+        script = scripts.UNCERTAIN_CALLS if uncertain else scripts.CALLS
+        return await self._run(script, (self._prefix + index,), self._prefix, limit)
+
     async def decide(self, call: str, key: str, *, result: bytes | None) -> bool:
-        """Settle an uncertain effect by an operator's word."""
+        """Settle an uncertain effect by an operator's word, and let its call go on."""
         keys = (f"{self._prefix}ec:{call}",)
         done = int(result is not None)
-        return bool(await self._run(scripts.DECIDE, keys, self._prefix, key, done, result or b""))
+        return bool(
+            await self._run(scripts.DECIDE, keys, self._prefix, call, key, done, result or b"")
+        )
 
     # --- segments ------------------------------------------------------------------------------
 
     async def keep(
-        self, call: str, round: int, data: bytes, *, owner: str, quota: int, expires: float
+        self,
+        call: str,
+        round: int,
+        digest: bytes,
+        data: bytes,
+        *,
+        owner: str,
+        quota: int,
+        ttl: float,
     ) -> bool:
-        """Keep an immutable segment; False when the owner holds enough already."""
-        name = f"{call}:{round}"
-        keys = (f"{self._prefix}s:{name}", f"{self._prefix}o:{owner}")
-        return bool(await self._run(scripts.KEEP, keys, name, data, quota, expires))
+        """Keep a segment; False when its owner would keep more than `quota` bytes."""
+        segment = f"{round}:{digest.hex()}"
+        prefix = self._prefix
+        keys = (f"{prefix}s:{call}:{segment}", f"{prefix}sc:{call}", f"{prefix}b:{owner}")
+        return bool(await self._run(scripts.KEEP, keys, call, segment, data, owner, quota, ttl))
 
-    async def fetch(self, call: str, round: int) -> bytes | None:
-        """Give the segment, or None when it is gone."""
+    async def fetch(self, call: str, round: int, digest: bytes) -> bytes | None:
+        """Return the segment, or None when it is gone."""
+        key = f"{self._prefix}s:{call}:{round}"
         try:
-            return cast("bytes | None", await self._redis.get(f"{self._prefix}s:{call}:{round}"))
+            # Earlier versions named a segment without its digest.
+            named = await self._redis.mget(f"{key}:{digest.hex()}", key)
         except RedisError as error:
             raise _failure(error) from error
+        return cast("bytes | None", named[0] or named[1])
+
+
+async def _connected(connection: Connection) -> None:
+    """Check a server with every new connection: it may be another one after a failover."""
+    await connection.on_connect()
+    await connection.send_command("INFO", "memory")
+    text = cast("bytes | str", await connection.read_response())
+    lines = (text.decode() if isinstance(text, bytes) else text).splitlines()
+    _check_info(dict(line.split(":", 1) for line in lines if ":" in line))
+
+
+def _check_info(info: Mapping[str, Any]) -> None:
+    """Refuse a server that may forget, or that lacks a command.
+
+    Raises:
+        _RefusedByRedis: With the cure.
+    """
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise _RefusedByRedis(
+            f"this Redis may evict keys (maxmemory-policy {policy}), so that a token could be "
+            "redeemed twice. Set maxmemory-policy noeviction, or use another server."
+        )
+    version = str(info.get("redis_version", ""))
+    if version and tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise _RefusedByRedis(f"Redis {version} is too old: 6.2 or newer is needed.")
 
 
 def _begin(found: Sequence[Any]) -> Begin:
@@ -308,11 +424,17 @@ def _begin(found: Sequence[Any]) -> Begin:
 
 def _failure(error: RedisError) -> StoreError:
     """Name the kind of failure; the server's text may hold what was sent."""
+    if isinstance(error, _RefusedByRedis):
+        return StoreError(str(error), retryable=False)
+    if isinstance(error, OutOfMemoryError) or "OOM command not allowed" in str(error):
+        return StoreFull("the Redis store is full: it has no memory left. Raise its maxmemory.")
+    name = type(error).__name__
     away = isinstance(error, (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError))
-    again = away and not isinstance(error, AuthenticationError)
-    cure = (
-        "Check that it is reachable and try again"
-        if again
-        else "Check its memory and the rights of its user"
+    if away and not isinstance(error, AuthenticationError):
+        return StoreError(
+            f"the Redis store failed: {name}. Check that it is reachable and try again."
+        )
+    return StoreError(
+        f"the Redis store failed: {name}. Check its configuration and the rights of its user.",
+        retryable=False,
     )
-    return StoreError(f"the Redis store failed: {type(error).__name__}. {cure}.", retryable=again)

@@ -4,6 +4,9 @@ One thread per store does all the work. It takes what has gathered since it last
 it together: the disk is the slow part, and many rounds share one wait for it. `synchronous=FULL`
 makes a claim outlive a power failure. Every process has its own thread; SQLite's write lock stands
 between processes.
+
+Expired rows are removed a few at a time, in the commits that are made anyway. A file that was
+removed or replaced under the running process is noticed, and nothing more is written to it.
 """
 
 import asyncio
@@ -17,11 +20,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from antiphon.errors import ConfigError, StoreError
+from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import Clock
-from antiphon.stores import schema, statements
-from antiphon.stores.duties import Duty
-from antiphon.stores.sql import SqlStore
+from antiphon.stores.sql import dialect, schema
+from antiphon.stores.sql.dialect import Kind, Notice, Query, Transaction
+from antiphon.stores.sql.store import SqlStore
 
 _T = TypeVar("_T")
 
@@ -29,7 +32,7 @@ OLDEST = (3, 37, 0)
 """The oldest SQLite that is tried."""
 
 _BATCH = 64
-"""Duties committed together at most, so that none waits for many others."""
+"""Transactions committed together at most, so that none waits for many others."""
 
 _GRACE = 60.0
 """Seconds that an expired row is kept; one machine has one clock, but it may be set back."""
@@ -37,16 +40,29 @@ _GRACE = 60.0
 _SWEEP_EVERY = 15.0
 """Seconds between two looks for expired rows once there are none left."""
 
-_LOOK_EVERY = 0.1
-"""Seconds between two looks for legs that other processes made ready; one costs some 50 us."""
+_SLICE = 8
+"""Expired rows of one table removed with a commit, besides one for each transaction in it."""
 
-_Answer: TypeAlias = tuple["asyncio.Future[Any]", Any, Exception | None]
+_LOOK_EVERY = 0.1
+"""Seconds between two looks for work that other processes made ready; one costs some 50 us."""
+
+_AGAIN = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_INTERRUPT", "SQLITE_NOMEM")
+"""Failures that may pass by themselves. A corrupt or read-only file does not mend itself."""
 
 
 class _Job(NamedTuple):
-    duty: Duty[Any]
+    begin: Callable[[], Transaction[Any]]
     write: bool
     future: "asyncio.Future[Any]"
+    loop: asyncio.AbstractEventLoop
+
+
+class _Done(NamedTuple):
+    result: Any
+    notices: list[Notice]
+
+
+_Answer: TypeAlias = tuple[_Job, _Done | StoreError]
 
 
 class SqliteStore(SqlStore):
@@ -68,14 +84,14 @@ class SqliteStore(SqlStore):
             busy: Seconds to wait for another process that writes.
             clock: The clock of the machine.
         """
-        super().__init__(
-            statements.SQLITE, outcome_bytes=outcome_bytes, grace=_GRACE, look_every=_LOOK_EVERY
-        )
+        super().__init__(dialect.SQLITE, outcome_bytes=outcome_bytes, look_every=_LOOK_EVERY)
         self.path = Path(path)
         self._busy = busy
         self._clock = clock
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._file: os.stat_result | None = None
+        self._sweep_at = 0.0
 
     async def open(self) -> None:
         """Make or migrate the file and start the thread."""
@@ -87,9 +103,8 @@ class SqliteStore(SqlStore):
         if self._thread is not None:
             return
         connection = await asyncio.to_thread(self._connect)
-        loop = asyncio.get_running_loop()
         self._thread = threading.Thread(
-            target=self._work, args=(connection, loop), name="antiphon-sqlite", daemon=True
+            target=self._work, args=(connection,), name="antiphon-sqlite", daemon=True
         )
         self._thread.start()
 
@@ -100,11 +115,24 @@ class SqliteStore(SqlStore):
             self._jobs.put(None)
             await asyncio.to_thread(thread.join)
 
-    async def _run(self, duty: Duty[_T], *, write: bool = True) -> _T:
+    def deliver(self, answers: list[_Answer]) -> None:
+        """Complete what was waited for; in the event loop."""
+        for job, answer in answers:
+            if isinstance(answer, StoreError):
+                if not job.future.done():
+                    job.future.set_exception(answer)
+                continue
+            for notice in answer.notices:
+                self._announce(notice)
+            if not job.future.done():
+                job.future.set_result(answer.result)
+
+    async def _run(self, begin: Callable[[], Transaction[_T]], kind: Kind) -> _T:
         if self._thread is None:
             raise StoreError("the SQLite store is not open. Await its open() first.")
-        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._jobs.put(_Job(duty, write, future))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
+        self._jobs.put(_Job(begin, kind is not Kind.READ, future, loop))
         return await future
 
     # --- in the thread -------------------------------------------------------------------------
@@ -128,6 +156,7 @@ class SqliteStore(SqlStore):
             self._switch_to_wal(connection)
             connection.execute("PRAGMA synchronous=FULL")
             self._migrate(connection)
+            self._file = self.path.stat()
         except sqlite3.Error as error:
             connection.close()
             raise self._failure(error) from error
@@ -159,7 +188,7 @@ class SqliteStore(SqlStore):
                 time.sleep(0.005)
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        write = statements.SQLITE.write
+        write = dialect.SQLITE.write
         newest = len(schema.MIGRATIONS)
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -180,17 +209,13 @@ class SqliteStore(SqlStore):
             raise
         connection.execute("COMMIT")
 
-    def _work(self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop) -> None:
-        sweep_at = 0.0
+    def _work(self, connection: sqlite3.Connection) -> None:
         try:
-            while True:
+            last = False
+            while not last:
                 jobs, last = self._gather()
                 if jobs:
-                    self._answer(connection, loop, jobs)
-                if last:
-                    return
-                if any(job.write for job in jobs) and self._clock() >= sweep_at:
-                    sweep_at = self._sweep(connection)
+                    _deliver(self, self._answers(connection, jobs))
         finally:
             connection.close()
 
@@ -209,72 +234,117 @@ class SqliteStore(SqlStore):
                 return jobs, False
         return jobs, True
 
-    def _answer(
-        self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop, jobs: list[_Job]
-    ) -> None:
-        answers: list[_Answer]
+    def _answers(self, connection: sqlite3.Connection, jobs: list[_Job]) -> list[_Answer]:
         try:
-            results = self._commit(connection, jobs)
-            answers = [
-                (job.future, result, None) for job, result in zip(jobs, results, strict=True)
-            ]
-        except Exception as error:  # noqa: BLE001 - handed to those who wait; the thread goes on
-            answers = [(job.future, None, self._failure(error)) for job in jobs]
-        with suppress(RuntimeError):  # the loop has ended; nobody waits any more
-            loop.call_soon_threadsafe(_deliver, answers)
+            done = self._commit(connection, jobs, sweep=True)
+            return list(zip(jobs, done, strict=True))
+        except Exception as error:  # noqa: BLE001 - given to those who wait; the thread goes on
+            failure = self._failure(error)
+        if len(jobs) == 1 or failure.retryable:
+            return [(job, failure) for job in jobs]
+        # Whatever one of them did wrong is not the others' fault: each by itself.
+        return [self._alone(connection, job) for job in jobs]
 
-    def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> list[Any]:
-        """Run the duties in one transaction: all of them are on disk, or none."""
-        write = any(job.write for job in jobs)
-        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+    def _alone(self, connection: sqlite3.Connection, job: _Job) -> _Answer:
         try:
-            results = [_drive(connection, job.duty, self._clock) for job in jobs]
+            return job, self._commit(connection, [job], sweep=False)[0]
+        except Exception as error:  # noqa: BLE001 - given to the one who waits
+            return job, self._failure(error)
+
+    def _commit(
+        self, connection: sqlite3.Connection, jobs: list[_Job], *, sweep: bool
+    ) -> list[_Done]:
+        """Run the jobs in one transaction: all of them are on disk, or none."""
+        writes = sum(job.write for job in jobs)
+        self._check_file()
+        connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+        try:
+            done = [_drive(connection, job.begin(), self._clock) for job in jobs]
+            if writes and sweep:
+                self._sweep_some(connection, writes)
             connection.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):  # it may have been rolled back by itself
                 connection.execute("ROLLBACK")
             raise
-        return results
+        return done
 
-    def _sweep(self, connection: sqlite3.Connection) -> float:
-        """Remove some expired rows; give the time of the next look."""
+    def _sweep_some(self, connection: sqlite3.Connection, writes: int) -> None:
+        """Remove some expired rows with what is written anyway, at no further wait for the disk.
+
+        More than are made by what is written, so that a backlog shrinks; few, so that no round
+        waits long for it.
+        """
         now = self._clock()
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                more = _drive(connection, self._duties.sweep(), self._clock)
-            finally:
-                connection.execute("COMMIT")
-        except sqlite3.Error:
-            return now + _SWEEP_EVERY  # another process writes; expired rows can wait
-        return now if more else now + _SWEEP_EVERY
+        if now >= self._sweep_at:
+            sweep = self._sweep(limit=_SLICE + writes, grace=_GRACE)
+            more = _drive(connection, sweep, self._clock).result
+            self._sweep_at = now if more else now + _SWEEP_EVERY
+
+    def _check_file(self) -> None:
+        """Fail for good when the path no longer names the file that is open.
+
+        What is written to a removed file is lost for every other process, and a file in its place
+        knows nothing of what has happened.
+        """
+        if self._file is not None:
+            with suppress(OSError):
+                if os.path.samestat(self.path.stat(), self._file):
+                    return
+        self._file = None
+        raise _Replaced
 
     def _failure(self, error: Exception) -> StoreError:
-        name = getattr(error, "sqlite_errorname", "") or type(error).__name__
-        again = name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR"))
-        cure = "Try again" if again else "Check the file and its disk"
-        failure = StoreError(
-            f"the SQLite store {self.path} failed: {name}. {cure}.", retryable=again
-        )
+        failure = self._named(error)
         failure.__cause__ = error
         return failure
 
+    def _named(self, error: Exception) -> StoreError:
+        where = f"the SQLite store {self.path}"
+        if isinstance(error, _Replaced):
+            return StoreError(
+                f"{where} was removed or replaced while it was in use: what happened before is "
+                "not in a new file. Put the file back and restart every process that uses it.",
+                retryable=False,
+            )
+        name = getattr(error, "sqlite_errorname", "") or type(error).__name__
+        if name == "SQLITE_FULL":
+            return StoreFull(f"{where} is full: its disk has no space left. Make space.")
+        if name.startswith(_AGAIN):
+            return StoreError(f"{where} failed: {name}. Try again.")
+        return StoreError(
+            f"{where} failed: {name}. Trying again does not help: check the file, its rights and "
+            "its disk.",
+            retryable=False,
+        )
 
-def _drive(connection: sqlite3.Connection, duty: Duty[_T], clock: Callable[[], float]) -> _T:
+
+class _Replaced(Exception):
+    """The path names another file than the one that is open."""
+
+
+def _drive(
+    connection: sqlite3.Connection, steps: Transaction[Any], clock: Callable[[], float]
+) -> _Done:
+    notices: list[Notice] = []
     try:
-        statement, parameters = next(duty)
+        step = next(steps)
         while True:
-            rows = connection.execute(statement, {**parameters, "now": clock()}).fetchall()
-            statement, parameters = duty.send(rows)
+            if isinstance(step, Query):
+                parameters = {**step.parameters, "now": clock()}
+                step = steps.send(connection.execute(step.text, parameters).fetchall())
+            else:
+                notices.append(step)
+                step = steps.send(())
     except StopIteration as end:
-        return end.value
+        return _Done(end.value, notices)
 
 
-def _deliver(answers: list[_Answer]) -> None:
-    for future, result, failure in answers:
-        if future.done():
-            continue
-        if failure is not None:
-            future.set_exception(failure)
-        else:
-            future.set_result(result)
+def _deliver(store: SqliteStore, answers: list[_Answer]) -> None:
+    """Hand the answers to the event loops of those who asked."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
+    for answer in answers:
+        by_loop.setdefault(answer[0].loop, []).append(answer)
+    for loop, some in by_loop.items():
+        with suppress(RuntimeError):  # the loop has ended; nobody waits any more
+            loop.call_soon_threadsafe(store.deliver, some)

@@ -197,6 +197,7 @@ class TaskService:
             created=now,
             expires=now + ttl,
             state=await self.sealed(id, state),
+            call=run.call.id,
         )
         view = wire.TaskView(id, "working", task.message, now, now, ttl, poll_interval(0.0))
         reply = Reply(wire.created(view, services.meta), needs=("tasks",), task=task)

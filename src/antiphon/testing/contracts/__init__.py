@@ -1,4 +1,4 @@
-"""What every store must do, as plain async functions. Knows the ports only; runs on any store.
+"""What every store must do, as plain async functions that run on any store.
 
 Each contract takes two handles of one store: the second stands for another process. A store that
 lives in one process is passed twice. Contracts use names of their own, so that one database can

@@ -1,9 +1,10 @@
-"""Effects that happen once, and what an operator sees of them (S5)."""
+"""Effects that happen once, and what an operator sees of them."""
 
 import asyncio
 import time
 
 from antiphon.ports import (
+    About,
     Busy,
     Claimed,
     Effect,
@@ -20,8 +21,10 @@ from antiphon.ports import (
 from antiphon.testing.contracts.parts import (
     ARGS,
     LONG,
+    TTL,
     YES,
     Contract,
+    assert_spent,
     begun_of,
     effect_of,
     mine_of,
@@ -29,6 +32,7 @@ from antiphon.testing.contracts.parts import (
     record,
     redeem,
     start,
+    store_passes,
 )
 
 
@@ -159,21 +163,93 @@ async def an_effect_under_a_lost_round_is_fenced_off(a: Store, b: Store) -> None
     assert await start(b, late, under=HeldRound(call, 2, new.fence)) == LeaseLost()
 
 
-async def the_first_effect_keeps_the_prefix_of_its_round(a: Store, b: Store) -> None:
+async def every_effect_keeps_the_prefix_of_its_round(a: Store, b: Store) -> None:
     call = name()
     mine = await mine_of(a, call)
-    assert await begun_of(
-        a, effect_of(call, "one"), under=HeldRound(call, 2, mine.fence, b"prefix")
-    )
-    assert await begun_of(a, effect_of(call, "two"), under=HeldRound(call, 2, mine.fence, b"later"))
+    for key, prefix in (("one", b"first"), ("two", b"second"), ("three", None)):
+        under = HeldRound(call, 2, mine.fence, prefix)
+        assert await begun_of(a, effect_of(call, key), under=under)
     await a.release(call, 2, mine.fence)
     again = await redeem(b, call)
     assert isinstance(again, Claimed)
-    assert again.prefix == b"prefix"
+    assert again.prefix == b"second"
     await b.release(call, 2, again.fence)
     third = await redeem(a, call)
     assert isinstance(third, Claimed)
-    assert third.prefix == b"prefix"
+    assert third.prefix == b"second"
+
+
+async def a_claim_whose_reply_was_lost_is_the_same_claim(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect, nonce=b"nonce-1")
+    assert await start(a, effect, nonce=b"nonce-1") == begun
+    assert await start(b, effect, nonce=b"nonce-2") == Busy()
+    assert await start(b, effect) == Busy()
+    assert await a.settle(effect.id, begun.fence, result=b"done", error=None)
+    assert await start(a, effect, nonce=b"nonce-1") == Finished(b"done", effect.call)
+
+
+async def a_lost_reply_is_known_after_the_lease_too(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect, lease=0.0, nonce=b"nonce-1")
+    assert await start(b, effect, nonce=b"nonce-2") == Uncertain(effect.call)
+    assert await start(a, effect, nonce=b"nonce-1") == begun
+    assert await start(b, effect, nonce=b"nonce-2") == Busy()
+    taken = effect_of(name())
+    old = await begun_of(a, taken, lease=0.0, nonce=b"nonce-1")
+    new = await begun_of(b, taken, retry=True, nonce=b"nonce-2")
+    assert new.fence > old.fence
+    assert await start(a, taken, nonce=b"nonce-1") == Busy()
+
+
+async def a_round_with_effects_lives_as_long_as_they_do(a: Store, b: Store) -> None:
+    call = name()
+    mine = await mine_of(a, call, ttl=0.05)
+    await begun_of(a, effect_of(call), under=HeldRound(call, 2, mine.fence, b"prefix"))
+    await a.release(call, 2, mine.fence)
+    await store_passes(b, 0.1)
+    again = await redeem(b, call, ttl=-1.0)
+    assert isinstance(again, Claimed)
+    assert again.prefix == b"prefix"
+
+
+async def the_effects_of_an_ended_call_live_until_its_last_token_has_expired(
+    a: Store, b: Store
+) -> None:
+    call = name()
+    mine = await mine_of(a, call)
+    done = await settled_in(a, call, "done", under=HeldRound(call, 2, mine.fence))
+    vanished = effect_of(call, "vanished")
+    await begun_of(a, vanished, lease=0.0)
+    assert await record(a, call, 2, mine.fence, ttl=0.2, final=True)
+    assert await start(b, done) == Finished(b"1", call)
+    await store_passes(b, 0.3)
+    await b.end_call(call, ttl=0.0)
+    assert [row.key for row in await b.effects(call)] == ["vanished"]
+
+
+async def a_call_that_ended_in_its_first_round_keeps_no_effect(a: Store, b: Store) -> None:
+    call = name()
+    await settled_in(a, call, "one")
+    shared = await settled_in(a, call, "shared", window=600.0)
+    await a.end_call(call, ttl=0.0)
+    assert [row.key for row in await b.effects(call)] == ["shared"]
+    assert await start(b, shared, window=600.0) == Finished(b"1", call)
+
+
+async def settled_in(
+    store: Store,
+    call: str,
+    key: str,
+    *,
+    under: HeldRound | None = None,
+    window: float | None = None,
+) -> Effect:
+    """Run an effect to its end."""
+    effect = effect_of(call, key)
+    begun = await begun_of(store, effect, under=under, window=window)
+    assert await store.settle(effect.id, begun.fence, result=b"1", error=None)
+    return effect
 
 
 async def a_round_ends_with_its_outcome_and_not_with_its_prefix(a: Store, b: Store) -> None:
@@ -234,16 +310,62 @@ async def an_operator_decides_nothing_that_is_not_uncertain(a: Store, b: Store) 
     assert await start(a, effect) == Finished(b"y", effect.call)
 
 
+async def what_an_operator_decides_lets_the_call_be_tried_again(a: Store, b: Store) -> None:
+    call = name()
+    claim = await redeem(a, call, ttl=0.3, tries=0)
+    assert isinstance(claim, Claimed)
+    effect = effect_of(call)
+    await begun_of(a, effect, lease=0.0, under=HeldRound(call, 2, claim.fence))
+    await a.release(call, 2, claim.fence, counts=True)
+    assert_spent(await redeem(b, call, tries=0), "tries")
+    assert await b.decide(call, effect.key, result=b"paid")
+    await store_passes(b, 0.4)
+    again = await redeem(b, call, ttl=-1.0, tries=0)
+    assert isinstance(again, Claimed), again
+
+
+async def uncertain_calls_are_found_behind_any_number_of_others(a: Store, b: Store) -> None:
+    waiting = [name() for _ in range(3)]
+    before = await a.count_calls(uncertain=True)
+    for call in waiting:
+        await a.begin(
+            effect_of(call),
+            lease=0.0,
+            ttl=TTL,
+            under=None,
+            retry=False,
+            about=About("deploy", "somebody"),
+        )
+    for _ in range(20):
+        await settled_in(a, name(), "later")
+    rows = await b.calls(limit=1000, uncertain=True)
+    found = {row.call: row for row in rows}
+    assert set(waiting) <= set(found)
+    assert all(row.uncertain for row in rows)
+    row = found[waiting[0]]
+    assert (row.tool, row.caller, row.uncertain) == ("deploy", "somebody", 1)
+    assert abs(row.started - time.time()) < 60
+    assert await b.count_calls(uncertain=True) == before + 3
+    assert len(await b.calls(limit=2, uncertain=True)) == 2
+    assert await b.decide(waiting[0], "charge", result=b"1")
+    assert waiting[0] not in {row.call for row in await a.calls(limit=1000, uncertain=True)}
+    for call in waiting[1:]:
+        assert await b.decide(call, "charge", result=None)
+
+
 async def calls_are_listed_with_the_round_at_their_mark(a: Store, b: Store) -> None:
-    far = time.time() + 86_400
+    far = 86_400.0
     states = {"running": name(), "recorded": name(), "released": name(), "spent": name()}
     for ahead, (state, call) in enumerate(states.items()):
         first = await mine_of(a, call, 2)
         assert await record(a, call, 2, first.fence)
-        claim = await a.claim(call, 4, YES, lease=LONG, expires=far + ahead, tries=5)
+        ttl = far + 100 * ahead
+        claim = await a.claim(
+            call, 4, YES, lease=LONG, ttl=ttl, tries=5, about=About("deploy", "somebody")
+        )
         assert isinstance(claim, Claimed)
         if state == "recorded":
-            assert await a.record(call, 4, claim.fence, b"out", expires=far + ahead)
+            assert await record(a, call, 4, claim.fence, ttl=ttl)
         elif state != "running":
             await a.release(call, 4, claim.fence, spend=state == "spent")
     rows = await b.calls(limit=1000)
@@ -251,9 +373,13 @@ async def calls_are_listed_with_the_round_at_their_mark(a: Store, b: Store) -> N
     seen = {row.call: row for row in rows}
     for ahead, (state, call) in enumerate(states.items()):
         row = seen[call]
-        assert (row.mark, row.state) == (4, state), row
-        assert abs(row.expires - far - ahead) < 1
+        assert (row.mark, row.state, row.uncertain) == (4, state, 0), row
+        assert abs(row.expires - time.time() - far - 100 * ahead) < 60
+        if state == "running":
+            assert (row.tool, row.caller) == ("deploy", "somebody")
+            assert abs(row.started - time.time()) < 60
     assert len(await b.calls(limit=2)) == 2
+    assert await b.count_calls() >= 4
 
 
 async def a_call_that_has_only_effects_is_listed_until_it_is_redeemed(a: Store, b: Store) -> None:
@@ -281,13 +407,20 @@ EFFECT_CONTRACTS: tuple[Contract, ...] = (
     a_window_ends_and_the_effect_is_begun_anew,
     a_failure_ends_with_its_window_too,
     an_effect_under_a_lost_round_is_fenced_off,
-    the_first_effect_keeps_the_prefix_of_its_round,
+    every_effect_keeps_the_prefix_of_its_round,
+    a_claim_whose_reply_was_lost_is_the_same_claim,
+    a_lost_reply_is_known_after_the_lease_too,
+    a_round_with_effects_lives_as_long_as_they_do,
+    the_effects_of_an_ended_call_live_until_its_last_token_has_expired,
+    a_call_that_ended_in_its_first_round_keeps_no_effect,
     a_round_ends_with_its_outcome_and_not_with_its_prefix,
     effects_of_a_call_are_listed_oldest_first_with_their_state,
     an_operator_settles_an_uncertain_effect,
     an_operator_frees_an_effect_that_did_not_happen,
     an_operator_decides_nothing_that_is_not_uncertain,
+    what_an_operator_decides_lets_the_call_be_tried_again,
+    uncertain_calls_are_found_behind_any_number_of_others,
     calls_are_listed_with_the_round_at_their_mark,
     a_call_that_has_only_effects_is_listed_until_it_is_redeemed,
 )
-"""Effects and what an operator sees of them: S5."""
+"""Effects and what an operator sees of them."""

@@ -1,9 +1,9 @@
-"""Redeeming: what a ledger must do (S3)."""
+"""Redeeming: what a ledger must do."""
 
 import asyncio
 import secrets
 
-from antiphon.ports import Claimed, Recorded, Running, Store
+from antiphon.ports import Claimed, Recorded, Running, Spent, Store
 from antiphon.testing.contracts.parts import (
     LONG,
     NO,
@@ -14,6 +14,7 @@ from antiphon.testing.contracts.parts import (
     name,
     record,
     redeem,
+    store_passes,
 )
 
 
@@ -103,11 +104,58 @@ async def a_round_is_tried_again_so_many_times_and_no_more(a: Store, b: Store) -
     assert_spent(await redeem(a, call, tries=2), "tries")
 
 
-async def a_crash_counts_as_a_try(a: Store, b: Store) -> None:
+async def only_failures_count_as_tries(a: Store, b: Store) -> None:
     call = name()
-    for _ in range(3):
-        assert isinstance(await redeem(a, call, lease=0.0, tries=2), Claimed)
-    assert_spent(await redeem(b, call, tries=2), "tries")
+    for _ in range(5):
+        claim = await redeem(a, call, tries=1)
+        assert isinstance(claim, Claimed)
+        await b.release(call, 2, claim.fence, counts=False)
+    for _ in range(5):
+        assert isinstance(await redeem(a, call, lease=0.0, tries=1), Claimed)  # a crash
+    for _ in range(2):
+        claim = await redeem(a, call, tries=1)
+        assert isinstance(claim, Claimed)
+        await a.release(call, 2, claim.fence, counts=True)
+    assert_spent(await redeem(b, call, tries=1), "tries")
+
+
+async def a_held_round_survives_its_expiry(a: Store, b: Store) -> None:
+    call = name()
+    mine = await mine_of(a, call, ttl=0.05)
+    await store_passes(b, 0.1)
+    for number in range(3):
+        assert isinstance(await redeem(b, name(f"other-{number}")), Claimed)
+    assert await redeem(b, call, ttl=-1.0) in (Running(), Spent("expired"))
+    assert await redeem(b, call) == Running()
+    assert await a.renew(call, 2, mine.fence, lease=LONG)
+    assert await record(a, call, 2, mine.fence, b"late")
+    assert await redeem(b, call) == Recorded(b"late")
+    assert await redeem(b, call, ttl=-1.0) == Recorded(b"late")
+
+
+async def an_expired_token_claims_nothing_new(a: Store, b: Store) -> None:
+    for ttl in (0.0, -1.0):
+        call = name()
+        assert_spent(await redeem(a, call, ttl=ttl), "expired")
+        assert isinstance(await redeem(b, call), Claimed)
+
+
+async def an_unfinished_round_is_claimed_again_with_an_expired_token(a: Store, b: Store) -> None:
+    call = name()
+    mine = await mine_of(a, call)
+    await a.release(call, 2, mine.fence)
+    again = await redeem(b, call, ttl=-1.0)
+    assert isinstance(again, Claimed)
+    assert again.fence > mine.fence
+    assert_spent(await redeem(b, call, answers=NO, ttl=-1.0), "other-answers")
+
+
+async def an_outcome_is_kept_for_the_life_that_it_was_recorded_with(a: Store, b: Store) -> None:
+    call = name()
+    mine = await mine_of(a, call)
+    assert await record(a, call, 2, mine.fence, ttl=0.05)
+    await store_passes(b, 0.1)
+    assert_spent(await redeem(b, call, ttl=-1.0), "expired")
 
 
 async def a_lost_fence_can_do_nothing(a: Store, b: Store) -> None:
@@ -231,7 +279,11 @@ LEDGER_CONTRACTS: tuple[Contract, ...] = (
     a_released_round_is_claimed_again_under_a_greater_fence,
     a_spent_round_is_never_claimed_again,
     a_round_is_tried_again_so_many_times_and_no_more,
-    a_crash_counts_as_a_try,
+    only_failures_count_as_tries,
+    a_held_round_survives_its_expiry,
+    an_expired_token_claims_nothing_new,
+    an_unfinished_round_is_claimed_again_with_an_expired_token,
+    an_outcome_is_kept_for_the_life_that_it_was_recorded_with,
     a_lost_fence_can_do_nothing,
     a_lapsed_lease_that_nobody_took_can_still_record,
     an_ended_round_cannot_be_renewed_released_or_recorded_again,
@@ -243,4 +295,4 @@ LEDGER_CONTRACTS: tuple[Contract, ...] = (
     a_waiter_gives_up_at_its_timeout,
     nobody_waits_for_a_round_that_does_not_run,
 )
-"""Redeeming: S3."""
+"""Redeeming."""

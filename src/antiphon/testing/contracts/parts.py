@@ -1,11 +1,21 @@
-"""What the contracts share: names, moments, and duties with the usual arguments."""
+"""What the contracts share: names, times, and operations with the usual arguments."""
 
+import asyncio
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from antiphon.ports import Claim, Claimed, Effect, HeldRound, HeldTaskRun, Spent, Started, Store
+from antiphon.ports import (
+    Claim,
+    Claimed,
+    Effect,
+    HeldRound,
+    HeldTaskRun,
+    Running,
+    Spent,
+    Started,
+    Store,
+)
 
 Contract: TypeAlias = Callable[[Store, Store], Awaitable[None]]
 """Two handles of one store; the second stands for another process."""
@@ -22,8 +32,17 @@ def name(kind: str = "call") -> str:
     return f"{kind}-{secrets.token_hex(12)}"
 
 
-def later() -> float:
-    return time.time() + 600
+TTL = 600.0
+"""Seconds for which a row is kept unless a contract is about that."""
+
+
+async def store_passes(store: Store, seconds: float) -> None:
+    """Wait until that much time has passed for the store: no round of this name ever ends."""
+    call = name("clock")
+    await mine_of(store, call, lease=seconds)
+    async with asyncio.timeout(PATIENCE + seconds):
+        while await redeem(store, call) == Running():
+            await store.settled(call, 2, timeout=seconds)
 
 
 async def redeem(
@@ -33,19 +52,31 @@ async def redeem(
     answers: bytes = YES,
     *,
     lease: float = LONG,
+    ttl: float = TTL,
     tries: int = 5,
 ) -> Claim:
-    return await store.claim(call, round, answers, lease=lease, expires=later(), tries=tries)
+    return await store.claim(call, round, answers, lease=lease, ttl=ttl, tries=tries)
 
 
-async def mine_of(store: Store, call: str, round: int = 2, *, lease: float = LONG) -> Claimed:
-    claim = await redeem(store, call, round, lease=lease)
+async def mine_of(
+    store: Store, call: str, round: int = 2, *, lease: float = LONG, ttl: float = TTL
+) -> Claimed:
+    claim = await redeem(store, call, round, lease=lease, ttl=ttl)
     assert isinstance(claim, Claimed), claim
     return claim
 
 
-async def record(store: Store, call: str, round: int, fence: int, outcome: bytes = b"out") -> bool:
-    return await store.record(call, round, fence, outcome, expires=later())
+async def record(
+    store: Store,
+    call: str,
+    round: int,
+    fence: int,
+    outcome: bytes = b"out",
+    *,
+    ttl: float = TTL,
+    final: bool = False,
+) -> bool:
+    return await store.record(call, round, fence, outcome, ttl=ttl, final=final)
 
 
 def assert_spent(claim: Claim, reason: str) -> None:
@@ -62,12 +93,14 @@ async def start(
     effect: Effect,
     *,
     lease: float = LONG,
+    ttl: float = TTL,
     under: HeldRound | HeldTaskRun | None = None,
     retry: bool = False,
     window: float | None = None,
+    nonce: bytes = b"",
 ) -> object:
     return await store.begin(
-        effect, lease=lease, expires=later(), under=under, retry=retry, window=window
+        effect, lease=lease, ttl=ttl, under=under, retry=retry, window=window, nonce=nonce
     )
 
 

@@ -1,4 +1,4 @@
-"""Tasks and their legs, for stores that keep them (S8). Every contract has a server of its own."""
+"""Tasks and their runs, for stores that keep them. Every contract has a server of its own."""
 
 import asyncio
 import time
@@ -20,9 +20,9 @@ from antiphon.ports import (
 from antiphon.testing.contracts.parts import (
     LONG,
     PATIENCE,
+    TTL,
     begun_of,
     effect_of,
-    later,
     mine_of,
     name,
     redeem,
@@ -38,7 +38,9 @@ TaskContract: TypeAlias = Callable[[TaskStore, TaskStore], Awaitable[None]]
 """Two handles of one store; the second stands for another process."""
 
 
-def new(server: str, *, owner: str = "", tool: str = "tool", expires: float = 0.0) -> NewTask:
+def new(
+    server: str, *, owner: str = "", tool: str = "tool", expires: float = 0.0, call: str = ""
+) -> NewTask:
     return NewTask(
         id=name("task"),
         server=server,
@@ -47,8 +49,9 @@ def new(server: str, *, owner: str = "", tool: str = "tool", expires: float = 0.
         status="working",
         message="made",
         created=1.5,
-        expires=expires or later(),
+        expires=expires or time.time() + TTL,
         state=b"first",
+        call=call,
     )
 
 
@@ -91,14 +94,14 @@ async def claims(
     return list(await store.claim_runs(server=server, limit=limit, lease=lease, busy=busy))
 
 
-async def leg_of(store: TaskStore, server: str, *, lease: float = LONG) -> TaskRow:
+async def run_of(store: TaskStore, server: str, *, lease: float = LONG) -> TaskRow:
     rows = await claims(store, server, lease=lease)
     assert len(rows) == 1, rows
     return rows[0]
 
 
-async def finish(store: TaskStore, leg: TaskRow, outcome: TaskChange) -> bool:
-    return await store.finish_run(leg.id, leg.epoch, leg.revision, outcome)
+async def finish(store: TaskStore, run: TaskRow, outcome: TaskChange) -> bool:
+    return await store.finish_run(run.id, run.epoch, run.revision, outcome)
 
 
 # --- tasks -------------------------------------------------------------------------------------
@@ -124,7 +127,7 @@ async def a_new_task_is_seen_by_all_and_ready_at_once(a: TaskStore, b: TaskStore
         leased=False,
     )
     assert await b.task(name("task")) is None
-    assert [leg.id for leg in await claims(b, server)] == [task.id]
+    assert [run.id for run in await claims(b, server)] == [task.id]
 
 
 async def the_open_tasks_of_an_owner_are_counted(a: TaskStore, b: TaskStore) -> None:
@@ -185,7 +188,7 @@ async def expired_tasks_are_removed_and_never_claimed(a: TaskStore, b: TaskStore
     for task in old:
         await a.create_task(task)
     good = await made(a, server)
-    assert [leg.id for leg in await claims(b, server)] == [good.id]
+    assert [run.id for run in await claims(b, server)] == [good.id]
     removed = 0
     while count := await b.remove_tasks(limit=2):
         assert count <= 2
@@ -195,25 +198,25 @@ async def expired_tasks_are_removed_and_never_claimed(a: TaskStore, b: TaskStore
     assert await a.task(good.id) is not None
 
 
-# --- legs --------------------------------------------------------------------------------------
+# --- runs --------------------------------------------------------------------------------------
 
 
 async def a_task_is_claimed_by_one_worker(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     tasks = {(await made(a, server)).id for _ in range(24)}
     rounds = [claims(store, server, limit=3) for store in (a, b) * 8]
-    claimed = [leg for legs in await asyncio.gather(*rounds) for leg in legs]
+    claimed = [run for runs in await asyncio.gather(*rounds) for run in runs]
     # A claim that met another may have left some.
     claimed += await claims(a, server, limit=24)
-    assert sorted(leg.id for leg in claimed) == sorted(tasks)
-    assert {(leg.epoch, leg.revision, leg.leased) for leg in claimed} == {(1, 2, True)}
+    assert sorted(run.id for run in claimed) == sorted(tasks)
+    assert {(run.epoch, run.revision, run.leased) for run in claimed} == {(1, 2, True)}
     assert await claims(b, server) == []
 
 
 async def the_longest_ready_are_claimed_first(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     tasks = [await made(a, server) for _ in range(4)]
-    first = {leg.id for leg in await claims(b, server, limit=2)}
+    first = {run.id for run in await claims(b, server, limit=2)}
     assert first == {tasks[0].id, tasks[1].id}
 
 
@@ -221,32 +224,32 @@ async def servers_leave_the_tasks_of_others_alone(a: TaskStore, b: TaskStore) ->
     server, other = name("server"), name("server")
     task = await made(a, server)
     assert await claims(b, other) == []
-    assert [leg.id for leg in await claims(b, server)] == [task.id]
+    assert [run.id for run in await claims(b, server)] == [task.id]
 
 
 async def tools_that_are_busy_are_left(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     await made(a, server, tool="slow")
     quick = await made(a, server, tool="quick")
-    assert [leg.id for leg in await claims(b, server, busy=("slow", "other"))] == [quick.id]
+    assert [run.id for run in await claims(b, server, busy=("slow", "other"))] == [quick.id]
     async with asyncio.timeout(PATIENCE):
         await b.runs_ready(server=server, timeout=0.05, busy=("slow",))
     assert len(await claims(b, server)) == 1
 
 
-async def a_leg_that_is_held_is_not_taken_over(a: TaskStore, b: TaskStore) -> None:
+async def a_run_that_is_held_is_not_taken_over(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     await made(a, server)
-    leg = await leg_of(a, server)
+    run = await run_of(a, server)
     assert await claims(b, server) == []
-    assert await a.renew_runs([(leg.id, leg.epoch)], lease=LONG) == {leg.id: False}
+    assert await a.renew_runs([(run.id, run.epoch)], lease=LONG) == {run.id: False}
     assert await claims(b, server) == []
 
 
-async def a_leg_whose_lease_ended_is_taken_over_and_fenced(a: TaskStore, b: TaskStore) -> None:
+async def a_run_whose_lease_ended_is_taken_over_and_fenced(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     await made(a, server)
-    old = await leg_of(a, server, lease=0.001)
+    old = await run_of(a, server, lease=0.001)
     async with asyncio.timeout(PATIENCE):
         while not (taken := await claims(b, server)):
             await b.runs_ready(server=server, timeout=PATIENCE)
@@ -261,36 +264,36 @@ async def a_leg_whose_lease_ended_is_taken_over_and_fenced(a: TaskStore, b: Task
     assert (await shown(a, old.id)).state == b"second"
 
 
-async def a_leg_keeps_what_it_says_and_learns(a: TaskStore, b: TaskStore) -> None:
+async def a_run_keeps_what_it_says_and_learns(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     await made(a, server)
-    leg = await leg_of(a, server)
-    assert await a.save_run(leg.id, leg.epoch, state=None, message="half", updated=3.0)
-    row = await shown(b, leg.id)
+    run = await run_of(a, server)
+    assert await a.save_run(run.id, run.epoch, state=None, message="half", updated=3.0)
+    row = await shown(b, run.id)
     assert (row.message, row.state, row.updated) == ("half", b"first", 3.0)
-    assert await a.save_run(leg.id, leg.epoch, state=b"learned", message=None, updated=4.0)
-    row = await shown(b, leg.id)
-    assert (row.message, row.state, row.revision) == ("half", b"learned", leg.revision)
+    assert await a.save_run(run.id, run.epoch, state=b"learned", message=None, updated=4.0)
+    row = await shown(b, run.id)
+    assert (row.message, row.state, row.revision) == ("half", b"learned", run.revision)
 
 
-async def a_finished_leg_makes_the_task_what_it_says(a: TaskStore, b: TaskStore) -> None:
+async def a_finished_run_makes_the_task_what_it_says(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     for status in ("input_required", "completed"):
         await made(a, server)
-        leg = await leg_of(a, server)
-        assert await finish(a, leg, change(status))
-        assert not await finish(a, leg, change("failed"))
-        row = await shown(b, leg.id)
+        run = await run_of(a, server)
+        assert await finish(a, run, change(status))
+        assert not await finish(a, run, change("failed"))
+        row = await shown(b, run.id)
         assert (row.status, row.leased, row.state) == (status, False, b"second")
-        assert row.revision > leg.revision
+        assert row.revision > run.revision
         assert await claims(b, server) == []
 
 
-async def a_leg_may_be_ready_again_at_once_or_later(a: TaskStore, b: TaskStore) -> None:
+async def a_run_may_be_ready_again_at_once_or_later(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     await made(a, server)
-    assert await finish(a, await leg_of(a, server), change(ready=0.0))
-    assert await finish(a, await leg_of(a, server), change(ready=0.2))
+    assert await finish(a, await run_of(a, server), change(ready=0.0))
+    assert await finish(a, await run_of(a, server), change(ready=0.2))
     began = time.monotonic()
     assert await claims(b, server) == []
     async with asyncio.timeout(PATIENCE):
@@ -302,82 +305,82 @@ async def a_leg_may_be_ready_again_at_once_or_later(a: TaskStore, b: TaskStore) 
 async def a_wish_to_cancel_is_told_at_the_next_renewal(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     await made(a, server)
-    leg = await leg_of(a, server)
-    assert await b.change_task(leg.id, leg.revision, CANCEL)
-    row = await shown(a, leg.id)
+    run = await run_of(a, server)
+    assert await b.change_task(run.id, run.revision, CANCEL)
+    row = await shown(a, run.id)
     assert (row.cancel, row.leased) == (True, True)
     assert await claims(b, server) == []
-    assert await a.renew_runs([(leg.id, leg.epoch)], lease=LONG) == {leg.id: True}
-    assert await finish(a, leg, change("cancelled"))
-    assert (await shown(b, leg.id)).status == "cancelled"
+    assert await a.renew_runs([(run.id, run.epoch)], lease=LONG) == {run.id: True}
+    assert await finish(a, run, change("cancelled"))
+    assert (await shown(b, run.id)).status == "cancelled"
 
 
-async def a_leg_that_ended_meanwhile_does_not_undo_a_wish(a: TaskStore, b: TaskStore) -> None:
+async def a_run_that_ended_meanwhile_does_not_undo_a_wish(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     await made(a, server)
-    leg = await leg_of(a, server)
-    assert await b.change_task(leg.id, leg.revision, CANCEL)
-    assert await finish(a, leg, change("input_required"))
-    again = await leg_of(b, server)
-    assert (again.id, again.cancel) == (leg.id, True)
+    run = await run_of(a, server)
+    assert await b.change_task(run.id, run.revision, CANCEL)
+    assert await finish(a, run, change("input_required"))
+    again = await run_of(b, server)
+    assert (again.id, again.cancel) == (run.id, True)
 
 
 async def a_claim_wins_over_a_change_of_what_was_read_before(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     task = await made(a, server)
     row = await shown(a, task.id)
-    await leg_of(b, server)
+    await run_of(b, server)
     assert not await a.change_task(task.id, row.revision, change("cancelled"))
 
 
 async def a_change_may_leave_the_task_as_ready_as_it_was(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     waiting = await made(a, server)
-    assert await finish(a, await leg_of(a, server), change("input_required"))
+    assert await finish(a, await run_of(a, server), change("input_required"))
     row = await shown(a, waiting.id)
     assert await a.change_task(row.id, row.revision, change("input_required", keeps_ready=True))
     assert await claims(b, server) == []
     ready = await made(a, server)
     assert await a.change_task(ready.id, 1, change(keeps_ready=True))
-    assert [leg.id for leg in await claims(b, server)] == [ready.id]
+    assert [run.id for run in await claims(b, server)] == [ready.id]
 
 
-async def released_legs_are_ready_at_once(a: TaskStore, b: TaskStore) -> None:
+async def released_runs_are_ready_at_once(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     tasks = {(await made(a, server)).id for _ in range(3)}
-    legs = await claims(a, server)
-    await a.release_runs([(leg.id, leg.epoch) for leg in legs])
+    runs = await claims(a, server)
+    await a.release_runs([(run.id, run.epoch) for run in runs])
     again = await claims(b, server)
-    assert {leg.id for leg in again} == tasks
-    assert {leg.epoch for leg in again} == {2}
+    assert {run.id for run in again} == tasks
+    assert {run.epoch for run in again} == {2}
 
 
-async def the_leg_of_an_expired_task_is_held_no_more(a: TaskStore, b: TaskStore) -> None:
+async def the_run_of_an_expired_task_is_held_no_more(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     task = new(server, expires=time.time() + 0.3)
     await a.create_task(task)
-    leg = await leg_of(a, server)
+    run = await run_of(a, server)
     async with asyncio.timeout(PATIENCE):
-        while await a.renew_runs([(leg.id, leg.epoch)], lease=LONG):
+        while await a.renew_runs([(run.id, run.epoch)], lease=LONG):
             await b.runs_ready(server=server, timeout=0.05)
     assert await claims(b, server) == []
 
 
-async def who_waits_for_legs_is_woken(a: TaskStore, b: TaskStore) -> None:
+async def who_waits_for_runs_is_woken(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     for waker in (a, b):
         waiting = asyncio.ensure_future(a.runs_ready(server=server, timeout=60))
         with_wait = asyncio.ensure_future(b.runs_ready(server=server, timeout=60))
-        await a.remove_tasks(limit=1)  # a duty that comes after those that wait have looked
+        await a.remove_tasks(limit=1)  # an operation after those that wait have looked
         began = time.monotonic()
         await made(waker, server)
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(waiting, with_wait)
         assert time.monotonic() - began < 1.0
-        await leg_of(a, server)
+        await run_of(a, server)
 
 
-async def waiting_for_legs_ends_with_its_time(a: TaskStore, b: TaskStore) -> None:
+async def waiting_for_runs_ends_with_its_time(a: TaskStore, b: TaskStore) -> None:
     began = time.monotonic()
     await b.runs_ready(server=name("server"), timeout=0.1)
     assert 0.05 < time.monotonic() - began < PATIENCE
@@ -390,9 +393,9 @@ async def a_round_keeps_its_task_with_its_outcome(a: TaskStore, b: TaskStore) ->
     call, server = name(), name("server")
     mine = await mine_of(a, call)
     task = new(server)
-    assert await a.record(call, 2, mine.fence, b"handle", expires=later(), task=task)
+    assert await a.record(call, 2, mine.fence, b"handle", ttl=TTL, task=task)
     assert await redeem(b, call) == Recorded(b"handle")
-    assert (await leg_of(b, server)).id == task.id
+    assert (await run_of(b, server)).id == task.id
 
 
 async def a_round_that_lost_its_fence_makes_no_task(a: TaskStore, b: TaskStore) -> None:
@@ -400,33 +403,33 @@ async def a_round_that_lost_its_fence_makes_no_task(a: TaskStore, b: TaskStore) 
     old = await mine_of(a, call, lease=0.0)
     new_holder = await mine_of(b, call)
     task, other = new(server), new(server)
-    assert not await a.record(call, 2, old.fence, b"old", expires=later(), task=task)
+    assert not await a.record(call, 2, old.fence, b"old", ttl=TTL, task=task)
     assert await a.task(task.id) is None
-    assert await b.record(call, 2, new_holder.fence, b"new", expires=later(), task=other)
+    assert await b.record(call, 2, new_holder.fence, b"new", ttl=TTL, task=other)
     assert await a.task(other.id) is not None
 
 
-async def an_effect_begins_with_what_its_leg_has_learned(a: TaskStore, b: TaskStore) -> None:
+async def an_effect_begins_with_what_its_run_has_learned(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     await made(a, server)
-    leg = await leg_of(a, server)
+    run = await run_of(a, server)
     effect = effect_of(name())
-    under = HeldTaskRun(leg.id, leg.epoch, b"learned")
-    begun = await a.begin(effect, lease=LONG, expires=later(), under=under, retry=False)
+    under = HeldTaskRun(run.id, run.epoch, b"learned")
+    begun = await a.begin(effect, lease=LONG, ttl=TTL, under=under, retry=False)
     assert isinstance(begun, Started)
-    assert (await shown(b, leg.id)).state == b"learned"
+    assert (await shown(b, run.id)).state == b"learned"
     assert await a.settle(effect.id, begun.fence, result=b"done", error=None)
-    again = HeldTaskRun(leg.id, leg.epoch, b"more")
+    again = HeldTaskRun(run.id, run.epoch, b"more")
     assert await start(b, effect, under=again) == Finished(b"done", effect.call)
-    assert (await shown(b, leg.id)).state == b"more"
+    assert (await shown(b, run.id)).state == b"more"
 
 
-async def a_leg_that_lost_its_task_begins_no_effect(a: TaskStore, b: TaskStore) -> None:
+async def a_run_that_lost_its_task_begins_no_effect(a: TaskStore, b: TaskStore) -> None:
     server = name("server")
     await made(a, server)
-    old = await leg_of(a, server)
+    old = await run_of(a, server)
     await a.release_runs([(old.id, old.epoch)])
-    now = await leg_of(b, server)
+    now = await run_of(b, server)
     effect = effect_of(name())
     for lost in (HeldTaskRun(old.id, old.epoch, b"old"), HeldTaskRun(name("task"), 1, b"none")):
         assert await start(a, effect, under=lost) == LeaseLost()
@@ -437,6 +440,54 @@ async def a_leg_that_lost_its_task_begins_no_effect(a: TaskStore, b: TaskStore) 
     assert await finish(b, now, change("cancelled"))
     late = effect_of(effect.call, "late")
     assert await start(b, late, under=under) == LeaseLost()
+
+
+async def what_an_operator_decides_makes_the_task_of_the_call_ready(
+    a: TaskStore, b: TaskStore
+) -> None:
+    call, server = name(), name("server")
+    await a.create_task(new(server, call=call))
+    run = await run_of(a, server)
+    effect = effect_of(call)
+    await begun_of(a, effect, lease=0.0, under=HeldTaskRun(run.id, run.epoch, b"learned"))
+    assert await finish(a, run, change())
+    assert await claims(b, server) == []
+    assert await b.decide(call, effect.key, result=b"paid")
+    again = await run_of(a, server)
+    assert again.id == run.id
+
+
+async def what_is_decided_while_a_run_ends_is_not_slept_through(a: TaskStore, b: TaskStore) -> None:
+    call, server = name(), name("server")
+    await a.create_task(new(server, call=call))
+    run = await run_of(a, server)
+    effect = effect_of(call)
+    await begun_of(a, effect, lease=0.0, under=HeldTaskRun(run.id, run.epoch, b"learned"))
+    assert await b.decide(call, effect.key, result=b"paid")
+    assert await claims(b, server) == []
+    assert await finish(a, run, change())
+    assert (await run_of(b, server)).id == run.id
+
+
+async def a_task_that_has_ended_keeps_no_effect(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    for status in ("completed", "failed", "cancelled"):
+        call = name()
+        await a.create_task(new(server, call=call))
+        run = await run_of(a, server)
+        effect = effect_of(call)
+        begun = await begun_of(a, effect, under=HeldTaskRun(run.id, run.epoch, b"learned"))
+        assert await a.settle(effect.id, begun.fence, result=b"1", error=None)
+        assert len(await b.effects(call)) == 1
+        assert await finish(a, run, change(status))
+        assert await b.effects(call) == []
+
+
+async def no_task_has_an_id_that_no_server_makes(a: TaskStore, b: TaskStore) -> None:
+    assert await a.task("\0") is None
+    assert await b.task("") is None
+    assert dict(await a.tasks_updated(["\0", "unknown"])) == {}
+    assert await a.open_tasks(name("owner"), most=1) == 0
 
 
 TASK_CONTRACTS: tuple[TaskContract, ...] = (
@@ -451,22 +502,26 @@ TASK_CONTRACTS: tuple[TaskContract, ...] = (
     the_longest_ready_are_claimed_first,
     servers_leave_the_tasks_of_others_alone,
     tools_that_are_busy_are_left,
-    a_leg_that_is_held_is_not_taken_over,
-    a_leg_whose_lease_ended_is_taken_over_and_fenced,
-    a_leg_keeps_what_it_says_and_learns,
-    a_finished_leg_makes_the_task_what_it_says,
-    a_leg_may_be_ready_again_at_once_or_later,
+    a_run_that_is_held_is_not_taken_over,
+    a_run_whose_lease_ended_is_taken_over_and_fenced,
+    a_run_keeps_what_it_says_and_learns,
+    a_finished_run_makes_the_task_what_it_says,
+    a_run_may_be_ready_again_at_once_or_later,
     a_wish_to_cancel_is_told_at_the_next_renewal,
-    a_leg_that_ended_meanwhile_does_not_undo_a_wish,
+    a_run_that_ended_meanwhile_does_not_undo_a_wish,
     a_claim_wins_over_a_change_of_what_was_read_before,
     a_change_may_leave_the_task_as_ready_as_it_was,
-    released_legs_are_ready_at_once,
-    the_leg_of_an_expired_task_is_held_no_more,
-    who_waits_for_legs_is_woken,
-    waiting_for_legs_ends_with_its_time,
+    released_runs_are_ready_at_once,
+    the_run_of_an_expired_task_is_held_no_more,
+    who_waits_for_runs_is_woken,
+    waiting_for_runs_ends_with_its_time,
     a_round_keeps_its_task_with_its_outcome,
     a_round_that_lost_its_fence_makes_no_task,
-    an_effect_begins_with_what_its_leg_has_learned,
-    a_leg_that_lost_its_task_begins_no_effect,
+    an_effect_begins_with_what_its_run_has_learned,
+    a_run_that_lost_its_task_begins_no_effect,
+    what_an_operator_decides_makes_the_task_of_the_call_ready,
+    what_is_decided_while_a_run_ends_is_not_slept_through,
+    a_task_that_has_ended_keeps_no_effect,
+    no_task_has_an_id_that_no_server_makes,
 )
 """Everything that a store which keeps tasks must do."""

@@ -1,4 +1,8 @@
-"""The tables of the SQL stores, version by version. Owns the schema and nothing of its use."""
+"""The tables of the SQL stores, version by version. Owns the schema and nothing of its use.
+
+Segments are in `antiphon_journals`. Earlier versions kept them in `antiphon_segments`, which is
+still read and swept, so that calls under way go on while servers are upgraded one by one.
+"""
 
 OPEN = "status IN ('working', 'input_required')"
 """Tasks that are not final; the same words as in the index."""
@@ -76,6 +80,36 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         f"CREATE INDEX antiphon_tasks_owner ON antiphon_tasks (owner) WHERE {OPEN}",
         "CREATE INDEX antiphon_tasks_expires ON antiphon_tasks (expires)",
+    ),
+    (
+        "ALTER TABLE antiphon_rounds ADD COLUMN failures bigint NOT NULL DEFAULT 0",
+        "ALTER TABLE antiphon_rounds ADD COLUMN started double precision NOT NULL DEFAULT 0",
+        "ALTER TABLE antiphon_rounds ADD COLUMN tool text NOT NULL DEFAULT ''",
+        "ALTER TABLE antiphon_rounds ADD COLUMN caller text NOT NULL DEFAULT ''",
+        "ALTER TABLE antiphon_effects ADD COLUMN nonce {blob}",
+        "ALTER TABLE antiphon_effects ADD COLUMN shared bigint NOT NULL DEFAULT 0",
+        "ALTER TABLE antiphon_effects ADD COLUMN tool text NOT NULL DEFAULT ''",
+        "ALTER TABLE antiphon_effects ADD COLUMN caller text NOT NULL DEFAULT ''",
+        "UPDATE antiphon_effects SET shared = 1 WHERE id LIKE 'shared/%'",
+        """
+        CREATE INDEX antiphon_effects_started ON antiphon_effects (lease) WHERE state = 'started'
+        """,
+        """
+        CREATE TABLE antiphon_journals (
+            call text NOT NULL,
+            round bigint NOT NULL,
+            digest {blob} NOT NULL,
+            owner text NOT NULL,
+            size bigint NOT NULL,
+            expires double precision NOT NULL,
+            data {blob} NOT NULL,
+            PRIMARY KEY (call, round, digest)
+        )
+        """,
+        "CREATE INDEX antiphon_journals_owner ON antiphon_journals (owner, expires, size)",
+        "CREATE INDEX antiphon_journals_expires ON antiphon_journals (expires)",
+        "ALTER TABLE antiphon_tasks ADD COLUMN call text NOT NULL DEFAULT ''",
+        "CREATE INDEX antiphon_tasks_call ON antiphon_tasks (call) WHERE call <> ''",
     ),
 )
 """One entry per schema version. An entry that was released is never changed; add another."""

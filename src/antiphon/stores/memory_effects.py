@@ -1,0 +1,328 @@
+"""Effects in memory, and what operators see and decide. Builds on the rounds they belong to."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import msgspec
+
+from antiphon.errors import StoreFull
+from antiphon.ports import (
+    NOTHING_KNOWN,
+    About,
+    Begin,
+    Busy,
+    CallRow,
+    Clock,
+    Effect,
+    EffectRow,
+    FailedEffect,
+    Finished,
+    HeldRound,
+    HeldTaskRun,
+    LeaseLost,
+    Mismatch,
+    Started,
+    Uncertain,
+)
+from antiphon.stores.memory_expiry import ExpiryWheel, Gauge
+from antiphon.stores.memory_rounds import MemoryRounds, OpenRound
+
+_BUSY = Busy()
+
+
+class BegunEffect(msgspec.Struct, gc=False):
+    """One effect that was begun. Effects of one call form a chain, the latest first."""
+
+    effect: Effect
+    fence: int
+    lease: float
+    expires: float
+    started: float
+    nonce: bytes
+    shared: bool
+    about: About
+    earlier: "BegunEffect | None" = None
+    settled: float | None = None
+    result: bytes | None = None
+    error: str | None = None
+
+
+class MemoryEffects(MemoryRounds):
+    """The effects of one process."""
+
+    def __init__(
+        self, clock: Clock, *, rounds: int, outcome_bytes: int, effects: int, effect_bytes: int
+    ) -> None:
+        super().__init__(clock, rounds=rounds, outcome_bytes=outcome_bytes)
+        self._max_effects = effects
+        self._max_results = effect_bytes
+        self._effects: dict[str, BegunEffect] = {}
+        self._latest: dict[str, BegunEffect] = {}
+        """By call: the first of the chain of its effects."""
+
+        self._result_bytes = 0
+        self._fence = 0
+        self._due_effects: ExpiryWheel[str] = ExpiryWheel()
+        cure = "Raise MemoryStore(effects=..., effect_bytes=...), or configure a store on disk"
+        self._effects_gauge = Gauge(effects, "effects", cure)
+        self._results_gauge = Gauge(effect_bytes, "results of effects", cure)
+
+    async def begin(
+        self,
+        effect: Effect,
+        *,
+        lease: float,
+        ttl: float,
+        under: HeldRound | HeldTaskRun | None,
+        retry: bool,
+        window: float | None = None,
+        nonce: bytes = b"",
+        about: About = NOTHING_KNOWN,
+    ) -> Begin:
+        """Claim an effect before it runs."""
+        now = self._clock()
+        if self._due_effects.next <= now:
+            self._due_effects.sweep(now, self._remove_effect)
+        holder: OpenRound | None = None
+        if isinstance(under, HeldTaskRun):
+            if not self.holds_run(under):
+                return LeaseLost()
+        elif under is not None:
+            holder = self._held(under.call, under.round, under.fence)
+            if holder is None:
+                return LeaseLost()
+        row = self._effects.get(effect.id)
+        if row is not None:
+            if nonce and row.nonce == nonce and row.settled is None and _agrees(row, effect):
+                row.lease = now + lease
+                return Started(row.fence)
+            taken = _in_the_way(row, effect, now, retry=retry, window=window)
+            if taken is not None:
+                return taken
+            self._drop_effect(row)
+        else:
+            self._check_space()
+        self._fence += 1
+        row = BegunEffect(
+            effect, self._fence, now + lease, now + ttl, now, nonce, window is not None, about
+        )
+        self._add_effect(row)
+        if holder is not None and isinstance(under, HeldRound):
+            self.keep_prefix(holder, under.prefix, now + ttl)
+            self.keep_segments(under.call, under.round, now + ttl)
+        return Started(row.fence)
+
+    def _check_space(self) -> None:
+        if len(self._effects) >= self._max_effects or self._result_bytes >= self._max_results:
+            raise StoreFull(
+                "the memory store is full: it holds as many effects as it may. Raise "
+                "MemoryStore(effects=..., effect_bytes=...), or configure a store on disk."
+            )
+
+    def _add_effect(self, row: BegunEffect) -> None:
+        effect = row.effect
+        row.earlier = self._latest.get(effect.call)
+        self._latest[effect.call] = row
+        self._effects[effect.id] = row
+        self._due_effects.add(effect.id, row.expires)
+        self._effects_gauge.show(len(self._effects))
+
+    def _drop_effect(self, row: BegunEffect) -> None:
+        del self._effects[row.effect.id]
+        self._result_bytes -= len(row.result or b"")
+        call = row.effect.call
+        later = self._latest[call]
+        if later is row:
+            if row.earlier is None:
+                del self._latest[call]
+            else:
+                self._latest[call] = row.earlier
+            return
+        while later.earlier is not None and later.earlier is not row:
+            later = later.earlier
+        later.earlier = row.earlier
+
+    def _remove_effect(self, id: str, now: float) -> float | None:
+        row = self._effects.get(id)
+        if row is None:
+            return None
+        held = row.settled is None and row.lease > now
+        if held or row.expires > now:
+            return max(row.expires, row.lease) if held else row.expires
+        self._drop_effect(row)
+        return None
+
+    def _of_call(self, call: str) -> list[BegunEffect]:
+        """Return the effects of a call, oldest first."""
+        rows: list[BegunEffect] = []
+        row = self._latest.get(call)
+        while row is not None:
+            rows.append(row)
+            row = row.earlier
+        return rows[::-1]
+
+    def _started(self, effect: str, fence: int) -> BegunEffect | None:
+        row = self._effects.get(effect)
+        return row if row is not None and row.fence == fence and row.settled is None else None
+
+    async def hold(self, effect: str, fence: int, *, lease: float) -> bool:
+        """Extend the lease of a running effect; False if the fence is lost."""
+        row = self._started(effect, fence)
+        if row is None:
+            return False
+        row.lease = self._clock() + lease
+        return True
+
+    async def settle(
+        self, effect: str, fence: int, *, result: bytes | None, error: str | None
+    ) -> bool:
+        """Record the result or the failure; False if the fence is lost."""
+        row = self._started(effect, fence)
+        if row is None:
+            return False
+        self._settle(row, result, error)
+        return True
+
+    def _settle(self, row: BegunEffect, result: bytes | None, error: str | None) -> None:
+        row.settled = self._clock()
+        row.error = error
+        if error is None:
+            row.result = result or b""
+            self._result_bytes += len(row.result)
+            self._results_gauge.show(self._result_bytes)
+
+    async def abandon(self, effect: str, fence: int) -> None:
+        """Free the claim: nothing happened."""
+        row = self._started(effect, fence)
+        if row is not None:
+            self._drop_effect(row)
+
+    def end_effects(self, call: str, until: float) -> None:
+        """Let the effects of a call live no longer than until then.
+
+        One of unknown end stays for its operator, and one that calls share stays for the others.
+        """
+        if call not in self._latest:
+            return
+        now = self._clock()
+        for row in self._of_call(call):
+            if row.shared or row.settled is None:
+                continue
+            row.expires = min(row.expires, until)
+            if row.expires <= now:
+                self._drop_effect(row)
+            else:
+                self._due_effects.add(row.effect.id, row.expires)
+
+    # --- operators -----------------------------------------------------------------------------
+
+    async def effects(self, call: str) -> Sequence[EffectRow]:
+        """List the effects of a call, oldest first."""
+        now = self._clock()
+        return [
+            EffectRow(
+                call,
+                row.effect.key,
+                row.effect.function,
+                _state_of(row, now),
+                row.started,
+                row.settled,
+            )
+            for row in self._of_call(call)
+        ]
+
+    async def calls(self, *, limit: int = 100, uncertain: bool = False) -> Sequence[CallRow]:
+        """List calls, or those with an effect of unknown end only."""
+        rows = self._call_rows(uncertain=uncertain)
+        if uncertain:
+            return sorted(rows, key=lambda row: row.started)[:limit]
+        return sorted(rows, key=lambda row: row.expires, reverse=True)[:limit]
+
+    async def count_calls(self, *, uncertain: bool = False) -> int:
+        """Count what `calls` would list without a limit."""
+        return len(self._call_rows(uncertain=uncertain))
+
+    def _call_rows(self, *, uncertain: bool) -> list[CallRow]:
+        if uncertain:
+            rows = [self._with_effects(call) for call in self._latest]
+            return [row for row in rows if row.uncertain]
+        redeemed = [
+            self._with_effects(row.call) if row.call in self._latest else row
+            for row in self.round_rows()
+        ]
+        known = {row.call for row in redeemed}
+        return redeemed + [self._with_effects(call) for call in self._latest if call not in known]
+
+    def _with_effects(self, call: str) -> CallRow:
+        """Return a call that has effects, with what they tell of it."""
+        now, effects = self._clock(), self._of_call(call)
+        row = self.round_row(call) or CallRow(
+            call, 1, "unredeemed", max(effect.expires for effect in effects)
+        )
+        about = effects[0].about
+        return msgspec.structs.replace(
+            row,
+            started=effects[0].started,
+            tool=row.tool or about.tool,
+            caller=row.caller or about.caller,
+            uncertain=sum(_state_of(effect, now) == "uncertain" for effect in effects),
+        )
+
+    async def decide(self, call: str, key: str, *, result: bytes | None) -> bool:
+        """Settle an uncertain effect by an operator's word, and let its call go on."""
+        now = self._clock()
+        for row in self._of_call(call):
+            if row.effect.key == key and _state_of(row, now) == "uncertain":
+                if result is None:
+                    self._drop_effect(row)
+                else:
+                    self._fence += 1
+                    row.fence = self._fence
+                    self._settle(row, result, None)
+                self.try_again(call, row.expires)
+                self.keep_segments(call, None, row.expires)
+                self.wake_call(call)
+                return True
+        return False
+
+    # --- what other parts of the store do ------------------------------------------------------
+
+    @abstractmethod
+    def holds_run(self, under: HeldTaskRun) -> bool:
+        """Check the epoch of a task's run and keep its state."""
+
+    @abstractmethod
+    def keep_segments(self, call: str, round: int | None, until: float) -> None:
+        """Keep the segments of a round, or of a call, at least until then."""
+
+    @abstractmethod
+    def wake_call(self, call: str) -> None:
+        """Make the task of a call ready."""
+
+
+def _agrees(row: BegunEffect, effect: Effect) -> bool:
+    return row.effect.function == effect.function and row.effect.arguments == effect.arguments
+
+
+def _in_the_way(
+    row: BegunEffect, effect: Effect, now: float, *, retry: bool, window: float | None
+) -> Begin | None:
+    """Why an effect cannot be begun, or None when it may be begun anew."""
+    if row.settled is not None and window is not None and now >= row.settled + window:
+        return None
+    if not _agrees(row, effect):
+        return Mismatch(row.effect.function)
+    if row.error is not None:
+        return FailedEffect(row.error)
+    if row.result is not None:
+        return Finished(row.result, row.effect.call)
+    if now < row.lease:
+        return _BUSY
+    return None if retry else Uncertain(row.effect.call)
+
+
+def _state_of(row: BegunEffect, now: float) -> str:
+    """Say how an effect stands, as operators read it."""
+    if row.settled is None:
+        return "started" if now < row.lease else "uncertain"
+    return "done" if row.error is None else "failed"

@@ -1,0 +1,150 @@
+"""Telling workers of other processes about ready tasks, through PostgreSQL.
+
+Owns the listening connection and the notices that wait to be sent. A notice is sent after the
+commit of what it is about, by itself and once for several changes: a notice inside the transaction
+that writes makes all such transactions of the database commit one after the other.
+
+Every server has a channel of its own. A notice may be lost, and behind a pooler that lends
+connections for one transaction none ever arrives: then workers look by themselves more often.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any, LiteralString, TypeAlias, cast
+
+import psycopg
+
+from antiphon.core.retry import back_off
+from antiphon.errors import StoreError
+from antiphon.stores.waiting import WorkerWaiters
+
+log = logging.getLogger("antiphon")
+
+_GATHER = 0.001
+"""Seconds in which changes share one notice."""
+
+_PROOF = 2.0
+"""Seconds in which a notice to ourselves must arrive, else notices do not arrive here at all."""
+
+_TRY_AGAIN = 300.0
+"""Seconds after which it is tried again whether notices arrive."""
+
+_SILENCE = 60.0
+"""Seconds without a notice after which the connection is asked whether it still lives."""
+
+LOOK_SELDOM = 5.0
+"""Seconds between two looks of a worker where notices arrive."""
+
+LOOK_OFTEN = 0.5
+"""Seconds between two looks of a worker where they do not."""
+
+_NOTIFY = "SELECT pg_notify(channel, '') FROM unnest(CAST(%(channels)s AS text[])) AS channel"
+
+Connect: TypeAlias = Callable[[], Awaitable[psycopg.AsyncConnection[Any]]]
+Send: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[None]]
+
+
+def channel_of(server: str) -> str:
+    """Return the channel on which the workers of a server listen."""
+    return f"antiphon_tasks_{blake2b(server.encode(), digest_size=8).hexdigest()}"
+
+
+class Notices:
+    """Sends and hears notices for the workers of this process."""
+
+    def __init__(self, workers: WorkerWaiters, connect: Connect, send: Send) -> None:
+        """Take whom to wake, how to get a connection to listen on, and how to run a statement."""
+        self._workers = workers
+        self._connect = connect
+        self._send = send
+        self._servers: dict[str, str] = {}
+        """The servers whose workers wait here, by their channel."""
+
+        self._unsent: set[str] = set()
+        self._sending: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        """Set when it is known whether notices arrive."""
+
+    async def close(self) -> None:
+        """Stop listening and sending."""
+        tasks = [task for task in (self._sending, self._listening) if task is not None]
+        self._sending = self._listening = None
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # --- sending -------------------------------------------------------------------------------
+
+    def tell(self, server: str) -> None:
+        """Tell the workers of other processes, soon."""
+        self._unsent.add(channel_of(server))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_soon(), name="antiphon notices")
+
+    async def _send_soon(self) -> None:
+        while self._unsent:
+            await asyncio.sleep(_GATHER)
+            channels, self._unsent = self._unsent, set()
+            with suppress(StoreError):  # lost: workers look by themselves now and then
+                await self._send(_NOTIFY, {"channels": sorted(channels)})
+
+    # --- hearing -------------------------------------------------------------------------------
+
+    async def hear(self, server: str, timeout: float) -> None:
+        """Have the workers of a server woken; returns when that works, or at the timeout."""
+        channel = channel_of(server)
+        if channel not in self._servers:
+            self._servers[channel] = server
+            await self._restart()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._settled.wait()
+
+    async def _restart(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait({self._listening})
+        self._settled.clear()
+        self._listening = asyncio.create_task(self._listen(), name="antiphon listen")
+
+    async def _listen(self) -> None:
+        """Hear notices on a connection of its own; when it is lost, make another."""
+        pauses = back_off(0.1, LOOK_SELDOM)
+        while True:
+            try:
+                async with await self._connect() as connection:
+                    for channel in self._servers:
+                        await connection.execute(cast(LiteralString, f"LISTEN {channel}"))
+                    arrives = await self._proven(connection)
+                    self._workers.look_every = LOOK_SELDOM if arrives else LOOK_OFTEN
+                    self._workers.wake_all()  # something may have been said meanwhile
+                    self._settled.set()
+                    if arrives:
+                        pauses = back_off(0.1, LOOK_SELDOM)
+                        await self._hear(connection)
+                log.info("PostgreSQL notices do not arrive here; workers look for tasks instead")
+                await asyncio.sleep(_TRY_AGAIN)
+            except (psycopg.Error, OSError, StoreError):
+                self._workers.look_every = LOOK_OFTEN
+                self._workers.wake_all()
+                self._settled.set()
+                await asyncio.sleep(next(pauses))
+
+    async def _proven(self, connection: psycopg.AsyncConnection[Any]) -> bool:
+        """Send a notice by another connection and see whether it arrives on this one."""
+        await self._send(_NOTIFY, {"channels": [next(iter(self._servers))]})
+        arrived = [notice async for notice in connection.notifies(timeout=_PROOF, stop_after=1)]
+        return bool(arrived)
+
+    async def _hear(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        while True:
+            async for notice in connection.notifies(timeout=_SILENCE):
+                server = self._servers.get(notice.channel)
+                if server is not None:
+                    self._workers.wake(server)
+            await connection.execute("")

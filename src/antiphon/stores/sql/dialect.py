@@ -1,0 +1,177 @@
+"""Transactions as generators, and what differs between two databases. Does no I/O.
+
+A store method is its transaction: a generator that yields statements with their parameters, is sent
+the rows, and returns the answer. A driver runs all statements of one transaction together; it may
+start a transaction again after a failure that rolled it back, so a generator is made anew for each
+attempt. One driver runs them in a thread (SQLite), one awaits them (PostgreSQL), so that both
+stores decide alike.
+
+Statements are written with `:name` parameters. The dialects differ in the type for bytes, in the
+clock (SQLite is told the time of its machine, PostgreSQL reads its own), in row locks (SQLite has
+one writer at a time) and in what one statement may change.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from enum import Enum
+from functools import wraps
+from types import CoroutineType
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+
+
+class RoundChanged(NamedTuple):
+    """After the commit: wake those who wait for this round."""
+
+    call: str
+    round: int
+
+
+class TasksReady(NamedTuple):
+    """After the commit: wake the workers of this server."""
+
+    server: str
+
+
+Notice: TypeAlias = RoundChanged | TasksReady
+Rows: TypeAlias = Sequence[tuple[Any, ...]]
+
+
+class Query(NamedTuple):
+    """One statement with its parameters."""
+
+    text: str
+    parameters: Mapping[str, Any]
+
+
+Step: TypeAlias = Query | Notice
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+Transaction: TypeAlias = Generator[Step, Rows, _T]
+
+
+class Kind(Enum):
+    """What a driver must do to run a transaction."""
+
+    SEVERAL = "several statements write: all of them are committed together"
+    ONE = "the first statement decides and is atomic by itself; what follows only reads"
+    READ = "nothing is written"
+
+
+class Runs(ABC):
+    """Whatever runs transactions: a store over SQL."""
+
+    @abstractmethod
+    async def _run(self, begin: Callable[[], Transaction[_T]], kind: Kind) -> _T:
+        """Run a transaction and what it wants done after its commit."""
+
+
+_R = TypeVar("_R", bound=Runs)
+_Method: TypeAlias = Callable[Concatenate[_R, _P], Transaction[_T]]
+_Operation: TypeAlias = Callable[Concatenate[_R, _P], CoroutineType[Any, Any, _T]]
+
+
+def _runs_as(kind: Kind, method: _Method[_R, _P, _T]) -> _Operation[_R, _P, _T]:
+    @wraps(method)
+    async def run(self: _R, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await self._run(lambda: method(self, *args, **kwargs), kind)  # pyright: ignore[reportPrivateUsage]
+
+    return run
+
+
+def transaction(method: _Method[_R, _P, _T]) -> _Operation[_R, _P, _T]:
+    """Make a store method of a generator whose statements are committed together."""
+    return _runs_as(Kind.SEVERAL, method)
+
+
+def single_statement(method: _Method[_R, _P, _T]) -> _Operation[_R, _P, _T]:
+    """Make a store method of a generator whose first statement decides; what follows reads."""
+    return _runs_as(Kind.ONE, method)
+
+
+def reading(method: _Method[_R, _P, _T]) -> _Operation[_R, _P, _T]:
+    """Make a store method of a generator that writes nothing."""
+    return _runs_as(Kind.READ, method)
+
+
+class Dialect(NamedTuple):
+    """What differs between two databases."""
+
+    blob: str
+    now: str
+    """The time at this instant, also after a wait for somebody else's lock."""
+
+    moment: str
+    """The time when the statement came: one value, by which an index can be searched."""
+
+    greatest: str
+    least: str
+    lock: str
+    skip_locked: str
+    parameter: str
+    """How a parameter is written; `{}` stands for its name."""
+
+    listed: str
+    """Reads the texts of the JSON array `:listed`."""
+
+    pairs: str
+    """Reads the names and numbers of the JSON array `:pairs`."""
+
+    changes_many: bool
+    """Whether one statement may change several tables, saving round trips."""
+
+    lock_owner: str
+    """A statement that makes others who count the same owner's segments wait; may be empty."""
+
+    def write(self, statement: str) -> str:
+        """Return the statement in this dialect."""
+        return _PARAMETER.sub(
+            lambda found: self.parameter.format(found[1]), statement.format(**self._asdict())
+        )
+
+
+class Written(dict[str, str]):
+    """Statements in one dialect, each written when it is first used."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__()
+        self.dialect = dialect
+
+    def __missing__(self, statement: str) -> str:
+        text = self[statement] = self.dialect.write(statement)
+        return text
+
+
+SQLITE = Dialect(
+    blob="BLOB",
+    now=":now",
+    moment=":now",
+    greatest="max",
+    least="min",
+    lock="",
+    skip_locked="",
+    parameter=":{}",
+    listed="SELECT value FROM json_each(:listed)",
+    pairs="SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:pairs)",
+    changes_many=False,
+    lock_owner="",
+)
+
+POSTGRES = Dialect(
+    blob="BYTEA",
+    now="CAST(extract(epoch FROM clock_timestamp()) AS double precision)",
+    moment="CAST(extract(epoch FROM statement_timestamp()) AS double precision)",
+    greatest="greatest",
+    least="least",
+    lock="FOR UPDATE",
+    skip_locked="FOR UPDATE SKIP LOCKED",
+    parameter="%({})s",
+    listed="SELECT jsonb_array_elements_text(CAST(:listed AS jsonb))",
+    pairs="SELECT pair ->> 0, CAST(pair ->> 1 AS bigint) "
+    "FROM jsonb_array_elements(CAST(:pairs AS jsonb)) AS pair",
+    changes_many=True,
+    # A statement of its own: what is counted must be read after the lock was taken.
+    lock_owner="SELECT pg_advisory_xact_lock(1634628720, hashtext(CAST(:owner AS text)))",
+)

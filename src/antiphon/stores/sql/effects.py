@@ -1,0 +1,382 @@
+"""Effects over SQL, and what operators see and decide: each method is one transaction.
+
+Owns every decision about effects, with the SQL beside it; does no I/O.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from antiphon.ports import (
+    NOTHING_KNOWN,
+    About,
+    Begin,
+    Busy,
+    CallRow,
+    Effect,
+    EffectRow,
+    FailedEffect,
+    Finished,
+    HeldRound,
+    HeldTaskRun,
+    LeaseLost,
+    Mismatch,
+    Started,
+    Uncertain,
+)
+from antiphon.stores.sql.dialect import (
+    Dialect,
+    Query,
+    Rows,
+    Runs,
+    TasksReady,
+    Transaction,
+    Written,
+    reading,
+    single_statement,
+    transaction,
+)
+from antiphon.stores.sql.tasks import KEEP_STATE, WAKE_CALL
+
+_SAME_CLAIM = """(antiphon_effects.state = 'started' AND antiphon_effects.nonce = excluded.nonce)"""
+"""The claim whose reply was lost, asked for again."""
+
+_BEGIN_HEAD = """
+INSERT INTO antiphon_effects
+       (id, call, key, function, arguments, fence, state, lease, expires, started, nonce, shared,
+        tool, caller)
+SELECT CAST(:id AS text), CAST(:call AS text), CAST(:key AS text), CAST(:function AS text),
+       CAST(:arguments AS {blob}), 1, 'started', {now} + CAST(:lease AS double precision),
+       {now} + CAST(:ttl AS double precision), {now}, CAST(:nonce AS {blob}),
+       CAST(:shared AS bigint), CAST(:tool AS text), CAST(:caller AS text)
+"""
+
+_BEGIN_TAIL = f"""
+    ON CONFLICT (id) DO UPDATE
+   SET call = excluded.call, key = excluded.key, function = excluded.function,
+       arguments = excluded.arguments, state = 'started', lease = excluded.lease,
+       fence = antiphon_effects.fence + CASE WHEN {_SAME_CLAIM} THEN 0 ELSE 1 END,
+       started = CASE WHEN {_SAME_CLAIM} THEN antiphon_effects.started ELSE excluded.started END,
+       nonce = excluded.nonce, shared = excluded.shared, tool = excluded.tool,
+       caller = excluded.caller, settled = NULL, result = NULL, error = NULL,
+       expires = {{greatest}}(excluded.expires, antiphon_effects.expires)
+ WHERE antiphon_effects.state = 'free'
+    OR (antiphon_effects.state = 'started'
+        AND antiphon_effects.function = excluded.function
+        AND antiphon_effects.arguments = excluded.arguments
+        AND (antiphon_effects.nonce = excluded.nonce
+             OR (CAST(:retry AS boolean) AND antiphon_effects.lease <= {{now}})))
+    OR (antiphon_effects.state IN ('done', 'failed')
+        AND {{now}} >= antiphon_effects.settled + CAST(:window AS double precision))
+RETURNING fence
+"""  # noqa: S608 - joined from constants
+
+BEGIN = f"{_BEGIN_HEAD} WHERE true {_BEGIN_TAIL}"
+
+_HELD = """
+call = :held_call AND round = :held_round AND fence = :held_fence AND state = 'running'
+"""
+
+HELD = f"SELECT fence FROM antiphon_rounds WHERE {_HELD} {{lock}}"  # noqa: S608
+
+KEEP_PREFIX = f"""
+UPDATE antiphon_rounds
+   SET body = COALESCE(CAST(:prefix AS {{blob}}), body),
+       expires = {{greatest}}(expires, {{now}} + CAST(:ttl AS double precision))
+ WHERE {_HELD}
+"""  # noqa: S608
+"""A round with effects is needed for as long as they are, until it is recorded."""
+
+KEEP_JOURNAL = """
+UPDATE antiphon_journals
+   SET expires = {greatest}(expires, {now} + CAST(:ttl AS double precision))
+ WHERE call = :held_call AND round = :held_round
+"""
+
+BEGIN_IN_ROUND = f"""
+  WITH held AS ({HELD}),
+       begun AS ({_BEGIN_HEAD} FROM held WHERE true {_BEGIN_TAIL}),
+       kept AS ({KEEP_PREFIX} AND EXISTS (SELECT 1 FROM begun)),
+       kept_journal AS ({KEEP_JOURNAL} AND EXISTS (SELECT 1 FROM begun))
+SELECT (SELECT count(*) FROM held), (SELECT fence FROM begun)
+"""  # noqa: S608
+"""All of it in one statement, where the database can change several tables in one."""
+
+BEGIN_IN_TASK = f"""
+  WITH held AS ({KEEP_STATE}),
+       begun AS ({_BEGIN_HEAD} FROM held WHERE true {_BEGIN_TAIL})
+SELECT (SELECT count(*) FROM held), (SELECT fence FROM begun)
+"""  # noqa: S608
+
+EFFECT = """
+SELECT function, arguments, state, result, error, call,
+       CASE WHEN lease > {now} THEN 1 ELSE 0 END,
+       CASE WHEN {now} >= settled + CAST(:window AS double precision) THEN 1 ELSE 0 END
+  FROM antiphon_effects WHERE id = :id
+"""
+
+_MINE = "id = :id AND fence = :fence AND state = 'started'"
+
+HOLD = f"""
+UPDATE antiphon_effects SET lease = {{now}} + CAST(:lease AS double precision)
+ WHERE {_MINE}
+RETURNING fence
+"""  # noqa: S608
+
+SETTLE = f"""
+UPDATE antiphon_effects
+   SET state = :state, settled = {{now}}, result = CAST(:result AS {{blob}}), error = :error
+ WHERE {_MINE}
+RETURNING fence
+"""  # noqa: S608
+
+ABANDON = f"UPDATE antiphon_effects SET state = 'free' WHERE {_MINE}"  # noqa: S608
+
+# --- operators ---------------------------------------------------------------------------------
+
+EFFECTS = """
+SELECT call, key, function,
+       CASE WHEN state = 'started' AND lease <= {now} THEN 'uncertain' ELSE state END,
+       started, settled
+  FROM antiphon_effects WHERE call = :call AND state <> 'free' ORDER BY started, key
+"""
+
+_TOP = """
+antiphon_rounds AS top
+ WHERE NOT EXISTS (SELECT 1 FROM antiphon_rounds AS other
+                    WHERE other.call = top.call AND other.round > top.round)
+"""
+
+_UNREDEEMED = """
+antiphon_effects AS effect
+ WHERE state <> 'free'
+   AND NOT EXISTS (SELECT 1 FROM antiphon_rounds AS round WHERE round.call = effect.call)
+"""
+
+CALLS = f"""
+SELECT call, round, state, expires,
+       (SELECT COALESCE(min(started), 0) FROM (
+            SELECT started FROM antiphon_rounds AS r WHERE r.call = picked.call AND started > 0
+             UNION ALL
+            SELECT started FROM antiphon_effects AS e WHERE e.call = picked.call) AS seen),
+       tool, caller,
+       (SELECT count(*) FROM antiphon_effects AS e
+         WHERE e.call = picked.call AND e.state = 'started' AND e.lease <= {{now}})
+  FROM (SELECT call, round, state, expires, tool, caller FROM {_TOP}
+         UNION ALL
+        SELECT call, 1, 'unredeemed', max(expires), max(tool), max(caller) FROM {_UNREDEEMED}
+         GROUP BY call
+         ORDER BY 4 DESC LIMIT :limit) AS picked
+ ORDER BY 4 DESC
+"""  # noqa: S608
+
+_UNCERTAIN = "antiphon_effects WHERE state = 'started' AND lease <= {moment}"
+
+UNCERTAIN_CALLS = f"""
+SELECT call,
+       COALESCE((SELECT max(round) FROM antiphon_rounds AS r WHERE r.call = picked.call), 1),
+       COALESCE((SELECT state FROM antiphon_rounds AS r WHERE r.call = picked.call
+                  ORDER BY round DESC LIMIT 1), 'unredeemed'),
+       expires, started, tool, caller, number
+  FROM (SELECT call, max(expires) AS expires, min(started) AS started, max(tool) AS tool,
+               max(caller) AS caller, count(*) AS number
+          FROM {_UNCERTAIN} GROUP BY call ORDER BY 3 LIMIT :limit) AS picked
+ ORDER BY started
+"""  # noqa: S608
+
+COUNT_CALLS = f"""
+SELECT (SELECT count(*) FROM {_TOP}) + (SELECT count(DISTINCT call) FROM {_UNREDEEMED})
+"""  # noqa: S608
+
+COUNT_UNCERTAIN = f"SELECT count(DISTINCT call) FROM {_UNCERTAIN}"  # noqa: S608
+
+DECIDE = """
+UPDATE antiphon_effects
+   SET state = :state, fence = fence + 1, settled = {now}, result = CAST(:result AS {blob})
+ WHERE call = :call AND key = :key AND state = 'started' AND lease <= {now}
+RETURNING expires
+"""
+
+TRY_AGAIN = """
+UPDATE antiphon_rounds
+   SET failures = 0, expires = {greatest}(expires, CAST(:expires AS double precision))
+ WHERE call = :call AND state IN ('released', 'running')
+"""
+
+KEEP_JOURNALS = """
+UPDATE antiphon_journals
+   SET expires = {greatest}(expires, CAST(:expires AS double precision)) WHERE call = :call
+"""
+
+
+class SqlEffects(Runs):
+    """Effects in a database."""
+
+    _sql: Written
+    _dialect: Dialect
+
+    @single_statement
+    def begin(
+        self,
+        effect: Effect,
+        *,
+        lease: float,
+        ttl: float,
+        under: HeldRound | HeldTaskRun | None,
+        retry: bool,
+        window: float | None = None,
+        nonce: bytes = b"",
+        about: About = NOTHING_KNOWN,
+    ) -> Transaction[Begin]:
+        """Claim an effect before it runs."""
+        asked: dict[str, Any] = {
+            "id": effect.id,
+            "call": effect.call,
+            "key": effect.key,
+            "function": effect.function,
+            "arguments": effect.arguments,
+            "lease": lease,
+            "ttl": ttl,
+            "retry": retry,
+            "window": window,
+            # NULL equals nothing: a claim without a nonce is nobody's second try.
+            "nonce": nonce or None,
+            "shared": int(window is not None),
+            "tool": about.tool,
+            "caller": about.caller,
+            **_held(under),
+        }
+        at_once = self._dialect.changes_many or under is None
+        while True:
+            begin = (
+                yield from self._at_once(asked, under) if at_once else self._in_steps(asked, under)
+            )
+            if begin is not None:
+                return begin
+            rows = yield Query(self._sql[EFFECT], {"id": effect.id, "window": window})
+            found = _in_the_way(rows, effect, retry=retry)
+            if found is not None:
+                return found
+            # It was freed between the two statements.
+
+    def _at_once(
+        self, asked: dict[str, Any], under: HeldRound | HeldTaskRun | None
+    ) -> Transaction[Begin | None]:
+        if under is None:
+            rows = yield Query(self._sql[BEGIN], asked)
+            return Started(rows[0][0]) if rows else None
+        both = BEGIN_IN_ROUND if isinstance(under, HeldRound) else BEGIN_IN_TASK
+        [(held, fence)] = yield Query(self._sql[both], asked)
+        if not held:
+            return LeaseLost()
+        return None if fence is None else Started(fence)
+
+    def _in_steps(
+        self, asked: dict[str, Any], under: HeldRound | HeldTaskRun | None
+    ) -> Transaction[Begin | None]:
+        in_round = isinstance(under, HeldRound)
+        if not (yield Query(self._sql[HELD if in_round else KEEP_STATE], asked)):
+            return LeaseLost()
+        rows = yield Query(self._sql[BEGIN], asked)
+        if rows and in_round:
+            yield Query(self._sql[KEEP_PREFIX], asked)
+            yield Query(self._sql[KEEP_JOURNAL], asked)
+        return Started(rows[0][0]) if rows else None
+
+    @single_statement
+    def hold(self, effect: str, fence: int, *, lease: float) -> Transaction[bool]:
+        """Extend the lease of a running effect; False if the fence is lost."""
+        rows = yield Query(self._sql[HOLD], {"id": effect, "fence": fence, "lease": lease})
+        return bool(rows)
+
+    @single_statement
+    def settle(
+        self, effect: str, fence: int, *, result: bytes | None, error: str | None
+    ) -> Transaction[bool]:
+        """Record the result or the failure; False if the fence is lost."""
+        rows = yield Query(
+            self._sql[SETTLE],
+            {
+                "id": effect,
+                "fence": fence,
+                "state": "done" if error is None else "failed",
+                "result": (result or b"") if error is None else None,
+                "error": error,
+            },
+        )
+        return bool(rows)
+
+    @single_statement
+    def abandon(self, effect: str, fence: int) -> Transaction[None]:
+        """Free an effect. Its row stays, so that its fence goes on from there."""
+        yield Query(self._sql[ABANDON], {"id": effect, "fence": fence})
+
+    @reading
+    def effects(self, call: str) -> Transaction[Sequence[EffectRow]]:
+        """List the effects of a call, oldest first."""
+        rows = yield Query(self._sql[EFFECTS], {"call": call})
+        return [EffectRow(*row) for row in rows]
+
+    @reading
+    def calls(self, *, limit: int = 100, uncertain: bool = False) -> Transaction[Sequence[CallRow]]:
+        """List calls, or those with an effect of unknown end only."""
+        rows = yield Query(self._sql[UNCERTAIN_CALLS if uncertain else CALLS], {"limit": limit})
+        return [CallRow(*row) for row in rows]
+
+    @reading
+    def count_calls(self, *, uncertain: bool = False) -> Transaction[int]:
+        """Count what `calls` would list without a limit."""
+        rows = yield Query(self._sql[COUNT_UNCERTAIN if uncertain else COUNT_CALLS], {})
+        return rows[0][0]
+
+    @transaction
+    def decide(self, call: str, key: str, *, result: bytes | None) -> Transaction[bool]:
+        """Settle an uncertain effect by an operator's word, and let its call go on."""
+        asked = {
+            "call": call,
+            "key": key,
+            "state": "free" if result is None else "done",
+            "result": result,
+        }
+        rows = yield Query(self._sql[DECIDE], asked)
+        if not rows:
+            return False
+        kept = {"call": call, "expires": rows[0][0]}
+        yield Query(self._sql[TRY_AGAIN], kept)
+        yield Query(self._sql[KEEP_JOURNALS], kept)
+        for (server,) in (yield Query(self._sql[WAKE_CALL], {"call": call})):
+            yield TasksReady(server)
+        return True
+
+
+def _held(under: HeldRound | HeldTaskRun | None) -> dict[str, Any]:
+    if under is None:
+        return {}
+    if isinstance(under, HeldTaskRun):
+        return {
+            "held_task": under.task,
+            "held_epoch": under.epoch,
+            "held_state": under.state,
+        }
+    return {
+        "held_call": under.call,
+        "held_round": under.round,
+        "held_fence": under.fence,
+        "prefix": under.prefix,
+    }
+
+
+def _in_the_way(rows: Rows, effect: Effect, *, retry: bool) -> Begin | None:
+    if not rows:
+        return None
+    function, arguments, state, result, error, call, good, over = rows[0]
+    if state == "free" or over:
+        return None
+    if function != effect.function or arguments != effect.arguments:
+        return Mismatch(function)
+    if state == "failed":
+        return FailedEffect(error)
+    if state == "done":
+        return Finished(result, call)
+    if good:
+        return Busy()
+    return None if retry else Uncertain(call)

@@ -1,0 +1,32 @@
+"""A store over SQL: rounds, effects, segments and tasks of one database. A driver runs it."""
+
+from antiphon.stores.sql.dialect import Dialect, Notice, RoundChanged
+from antiphon.stores.sql.effects import SqlEffects
+from antiphon.stores.sql.ledger import SqlLedger
+from antiphon.stores.sql.tasks import SqlTasks
+from antiphon.stores.waiting import WorkerWaiters
+
+
+class SqlStore(SqlLedger, SqlEffects, SqlTasks):
+    """A store over SQL. A driver adds how a transaction is run."""
+
+    durable = True
+    shared = True
+
+    def __init__(self, dialect: Dialect, *, outcome_bytes: int, look_every: float) -> None:
+        """Take the dialect.
+
+        Args:
+            dialect: The database's own words.
+            outcome_bytes: A larger outcome is recorded without its body.
+            look_every: Seconds after which other processes may have made work ready unheard.
+        """
+        super().__init__(dialect, outcome_bytes=outcome_bytes)
+        self._workers = WorkerWaiters(look_every=look_every)
+
+    def _announce(self, notice: Notice) -> None:
+        """Wake those of this process who wait for what a transaction has committed."""
+        if isinstance(notice, RoundChanged):
+            self._waiters.wake(notice.call, notice.round)
+        else:
+            self._workers.wake(notice.server)

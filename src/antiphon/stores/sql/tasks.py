@@ -1,0 +1,327 @@
+"""Tasks over SQL: each method of the port is one transaction.
+
+`ready` is when a run may be claimed: the task's turn, or the end of the lease that holds it. A task
+that waits for input has none, and is in no index that a claim reads. `lease` is zero unless a run
+is going on. Lists of ids travel as JSON text: one statement whatever their number. Does no I/O.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from antiphon.ports import NewTask, TaskChange, TaskRow
+from antiphon.stores.sql.dialect import (
+    Dialect,
+    Query,
+    Runs,
+    TasksReady,
+    Transaction,
+    Written,
+    reading,
+    single_statement,
+)
+from antiphon.stores.sql.schema import OPEN
+from antiphon.stores.waiting import WorkerWaiters
+
+_OPEN = frozenset({"working", "input_required"})
+
+_IDS = 500
+"""Ids looked up at once."""
+
+_COLUMNS = """
+id, owner, tool, status, message, created, updated, expires, state, revision, epoch, cancel,
+CASE WHEN lease > {now} THEN 1 ELSE 0 END
+"""
+
+NEW = """
+INSERT INTO antiphon_tasks (id, server, owner, tool, status, message, created, updated, expires,
+                            ready, lease, epoch, revision, cancel, state, call)
+SELECT CAST(:task AS text), CAST(:server AS text), CAST(:owner AS text), CAST(:tool AS text),
+       CAST(:status AS text), CAST(:message AS text), CAST(:created AS double precision),
+       CAST(:created AS double precision), CAST(:until AS double precision),
+       {now}, 0, 0, 1, 0, CAST(:state AS {blob}), CAST(:of_call AS text)
+"""
+
+CREATE = f"{NEW} WHERE true"
+
+COUNT = f"""
+SELECT count(*) FROM (SELECT 1 FROM antiphon_tasks WHERE owner = :owner AND {OPEN}
+                       LIMIT :most) AS taken
+"""  # noqa: S608 - joined from the constants above
+
+TASK = f"SELECT {_COLUMNS} FROM antiphon_tasks WHERE id = :task"  # noqa: S608
+
+UPDATED = "SELECT id, updated FROM antiphon_tasks WHERE id IN ({listed})"
+
+CHANGE = f"""
+UPDATE antiphon_tasks
+   SET status = :status, message = :message, state = CAST(:state AS {{blob}}), updated = :updated,
+       cancel = CASE WHEN CAST(:cancel AS boolean) THEN 1 ELSE cancel END, revision = revision + 1,
+       lease = CASE WHEN CAST(:final AS boolean) THEN 0 ELSE lease END,
+       ready = CASE WHEN CAST(:final AS boolean) THEN NULL
+                    WHEN lease > {{now}} OR CAST(:keeps_ready AS boolean) THEN ready
+                    ELSE {{now}} + CAST(:ready AS double precision) END
+ WHERE id = :task AND revision = :revision AND {OPEN}
+RETURNING ready, server, call
+"""  # noqa: S608
+
+# --- runs --------------------------------------------------------------------------------------
+
+CLAIM = f"""
+  WITH picked AS MATERIALIZED (
+       SELECT id FROM antiphon_tasks
+        WHERE server = :server AND ready IS NOT NULL AND ready <= {{moment}}
+          AND expires > {{moment}} AND tool NOT IN ({{listed}})
+        ORDER BY ready LIMIT :limit {{skip_locked}})
+UPDATE antiphon_tasks
+   SET epoch = epoch + 1, revision = revision + 1,
+       lease = {{now}} + CAST(:lease AS double precision),
+       ready = {{now}} + CAST(:lease AS double precision)
+ WHERE id IN (SELECT id FROM picked)
+RETURNING {_COLUMNS}
+"""  # noqa: S608
+
+NEXT = """
+SELECT ready - {now} FROM antiphon_tasks
+ WHERE server = :server AND ready IS NOT NULL AND expires > {moment} AND tool NOT IN ({listed})
+ ORDER BY ready LIMIT 1
+"""
+
+RENEW = """
+UPDATE antiphon_tasks
+   SET lease = {now} + CAST(:lease AS double precision),
+       ready = {now} + CAST(:lease AS double precision)
+ WHERE (id, epoch) IN ({pairs}) AND lease > 0 AND expires > {now}
+RETURNING id, cancel
+"""
+
+FINISH = """
+UPDATE antiphon_tasks
+   SET status = :status, message = :message, state = CAST(:state AS {blob}), updated = :updated,
+       revision = revision + 1, lease = 0,
+       ready = CASE WHEN CAST(:final AS boolean) THEN NULL
+                    WHEN revision <> :revision THEN {now}
+                    ELSE {now} + CAST(:ready AS double precision) END
+ WHERE id = :task AND epoch = :epoch AND lease > 0
+RETURNING ready, server, call
+"""
+
+SAVE = """
+UPDATE antiphon_tasks
+   SET state = COALESCE(CAST(:state AS {blob}), state),
+       message = COALESCE(CAST(:message AS text), message), updated = :updated
+ WHERE id = :task AND epoch = :epoch AND lease > 0
+RETURNING id
+"""
+
+RELEASE = """
+UPDATE antiphon_tasks SET lease = 0, ready = {now}
+ WHERE (id, epoch) IN ({pairs}) AND lease > 0
+RETURNING server
+"""
+
+KEEP_STATE = """
+UPDATE antiphon_tasks SET state = CAST(:held_state AS {blob})
+ WHERE id = :held_task AND epoch = :held_epoch AND lease > 0
+RETURNING id
+"""
+"""Checks a run and keeps what it has learned, for an effect that it begins."""
+
+WAKE_CALL = f"""
+UPDATE antiphon_tasks
+   SET revision = revision + 1, ready = CASE WHEN lease > {{now}} THEN ready ELSE {{now}} END
+ WHERE call = :call AND call <> '' AND {OPEN}
+RETURNING server
+"""  # noqa: S608
+"""An effect of the call was settled. A run that is going on finds the revision changed."""
+
+DROP_EFFECTS = """
+DELETE FROM antiphon_effects WHERE call = :call AND shared = 0 AND state <> 'started'
+"""
+"""A task that has ended never runs again: nobody asks for its effects any more. An effect of
+unknown end stays for its operator."""
+
+
+def _and_drop(change: str) -> str:
+    """Return a change and what follows when it is final as one statement."""
+    return f"""
+  WITH changed AS ({change}),
+       dropped AS (
+       DELETE FROM antiphon_effects
+        WHERE call IN (SELECT call FROM changed WHERE call <> '' AND CAST(:final AS boolean))
+          AND shared = 0 AND state <> 'started')
+SELECT ready, server, call FROM changed
+"""  # noqa: S608 - joined from the constants above
+
+
+CHANGE_AND_DROP, FINISH_AND_DROP = _and_drop(CHANGE), _and_drop(FINISH)
+
+REMOVE = """
+DELETE FROM antiphon_tasks WHERE id IN (
+    SELECT id FROM antiphon_tasks WHERE expires < {moment} - :grace
+     ORDER BY expires LIMIT :limit {skip_locked})
+RETURNING 1
+"""
+
+
+class SqlTasks(Runs):
+    """Tasks in a database."""
+
+    _sql: Written
+    _dialect: Dialect
+    _workers: WorkerWaiters
+
+    @single_statement
+    def create_task(self, task: NewTask) -> Transaction[None]:
+        """Keep a new task, ready now."""
+        yield Query(self._sql[CREATE], new_task(task))
+        yield TasksReady(task.server)
+
+    @reading
+    def open_tasks(self, owner: str, *, most: int) -> Transaction[int]:
+        """Count the open tasks of an owner, but no further than `most`."""
+        rows = yield Query(self._sql[COUNT], {"owner": owner, "most": most})
+        return rows[0][0]
+
+    @reading
+    def task(self, id: str) -> Transaction[TaskRow | None]:
+        """Return a task, or None."""
+        if not _is_name(id):
+            return None
+        rows = yield Query(self._sql[TASK], {"task": id})
+        return _row(rows[0]) if rows else None
+
+    @reading
+    def tasks_updated(self, ids: Sequence[str]) -> Transaction[Mapping[str, float]]:
+        """Return when each of these tasks was last updated."""
+        found: dict[str, float] = {}
+        ids = [id for id in ids if _is_name(id)]
+        for start in range(0, len(ids), _IDS):
+            some = json.dumps(ids[start : start + _IDS])
+            rows = yield Query(self._sql[UPDATED], {"listed": some})
+            found |= {row[0]: row[1] for row in rows}
+        return found
+
+    @single_statement
+    def change_task(self, id: str, revision: int, change: TaskChange) -> Transaction[bool]:
+        """Change an open task that is still at this revision; False otherwise."""
+        asked = {
+            **_changed(id, revision, change),
+            "keeps_ready": change.keeps_ready,
+            "cancel": change.cancel,
+        }
+        return (yield from self._changed_by(CHANGE, CHANGE_AND_DROP, asked))
+
+    def _changed_by(self, one: str, both: str, asked: dict[str, Any]) -> Transaction[bool]:
+        at_once = self._dialect.changes_many
+        rows = yield Query(self._sql[both if at_once else one], asked)
+        if not rows:
+            return False
+        ready, server, call = rows[0]
+        if asked["final"] and call and not at_once:
+            yield Query(self._sql[DROP_EFFECTS], {"call": call})
+        if ready is not None:
+            yield TasksReady(server)
+        return True
+
+    # --- runs ----------------------------------------------------------------------------------
+
+    @single_statement
+    def claim_runs(
+        self, *, server: str, limit: int, lease: float, busy: Sequence[str] = ()
+    ) -> Transaction[Sequence[TaskRow]]:
+        """Claim ready tasks that no good lease holds, the longest ready first."""
+        rows = yield Query(
+            self._sql[CLAIM],
+            {"server": server, "limit": limit, "lease": lease, "listed": json.dumps(list(busy))},
+        )
+        return [_row(row) for row in rows]
+
+    @single_statement
+    def renew_runs(
+        self, runs: Sequence[tuple[str, int]], *, lease: float
+    ) -> Transaction[Mapping[str, bool]]:
+        """Extend leases; returns the tasks still held, and whether each is to be cancelled."""
+        rows = yield Query(self._sql[RENEW], {"pairs": json.dumps(list(runs)), "lease": lease})
+        return {row[0]: bool(row[1]) for row in rows}
+
+    @single_statement
+    def finish_run(
+        self, id: str, epoch: int, revision: int, change: TaskChange
+    ) -> Transaction[bool]:
+        """End a run with its outcome; False if the epoch is lost."""
+        asked = {**_changed(id, revision, change), "epoch": epoch}
+        return (yield from self._changed_by(FINISH, FINISH_AND_DROP, asked))
+
+    @single_statement
+    def save_run(
+        self, id: str, epoch: int, *, state: bytes | None, message: str | None, updated: float
+    ) -> Transaction[bool]:
+        """Keep what a run has learned or says; False if the epoch is lost."""
+        rows = yield Query(
+            self._sql[SAVE],
+            {"task": id, "epoch": epoch, "state": state, "message": message, "updated": updated},
+        )
+        return bool(rows)
+
+    @single_statement
+    def release_runs(self, runs: Sequence[tuple[str, int]]) -> Transaction[None]:
+        """Give runs back unfinished, ready at once."""
+        rows = yield Query(self._sql[RELEASE], {"pairs": json.dumps(list(runs))})
+        for (server,) in set(rows):
+            yield TasksReady(server)
+
+    @reading
+    def _next_run(self, server: str, busy: Sequence[str]) -> Transaction[float | None]:
+        """Tell in how many seconds the next run may be claimed; None when there is none."""
+        rows = yield Query(self._sql[NEXT], {"server": server, "listed": json.dumps(list(busy))})
+        return rows[0][0] if rows else None
+
+    async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
+        """Return when a run may be ready to claim, or after `timeout` seconds."""
+        await self._workers.wait(server, timeout, lambda: self._next_run(server, busy))
+
+    @single_statement
+    def remove_tasks(self, *, limit: int = 1000) -> Transaction[int]:
+        """Remove expired tasks; returns how many."""
+        rows = yield Query(self._sql[REMOVE], {"grace": 0.0, "limit": limit})
+        return len(rows)
+
+
+def _is_name(id: str) -> bool:
+    """Tell whether a task may have this id: PostgreSQL takes no NUL in a text."""
+    return "\0" not in id and id.isprintable()
+
+
+def new_task(task: NewTask) -> dict[str, Any]:
+    """Return the parameters of `CREATE`."""
+    return {
+        "task": task.id,
+        "server": task.server,
+        "owner": task.owner,
+        "tool": task.tool,
+        "status": task.status,
+        "message": task.message,
+        "created": task.created,
+        "until": task.expires,
+        "state": task.state,
+        "of_call": task.call,
+    }
+
+
+def _changed(id: str, revision: int, change: TaskChange) -> dict[str, Any]:
+    return {
+        "task": id,
+        "revision": revision,
+        "status": change.status,
+        "message": change.message,
+        "state": change.state,
+        "updated": change.updated,
+        "ready": change.ready,
+        "final": change.status not in _OPEN,
+    }
+
+
+def _row(row: Sequence[Any]) -> TaskRow:
+    *plain, cancel, leased = row
+    return TaskRow(*plain, cancel=bool(cancel), leased=bool(leased))

@@ -1,0 +1,414 @@
+"""How long what a call leaves behind lives: rounds, tries, effects and stored journals."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon import Context, EffectUncertain, Limits, MemoryStore, Server, StoreError, StoreFull
+from antiphon.ports import Store
+from antiphon.stores.sqlite import SqliteStore
+from antiphon.testing import Crash, FakeClock, MortalStore, Process, Rounds, Tally
+from tests.linear.one_tool_server import EU, US, Place, Plan, serving
+
+ANSWERS = {"place": EU, "plan": {"name": "big"}}
+REFUSED = "Invalid or expired requestState. Start the call again without it."
+TTL = 600
+LEASE = 31
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, fake_clock: FakeClock
+) -> AsyncIterator[Store]:
+    if request.param == "memory":
+        yield MemoryStore(clock=fake_clock)
+        return
+    kept = SqliteStore(tmp_path / "ledger.db", clock=fake_clock)
+    await kept.open()
+    yield kept
+    await kept.close()
+
+
+@pytest.fixture
+def memory(fake_clock: FakeClock) -> MemoryStore:
+    """A store that several servers of one test share."""
+    return MemoryStore(clock=fake_clock)
+
+
+World = Callable[..., Rounds]
+
+
+@pytest.fixture
+def world(store: Store, fake_clock: FakeClock) -> World:
+    def make(server: Callable[..., Server], *, fresh: bool = True) -> Rounds:
+        return Rounds(server, store=store, clock=fake_clock, fresh=fresh)
+
+    return make
+
+
+async def others(world: Rounds, count: int = 5) -> None:
+    """Let other calls come by: what has expired is swept meanwhile."""
+    for _ in range(count):
+        await world.answer(await world.begin("order"), {"place": US})
+
+
+# --- rounds ------------------------------------------------------------------------------------
+
+
+async def test_a_round_that_outlives_its_token_runs_once_and_is_answered(
+    world: World, fake_clock: FakeClock, tally: Tally
+) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def order(ctx: Context) -> str:
+        place = await ctx.elicit("Where?", Place)
+        if place.region == "us":
+            return "quick"
+        tally.mark("entered")
+        begun.set()
+        await go.wait()
+        return str(await ctx.once("create", tally.mark, "create"))
+
+    rounds = world(serving(order), fresh=False)
+    step = await rounds.begin("order")
+    fake_clock.advance(TTL - 10)
+    running = asyncio.create_task(rounds.answer(step, ANSWERS))
+    await begun.wait()
+    server = rounds._kept
+    assert server is not None
+    for _ in range(60):
+        fake_clock.advance(20)
+        redemptions = server._engine.redeemer
+        await redemptions._renew_all(redemptions._state())
+    await others(rounds, 30)
+    go.set()
+    async with asyncio.timeout(5):
+        assert (await running).text == "1"
+    assert tally.marks == ["entered", "create"]
+
+
+async def test_an_uncertain_call_can_be_redeemed_until_its_deadline(
+    memory: MemoryStore, fake_clock: FakeClock, tally: Tally
+) -> None:
+    async def order(ctx: Context) -> str:
+        place = await ctx.elicit("Where?", Place)
+        if place.region == "us":
+            return "quick"
+        return str(await ctx.once("create", tally.mark, "create"))
+
+    store = memory
+    rounds = Rounds(serving(order), store=store, clock=fake_clock)
+    step = await rounds.begin("order")
+    process = Process(crash_at=5)  # the effect has been claimed
+    with pytest.raises(Crash):
+        await rounds.answer(step, ANSWERS, server=rounds.make(store=MortalStore(store, process)))
+    marks = tally["create"]
+    fake_clock.advance(LEASE)
+    for _ in range(10):  # looking does not use the call up
+        assert "An operator settles it" in (await rounds.answer(step, ANSWERS)).text
+    fake_clock.advance(3 * 3600)
+    await others(rounds)
+    [row] = await store.calls(uncertain=True)
+    assert (row.tool, row.state, row.uncertain) == ("order", "released", 1)
+    assert row.caller.startswith("anonymous")
+    assert await store.decide(row.call, "create", result=None)
+    fake_clock.advance(3600)
+    assert (await rounds.answer(step, {"place": US})).text == REFUSED
+    assert (await rounds.answer(step, ANSWERS)).text == str(marks + 1)
+
+
+async def test_an_expired_token_of_a_round_that_never_ran_is_refused(
+    world: World, fake_clock: FakeClock, tally: Tally, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return str(tally.mark("ran"))
+
+    rounds = world(serving(order))
+    step = await rounds.begin("order")
+    fake_clock.advance(TTL + 51 * 60)
+    assert (await rounds.answer(step, ANSWERS)).text == REFUSED
+    assert "token refused: expired 51 min ago (is a clock wrong?)" in caplog.messages
+    assert tally.marks == []
+
+
+async def test_a_client_that_hangs_up_uses_up_no_try(world: World, tally: Tally) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        begun.set()
+        await go.wait()
+        return "done"
+
+    rounds = world(serving(order))
+    step = await rounds.begin("order")
+    for _ in range(10):
+        begun.clear()
+        running = asyncio.create_task(rounds.answer(step, ANSWERS))
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    go.set()
+    assert (await rounds.answer(step, ANSWERS)).text == "done"
+
+
+async def test_a_client_that_cannot_be_asked_uses_up_no_try(world: World) -> None:
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return (await ctx.elicit("What?", Plan)).name
+
+    rounds = world(serving(order))
+    step = await rounds.begin("order")
+    for _ in range(10):
+        assert (await rounds.answer(step, ANSWERS, capabilities={})).code == -32021
+    assert (await rounds.finish(step, ANSWERS)).text == "big"
+
+
+async def test_a_server_of_another_version_uses_up_no_try(
+    memory: MemoryStore, fake_clock: FakeClock, tally: Tally
+) -> None:
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        await ctx.once("create", tally.mark, "create")
+        await ctx.elicit("What?", Plan)
+        return "done"
+
+    old, new = serving(order, version="1"), serving(order, version="2")
+    rounds = Rounds(old, store=memory, clock=fake_clock)
+    step = await rounds.answer(await rounds.begin("order"), ANSWERS)
+    upgraded = Rounds(new, store=rounds.store, clock=rounds.clock)
+    for _ in range(10):
+        assert "version" in (await rounds.answer(step, ANSWERS, server=upgraded.make())).text
+    assert (await rounds.answer(step, ANSWERS)).text == "done"
+
+
+# --- what another try sees ---------------------------------------------------------------------
+
+
+async def test_a_memo_between_two_effects_is_the_same_in_the_next_try(
+    world: World, tally: Tally
+) -> None:
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        await ctx.once("reserve", tally.mark, "reserve")
+        price = await ctx.memo("price", tally.mark, "price")
+        await ctx.once("charge", tally.mark, f"charge {price}")
+        third = await ctx.memo("third", tally.mark, "third")
+        await ctx.once("ship", tally.mark, f"ship {third}")
+        if tally.mark("end") < 4:
+            raise ZeroDivisionError
+        return f"{price} {third}"
+
+    rounds = world(serving(order))
+    step = await rounds.begin("order")
+    for _ in range(3):
+        assert "'order' failed" in (await rounds.answer(step, ANSWERS)).text
+    assert (await rounds.answer(step, ANSWERS)).text == "1 1"
+    assert tally.counts == {
+        "reserve": 1, "price": 1, "charge 1": 1, "third": 1, "ship 1": 1, "end": 4,
+    }  # fmt: skip
+
+
+# --- stored journals ---------------------------------------------------------------------------
+
+SMALL = {"limits": Limits(state_bytes=200)}
+
+
+def large(tally: Tally, size: int = 3_000) -> Callable[..., Server]:
+    async def order(ctx: Context) -> str:
+        await ctx.memo("photo", lambda: "x" * size)
+        place = await ctx.elicit("Where?", Place)
+        plan = await ctx.elicit("What?", Plan)
+        tally.mark("done")
+        return f"{place.region} {plan.name}"
+
+    return serving(order, config=SMALL)
+
+
+async def test_a_duplicate_of_a_large_round_gets_its_outcome(world: World, tally: Tally) -> None:
+    rounds = world(large(tally))
+    first = await rounds.begin("order")
+    second = await rounds.answer(first, ANSWERS)
+    done = await rounds.answer(second, ANSWERS)
+    assert done.text == "eu big"
+    assert (await rounds.replay(second)).result == second.result
+    assert (await rounds.replay(done)).result == done.result
+    assert (await rounds.answer(first, {"place": US})).text == REFUSED
+    assert tally.marks == ["done"]
+
+
+async def test_large_calls_that_have_ended_take_no_space(tally: Tally, fake_clock) -> None:
+    size = 100_000
+    store = MemoryStore(segment_bytes=3 * size, clock=fake_clock)
+    rounds = Rounds(large(tally, size), store=store, clock=fake_clock)
+    for _ in range(50):
+        assert (await rounds.finish(await rounds.begin("order"), ANSWERS)).text == "eu big"
+
+
+async def test_a_process_that_lost_its_lease_does_not_spoil_the_journal_of_the_winner(
+    memory: MemoryStore, fake_clock: FakeClock, tally: Tally
+) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def order(ctx: Context) -> str:
+        place = await ctx.elicit("Where?", Place)
+        noise = await ctx.memo("noise", lambda: f"{tally.mark('run')}" * 1000)
+        if noise.startswith("1"):
+            begun.set()
+            await go.wait()
+        plan = await ctx.elicit("What?", Plan)
+        return f"{place.region} {plan.name} {noise[0]}"
+
+    rounds = Rounds(serving(order, config=SMALL), store=memory, clock=fake_clock)
+    step = await rounds.begin("order")
+    late = asyncio.create_task(rounds.answer(step, ANSWERS, server=rounds.make()))
+    await begun.wait()
+    fake_clock.advance(LEASE)
+    winner = await rounds.answer(step, ANSWERS, server=rounds.make())
+    go.set()
+    assert (await late).token == winner.token
+    assert (await rounds.answer(winner, ANSWERS)).text == "eu big 2"
+
+
+# --- effects -----------------------------------------------------------------------------------
+
+
+async def test_calls_that_have_ended_leave_room_for_the_effects_of_others(
+    tally: Tally, fake_clock: FakeClock
+) -> None:
+    async def at_once(ctx: Context) -> str:
+        return str(await ctx.once("create", tally.mark, "create"))
+
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return str(await ctx.once("create", tally.mark, "create"))
+
+    store = MemoryStore(effects=5, clock=fake_clock)
+    rounds = Rounds(serving(at_once, order), store=store, clock=fake_clock)
+    for _ in range(50):
+        assert not (await rounds.begin("at_once")).is_error
+    assert await store.calls() == []
+    for _ in range(50):
+        assert not (await rounds.finish(await rounds.begin("order"), ANSWERS)).is_error
+        fake_clock.advance(TTL / 4)
+
+
+async def test_a_full_store_is_called_full(
+    fake_clock: FakeClock, tally: Tally, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return str(await ctx.once("create", tally.mark, "create"))
+
+    store = MemoryStore(effects=1, clock=fake_clock)
+    rounds = Rounds(serving(order), store=store, clock=fake_clock)
+    await rounds.finish(await rounds.begin("order"), ANSWERS)
+    full = await rounds.finish(await rounds.begin("order"), ANSWERS)
+    assert (full.code, full.text) == (-32603, "the server's store is full; try again later")
+    assert "holds as many effects as it may" in caplog.text
+
+
+# --- what is said of a store that fails --------------------------------------------------------
+
+
+class Failing(MemoryStore):
+    """A store that fails with an error while there is one."""
+
+    error: StoreError | None = None
+
+    async def claim(self, *args: Any, **kwargs: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        return await super().claim(*args, **kwargs)
+
+
+async def test_a_failing_store_is_logged_once_with_its_cause_and_the_rounds_refused(
+    fake_clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def order(ctx: Context) -> str:
+        return (await ctx.elicit("Where?", Place)).region
+
+    store = Failing(clock=fake_clock)
+    rounds = Rounds(serving(order), store=store, clock=fake_clock, fresh=False)
+    step = await rounds.begin("order")
+    server = rounds._kept
+    assert server is not None
+    monkeypatch.setattr(server._engine.services.trouble, "_clock", fake_clock)
+    store.error = StoreError("the Redis store failed: ConnectionError.")
+    for _ in range(20):
+        refused = await rounds.answer(step, ANSWERS)
+        assert refused.text == "the server's store cannot be reached; try again"
+    fake_clock.advance(10)
+    await rounds.answer(step, ANSWERS)
+    lines = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert lines == [
+        "the Redis store failed: ConnectionError. 1 round refused",
+        "the Redis store failed: ConnectionError. 20 rounds refused",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (StoreFull("no space"), "the server's store is full; try again later"),
+        (
+            StoreError("SQLITE_CORRUPT", retryable=False),
+            "the server's store has failed and must be repaired by its operator",
+        ),
+    ],
+)
+async def test_what_trying_again_cannot_mend_is_not_called_worth_a_try(
+    fake_clock: FakeClock, error: StoreError, told: str
+) -> None:
+    async def order(ctx: Context) -> str:
+        return (await ctx.elicit("Where?", Place)).region
+
+    store = Failing(clock=fake_clock)
+    rounds = Rounds(serving(order), store=store, clock=fake_clock)
+    step = await rounds.begin("order")
+    store.error = error
+    assert (await rounds.answer(step, ANSWERS)).text == told
+
+
+async def test_an_uncertain_effect_is_named_in_the_log(
+    rounds: Callable[..., Rounds], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def order(ctx: Context) -> str:
+        raise EffectUncertain("0123abcd", "charge")
+
+    await rounds(serving(order)).begin("order")
+    assert "effect 'charge' of call 0123abcd is uncertain: tool:order" in caplog.messages
+
+
+# --- two event loops ---------------------------------------------------------------------------
+
+
+def test_leases_are_renewed_in_every_event_loop() -> None:
+    renewed: list[asyncio.Event] = []
+
+    class Counting(MemoryStore):
+        async def renew(self, *args: Any, **kwargs: Any) -> bool:
+            renewed[-1].set()
+            return await super().renew(*args, **kwargs)
+
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        async with asyncio.timeout(5):
+            await renewed[-1].wait()
+        return "done"
+
+    limits = Limits(lease=timedelta(seconds=0.06))
+    rounds = Rounds(serving(order, config={"limits": limits}), store=Counting(), fresh=False)
+
+    async def call() -> str:
+        renewed.append(asyncio.Event())
+        return (await rounds.finish(await rounds.begin("order"), ANSWERS)).text
+
+    assert [asyncio.run(call()) for _ in range(2)] == ["done", "done"]
