@@ -13,11 +13,10 @@ one writer at a time) and in what one statement may change.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from enum import Enum
 from functools import wraps
-from types import CoroutineType
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
@@ -70,7 +69,13 @@ class Runs(ABC):
 
 _R = TypeVar("_R", bound=Runs)
 _Method: TypeAlias = Callable[Concatenate[_R, _P], Transaction[_T]]
-_Operation: TypeAlias = Callable[Concatenate[_R, _P], CoroutineType[Any, Any, _T]]
+if TYPE_CHECKING:
+    from types import CoroutineType
+
+    # What `async def` returns; Python 3.11 cannot subscript it while running.
+    _Operation: TypeAlias = Callable[Concatenate[_R, _P], CoroutineType[Any, Any, _T]]
+else:
+    _Operation = Callable[Concatenate[_R, _P], Coroutine[Any, Any, _T]]
 
 
 def _runs_as(kind: Kind, method: _Method[_R, _P, _T]) -> _Operation[_R, _P, _T]:
