@@ -10,6 +10,7 @@ from antiphon.errors import METHOD_NOT_FOUND, InvalidRequest
 from antiphon.handlers.catalog import Catalog
 from antiphon.handlers.registry import Registry
 from antiphon.subscriptions import Subscriptions
+from antiphon.tasks.service import TaskService
 from antiphon.wire.headers import HeaderParam
 
 _CALLS = frozenset({"tools/call", "prompts/get", "resources/read"})
@@ -23,15 +24,22 @@ class Dispatcher:
     versions = (MODERN,)
 
     def __init__(
-        self, name: str, engine: Engine, catalog: Catalog, registry: Registry, hub: Subscriptions
+        self,
+        name: str,
+        engine: Engine,
+        tasks: TaskService,
+        catalog: Catalog,
+        registry: Registry,
+        hub: Subscriptions,
     ) -> None:
         self.name = name
         self.hub = hub
         self.engine = engine
         self.catalog = catalog
         self._registry = registry
+        self._tasks = tasks
         # Asked for in every request: attributes, where a property would be a call.
-        self.limits: Limits = engine.services.limits
+        self.limits: Limits = engine.environment.limits
         self.serves = catalog.serves
 
     def header_params(self, tool: str) -> Mapping[str, HeaderParam] | None:
@@ -57,5 +65,5 @@ class Dispatcher:
         if method == "completion/complete":
             return await self.catalog.complete(round)
         if method in _TASKS:
-            return await self.engine.tasks.serve(round)
+            return await self._tasks.serve(round)
         raise InvalidRequest("Method not found", code=METHOD_NOT_FOUND)

@@ -300,6 +300,15 @@ class EffectFailed(EffectError):
         self.error = error
 
 
+class MemoFailed(EffectError):
+    """The function of a memo raised what cannot be raised again in a later round."""
+
+    def __init__(self, key: str, error: str) -> None:
+        super().__init__(f"memo {key!r} failed: {error}")
+        self.key = key
+        self.error = error
+
+
 class EffectUncertain(EffectError):
     """The effect was started and its end is unknown. It is not repeated by itself."""
 

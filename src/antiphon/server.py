@@ -80,7 +80,7 @@ class Server(HandlerDecorators):
             store: A URL or a store: where it is kept what happened once; without it,
                 `ANTIPHON_STORE`, else memory.
             limits: Bounds of calls, rounds and requests.
-            redeem: `once`; `strict` spends a token also when its round failed; `off` for none.
+            redeem: `once`; `strict` spends a token also when its round failed.
             eras: `("modern",)` closes the old door.
             principal: Says who calls, from the ASGI scope; raising refuses the request.
             cache: Caching hints of the lists.
@@ -122,9 +122,8 @@ class Server(HandlerDecorators):
         )
         self._hub = Subscriptions(self.limits, serves=self._serves_change)
         registry = Registry(self._hub)
-        self._tasks = TaskService(self._services, self._hub.task_changed)
+        self._tasks = TaskService(self._services, registry, self._hub.task_changed)
         self._engine = Engine(self._services, registry, self._tasks)
-        self._tasks.engine = self._engine
         self._legs = legs
         self._runner: Runner | None = None
         self._watch: TaskWatch | None = None
@@ -139,7 +138,7 @@ class Server(HandlerDecorators):
             if self._services.store.shared:
                 self._watch = TaskWatch(self._tasks, self._hub)
         self.instructions = instructions
-        self.dispatcher = Dispatcher(name, self._engine, catalog, registry, self._hub)
+        self.dispatcher = Dispatcher(name, self._engine, self._tasks, catalog, registry, self._hub)
         """What adapters are given."""
 
         self._offer = Offer(
@@ -231,8 +230,8 @@ class Server(HandlerDecorators):
         if self._runner is not None:
             await self._runner.stop()
             self._runner = None
-        await self._engine.lot.close()
-        await self._engine.redeemer.close()
+        await self._engine.parked.close()
+        await self._engine.redemptions.close()
         await self._services.store.close()
 
     def _check_tasks(self) -> None:
@@ -257,7 +256,6 @@ class Server(HandlerDecorators):
         }
         return Runner(
             self._tasks,
-            self._engine,
             concurrency=concurrency or self.limits.concurrent_task_runs,
             per_tool={**own, **(per_tool or {})},
             lease=self.limits.lease.total_seconds(),
@@ -349,10 +347,10 @@ class Server(HandlerDecorators):
     def stats(self) -> dict[str, int]:
         """Count what is alive in this process."""
         return {
-            "rounds": self._engine.redeemer.running,
+            "rounds": self._engine.redemptions.running,
             "listeners": len(self._hub),
             "sessions": sum(door.sessions for door in self._doors),
-            "parked": len(self._engine.lot),
+            "parked": len(self._engine.parked),
             "legs": len(self._runner) if self._runner is not None else 0,
         }
 

@@ -46,9 +46,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 """Besides itself."""
 
 STILL_OUTWARD = {
-    "engine/engine.py": {"antiphon.tasks.service"},
-    "engine/execution.py": {"antiphon.tasks.service"},
-    "engine/handler.py": {"antiphon.handlers.signature"},
     "handlers/registry.py": {"antiphon.subscriptions"},
     "tasks/task_watch.py": {"antiphon.subscriptions"},
     "transports/http/app.py": {"antiphon.processes.worker_link"},

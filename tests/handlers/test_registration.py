@@ -98,7 +98,7 @@ def test_options_that_do_not_fit_are_named_with_what_would(
     ("setting", "text"),
     [
         ({"eras": ("moden",)}, "eras='moden' is none of 'modern', 'legacy'"),
-        ({"redeem": "twice"}, "redeem='twice' is none of 'once', 'strict', 'off'"),
+        ({"redeem": "twice"}, "redeem='twice' is none of 'once', 'strict'"),
         ({"legs": "there"}, "legs='there' is none of 'here', 'elsewhere'"),
         ({"store": 5}, "store= takes a URL or a store, not a int"),
         ({"store": "cloud.db"}, "no scheme. Known: .*sqlite:///file"),

@@ -17,7 +17,7 @@ from antiphon.core.journal import Entry
 from antiphon.engine.call import Call
 from antiphon.engine.environment import Environment
 from antiphon.engine.reply import Reply, from_bytes, to_bytes
-from antiphon.engine.signals import Abandoned
+from antiphon.engine.suspension import Abandoned
 from antiphon.errors import StoreError, TokenRefused, Unavailable
 from antiphon.ports import Claim, Claimed, Recorded, Running, Spent
 from antiphon.seal.claims import decode_journal
