@@ -279,13 +279,14 @@ class Replay:
                     cure=_CURE,
                 )
 
-    def check_end(self, *, branches_cut: bool, later: set[str]) -> None:
+    def check_end(self, *, branches_cut: bool, later: set[str], now: str = "") -> None:
         """Refuse the end of a handler that has not read the recorded asks and effects.
 
         Args:
             branches_cut: Whether the author's code has cancelled child tasks: they may not have
                 come to their entries.
             later: Keys of effects that run after the handler.
+            now: What a branch has done anew instead.
 
         Raises:
             Diverged: There are some.
@@ -297,7 +298,7 @@ class Replay:
             if not (branches_cut and old.branch):
                 raise Diverged(
                     recorded=describe(old.kind, old.key, old.note),
-                    now="the end of the handler before it",
+                    now=now or "the end of the handler before it",
                     cure=_CURE,
                 )
 

@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.core.asks import Ask, Outcome
 from antiphon.core.capabilities import allows, require
-from antiphon.core.journal import Entry, EntryKind, EntryOutcome, Journal, Replay, encode_value
+from antiphon.core.journal import (
+    Entry,
+    EntryKind,
+    EntryOutcome,
+    Journal,
+    Replay,
+    describe,
+    encode_value,
+)
 from antiphon.core.outcome import InputRequired
 from antiphon.engine.call import Call, Rejected
 from antiphon.engine.outcome import (
@@ -123,6 +131,7 @@ class Execution:
     """Whether the author's code has cancelled a call on the context in a child task."""
 
     progress: float = float("-inf")
+    _new_in_branch: str = ""
     _ending: Paused | Detached | None = None
     _state_payload: bytes | None = None
     _cuts: int = 0
@@ -295,7 +304,10 @@ class Execution:
         Raises:
             Diverged: The handler's own task has not come past all of its entries.
         """
-        if not self.replay.replaying or self.in_branch:
+        if not self.replay.replaying:
+            return
+        if self.in_branch:
+            self._new_in_branch = self._new_in_branch or describe(kind, key, note)
             return
         try:
             self.replay.check_new(kind, key, note)
@@ -608,7 +620,7 @@ class Execution:
         if self.replay.replaying:
             cut = self.branch_cut or any(t.cancelled() for t in self._branches if t is not None)
             later = {f"commit:{key}" for key in self.commits}
-            self.replay.check_end(branches_cut=cut, later=later)
+            self.replay.check_end(branches_cut=cut, later=later, now=self._new_in_branch)
         meta = self.environment.meta
         if self.handler.kind == "resource":
             result = self.handler.write(value, meta, self.request.target)
