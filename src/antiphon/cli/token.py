@@ -88,7 +88,7 @@ def _plain(claims: Claims, *, reveal: bool) -> dict[str, Any]:
             for each in journal.entries
         ]
         if reveal:
-            shown["state"] = msgspec.json.decode(journal.state)
+            shown["state"] = None if journal.state is None else msgspec.json.decode(journal.state)
     return shown
 
 
