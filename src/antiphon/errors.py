@@ -50,6 +50,7 @@ __all__ = [
     "HandlerError",
     "InvalidRequest",
     "KeyReused",
+    "MemoFailed",
     "NestedEffect",
     "NotDone",
     "Refused",
