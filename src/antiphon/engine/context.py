@@ -32,7 +32,7 @@ from antiphon.core.capabilities import allows, missing
 from antiphon.core.journal import PATCHED, decode_value, encode_value
 from antiphon.core.request import LEVELS, Era, Principal
 from antiphon.core.text import safe
-from antiphon.engine import effects
+from antiphon.engine import asking, effects
 from antiphon.engine.call import Rejected
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import needs_of
@@ -85,7 +85,7 @@ class Context:
         """
         if options:
             return self._awaited("elicit", self._one(Elicit(message, form, **options), key))
-        return self._awaited("elicit", self._execution.ask_form(key, message, form))
+        return self._awaited("elicit", asking.ask_form(self._execution, key, message, form))
 
     def elicit_url(
         self,
@@ -117,7 +117,7 @@ class Context:
 
     def outcome(self, ask: Ask, *, key: str | None = None) -> Coroutine[Any, Any, Outcome[Any]]:
         """Ask anything, and get a refusal as a value instead of an exception."""
-        return self._awaited("outcome", self._execution.ask_one(key, ask))
+        return self._awaited("outcome", asking.ask_one(self._execution, key, ask))
 
     def gather(self, **asks: Ask) -> Coroutine[Any, Any, dict[str, Any]]:
         """Ask several things in one round; the names are the keys."""
@@ -147,12 +147,12 @@ class Context:
         return made
 
     async def _one(self, ask: Ask, key: str | None) -> Any:
-        return (await self._execution.ask_one(key, ask)).unwrap()
+        return (await asking.ask_one(self._execution, key, ask)).unwrap()
 
     async def _gather(self, asks: Mapping[str, Ask]) -> dict[str, Any]:
         if not asks:
             raise HandlerError("gather needs at least one ask")
-        outcomes = await self._execution.ask(tuple(asks.items()))
+        outcomes = await asking.ask(self._execution, tuple(asks.items()))
         return {name: o.unwrap() for name, o in zip(asks, outcomes, strict=True)}
 
     async def _url(
@@ -167,7 +167,7 @@ class Context:
                 if await self._look(key, until):
                     return Opened(ask.url)  # the visit that an earlier call asked for is done
                 raise error
-        (outcome,) = await execution.ask_named(((key, ask),))
+        (outcome,) = await asking.ask_named(execution, ((key, ask),))
         outcome.unwrap()
         if until is not None and execution.recall_memo(f"{key}:done") is None:
             while not await self._look(key, until):
@@ -191,7 +191,7 @@ class Context:
             execution.check_new("ask", key, ready.note)
             execution.record("ask", key, _UNAVAILABLE, ready.digest, ready.note)
             return Approval("unavailable")
-        (outcome,) = await execution.ask_named(((key, ask),))
+        (outcome,) = await asking.ask_named(execution, ((key, ask),))
         if outcome.status == "accepted":
             content: Any = outcome.value
             return Approval("approved" if content.get("approve") is True else "declined")
@@ -586,7 +586,7 @@ class Answers:
         except AnswerInvalid as error:
             pending = call.pending.get(key)
             tries = pending.tries + 1 if pending is not None else 1
-            self._execution.reject(key, Rejected(tries, reasons(error)))
+            asking.reject(self._execution, key, Rejected(tries, reasons(error)))
             return Outcome("missing", None, key)
 
     def __contains__(self, key: object) -> bool:

@@ -8,17 +8,19 @@ cannot be asked.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import msgspec
 
 from antiphon.core.asks import ElicitUrl, seconds
+from antiphon.core.outcome import InputRequired
 from antiphon.core.request import BackChannel, LegacyAsk, Request
 from antiphon.core.text import safe
+from antiphon.engine import asking
 from antiphon.engine.call import Call, Rejected
 from antiphon.engine.context import Context
 from antiphon.engine.environment import Environment
-from antiphon.engine.execution import Execution
+from antiphon.engine.execution import Batch, Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.outcome import Asked, Completed, ExecutionOutcome, Failed, NeedsInput, Paused
 from antiphon.engine.questions import Question, check_shape, unanswered
@@ -33,8 +35,6 @@ from antiphon.ports import HeldRound, HeldTaskRun
 
 MAX_DELAY = 30.0
 """Seconds for which the end of a round may be held back."""
-
-Batch: TypeAlias = Sequence[tuple[str, Question]]
 
 _URL_ERROR_SINCE = "2025-11-25"
 
@@ -70,6 +70,10 @@ class Delivery:
 
     async def visited(self, execution: Execution, key: str) -> None:
         """Tell the client that the visit of a URL has done its work."""
+
+    def returned(self, execution: Execution, value: InputRequired) -> ExecutionOutcome:
+        """Put what a native handler returned."""
+        return asking.ask_returned(execution, value)
 
     def url_error(self, execution: Execution, key: str, ask: ElicitUrl) -> UrlRequired | None:
         """Return the error that sends the client to a URL, where it cannot be asked otherwise."""
@@ -112,7 +116,7 @@ class BackChannelDelivery(Delivery):
                 except InvalidRequest as error:
                     before = execution.call.rejected.get(key)
                     tries = before.tries + 1 if before else 1
-                    execution.reject(key, Rejected(tries, error.message))
+                    asking.reject(execution, key, Rejected(tries, error.message))
                 else:
                     del open_[key]
         return [answers[key] for key, _ in batch]

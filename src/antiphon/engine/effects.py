@@ -20,6 +20,7 @@ import msgspec
 from antiphon.core.asks import Seconds, seconds
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import Entry, EntryOutcome, encode_value
+from antiphon.engine.asking import check_secret
 from antiphon.engine.execution import ASLEEP, Execution
 from antiphon.engine.questions import check_key
 from antiphon.engine.serialization import (
@@ -535,7 +536,7 @@ async def memo(
         raise load_error(entry.payload) or MemoFailed(key, Failure.of(entry.payload).text)
     else:
         await _cut_again(entry)
-    execution.check_secret("memo", key, secret=secret)
+    check_secret(execution, "memo", key, secret=secret)
     record = partial(execution.record, "memo", key, note=name, secret=secret)
     try:
         with execution.inside(key):

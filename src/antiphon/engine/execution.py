@@ -18,10 +18,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from antiphon.core.asks import Ask, Outcome
-from antiphon.core.capabilities import allows, require
 from antiphon.core.journal import (
     Entry,
     EntryKind,
@@ -29,10 +27,9 @@ from antiphon.core.journal import (
     Journal,
     Replay,
     describe,
-    encode_value,
 )
 from antiphon.core.outcome import InputRequired
-from antiphon.engine.call import Call, Rejected
+from antiphon.engine.call import Call
 from antiphon.engine.outcome import (
     Asked,
     Completed,
@@ -42,8 +39,7 @@ from antiphon.engine.outcome import (
     NeedsInput,
     Paused,
 )
-from antiphon.engine.questions import Keys, Question, check_key, plain_form, question, reasons
-from antiphon.engine.serialization import codec_for
+from antiphon.engine.questions import Keys, Question, check_key
 from antiphon.engine.suspension import (
     Abandoned,
     Suspended,
@@ -58,22 +54,24 @@ from antiphon.engine.suspension import (
     user_error,
 )
 from antiphon.errors import (
-    AnswerInvalid,
     CannotAsk,
     HandlerError,
     NestedEffect,
     SwallowedAsk,
-    ToolError,
     TooManyRounds,
 )
 
 if TYPE_CHECKING:
     from antiphon.core.request import Request
     from antiphon.engine.context import Context
-    from antiphon.engine.delivery import Batch, Delivery
+    from antiphon.engine.delivery import Delivery
     from antiphon.engine.environment import Environment
     from antiphon.engine.handler import Handler
     from antiphon.seal.claims import Binding
+
+
+Batch: TypeAlias = Sequence[tuple[str, Question]]
+"""Asks with their keys."""
 
 
 class ExecutionState(Enum):
@@ -133,7 +131,7 @@ class Execution:
     progress: float = float("-inf")
     _new_in_branch: str = ""
     _ending: Paused | Detached | None = None
-    _state_payload: bytes | None = None
+    state_payload: bytes | None = None
     _cuts: int = 0
     _unwindable: bool = False
     _timer: "asyncio.TimerHandle | None" = None
@@ -179,7 +177,7 @@ class Execution:
         """What may differ between rounds, as it was first read in this one."""
 
         self.keys = Keys()
-        self._dead_calls: dict[asyncio.Task[Any] | None, int] = {}
+        self.dead_calls: dict[asyncio.Task[Any] | None, int] = {}
         self._mark = object()
         """Stands for this execution where it would be kept alive for too long itself."""
 
@@ -232,7 +230,7 @@ class Execution:
 
     async def enter_async(self, what: str) -> None:
         """Guard as usual, and leave a handler that swallows every end of its round in a loop."""
-        if self._dead_calls and self._dead_calls.get(asyncio.current_task(), 0) > _DEAD_CALLS:
+        if self.dead_calls and self.dead_calls.get(asyncio.current_task(), 0) > _DEAD_CALLS:
             self._unwindable = True
             if not self.in_branch:
                 await abort_handler()
@@ -244,7 +242,7 @@ class Execution:
     def _count_dead_call(self) -> None:
         if not in_thread():
             task = asyncio.current_task()
-            self._dead_calls[task] = self._dead_calls.get(task, 0) + 1
+            self.dead_calls[task] = self.dead_calls.get(task, 0) + 1
 
     def inside(self, key: str) -> AbstractContextManager[None]:
         """Mark what is run as an effect or memo."""
@@ -346,7 +344,7 @@ class Execution:
         return Journal(
             seed=self.call.seed,
             entries=self.replay.entries(),
-            state=old.state if self._state_payload is None else self._state_payload,
+            state=old.state if self.state_payload is None else self.state_payload,
             asked=old.asked + bool(self.asked),
             pauses=old.pauses + (not self.asked),
             native=self.native,
@@ -369,137 +367,6 @@ class Execution:
             base in self.keys or self.replay.used("ask", base) or self.replay.knows("ask", base)
         )
 
-    # --- asking ----------------------------------------------------------------------------------
-
-    async def ask(self, items: Sequence[tuple[str | None, Ask]]) -> list[Outcome[Any]]:
-        """Return the outcomes of asks, naming them first: recalled, or put to the client."""
-        await self.enter_async("ask")
-        ready = [(given, question(ask)) for given, ask in items]
-        return await self._ask([(self.key_for(q.base, given), q) for given, q in ready])
-
-    async def ask_one(self, given: str | None, ask: Ask) -> Outcome[Any]:
-        """Return the outcome of one ask: `ask` without its lists."""
-        if self._dead_calls:
-            await self.enter_async("ask")
-        self.enter("ask")
-        ready = question(ask)
-        key = self.key_for(ready.base, given)
-        outcome = self._recall(key, ready)
-        return await self._put_one(key, ready) if outcome is None else outcome
-
-    async def ask_form(self, given: str | None, message: str, form: Any) -> Any:
-        """Return the accepted value of a plain form: what nearly every handler asks."""
-        if self._dead_calls:
-            await self.enter_async("ask")
-        self.enter("ask")
-        ready = plain_form(message, form)
-        key = self.key_for(ready.base, given)
-        outcome = self._recall(key, ready)
-        if outcome is None:
-            outcome = await self._put_one(key, ready)
-        return outcome.unwrap()
-
-    async def _put_one(self, key: str, ready: Question) -> Outcome[Any]:
-        outcomes: dict[str, Outcome[Any]] = {}
-        await self._answered([(key, ready)], outcomes)
-        return outcomes[key]
-
-    async def ask_named(self, items: Sequence[tuple[str, Ask]]) -> list[Outcome[Any]]:
-        """Return the outcomes of asks that have their keys."""
-        return await self._ask([(key, question(ask)) for key, ask in items])
-
-    async def _ask(self, batch: "Batch") -> list[Outcome[Any]]:
-        outcomes: dict[str, Outcome[Any]] = {}
-        unanswered: list[tuple[str, Question]] = []
-        for key, ready in batch:
-            outcome = self._recall(key, ready)
-            if outcome is None:
-                unanswered.append((key, ready))
-            else:
-                outcomes[key] = outcome
-        if unanswered:
-            await self._answered(unanswered, outcomes)
-        return [outcomes[key] for key, _ in batch]
-
-    async def _answered(
-        self, batch: list[tuple[str, Question]], outcomes: dict[str, Outcome[Any]]
-    ) -> None:
-        """Put asks until each has an answer that fits; most rounds end in here."""
-        while batch:
-            self._check_asks(batch)
-            raws = await self.delivery.ask(self, batch)
-            batch = self._take(batch, raws, outcomes)
-
-    def _recall(self, key: str, ready: Question) -> Outcome[Any] | None:
-        entry = self.recall("ask", key, ready.digest, ready.note)
-        if entry is None:
-            return None
-        try:
-            return ready.read(entry.value(), key)
-        except AnswerInvalid as error:
-            pending = self.call.pending.get(key)
-            tries = pending.tries + 1 if pending is not None else 1
-            self.reject(key, Rejected(tries, reasons(error)))
-            return None
-
-    def reject(self, key: str, rejected: Rejected) -> None:
-        """Drop an answer that does not fit; it will be asked for again, or the call ends."""
-        self.replay.forget("ask", key)
-        self._check_tries(key, rejected)
-        self.call.rejected[key] = rejected
-
-    def _check_tries(self, key: str, rejected: Rejected) -> None:
-        limit = self.environment.limits.reasks
-        if rejected.tries > limit:
-            raise ToolError(f"The answer to {key!r} did not fit after {limit} more tries.")
-
-    def check_secret(self, kind: str, key: str, *, secret: bool) -> None:
-        """Refuse a secret that could be kept nowhere but in the token."""
-        if secret and not self.environment.spill and self.request.era == "modern":
-            raise HandlerError(
-                f"{kind} {key!r} is secret=True, so its value must stay out of the token, and this "
-                "server has no store to keep it in. Give Server(store=...) one."
-            )
-
-    def _check_asks(self, batch: "Batch") -> None:
-        """Check that these asks may be put now."""
-        limits, capabilities = self.environment.limits, self.request.capabilities
-        for key, ready in batch:
-            for need in ready.needs:
-                if not allows(capabilities, need):
-                    require(capabilities, ready.needs, f"asking for {key!r}")
-            if ready.ask.secret:
-                self.check_secret("ask", key, secret=True)
-            if self.replay.replaying:
-                self.check_new("ask", key, ready.note)
-        if len(self.asked) + len(batch) > limits.asks_per_round:
-            raise HandlerError(
-                f"more than {limits.asks_per_round} asks in one round: ask for less at a time, or "
-                "raise Limits(asks_per_round=...)"
-            )
-        if self.call.journal.asked >= limits.rounds:
-            raise TooManyRounds(limits.rounds)
-
-    def _take(
-        self, batch: "Batch", raws: Sequence[Any], outcomes: dict[str, Outcome[Any]]
-    ) -> list[tuple[str, Question]]:
-        """Record answers that came while the handler waited; return what must be asked again."""
-        again: list[tuple[str, Question]] = []
-        for (key, ready), raw in zip(batch, raws, strict=True):
-            payload = encode_value(raw)
-            try:
-                outcomes[key] = ready.read(raw, key)
-            except AnswerInvalid as error:
-                # In this request (old sessions), or in the one before it (parked handlers).
-                before = self.call.rejected.get(key) or self.call.pending.get(key)
-                tries = before.tries + 1 if before is not None else 1
-                self.reject(key, Rejected(tries, reasons(error)))
-                again.append((key, ready))
-                continue
-            secret = ready.ask.secret
-            self.record("ask", key, payload, ready.digest, ready.note, secret=secret)
-        return again
-
     # --- the end of a round ----------------------------------------------------------------------
 
     async def pause(self, delay: float = 0.0) -> None:
@@ -515,7 +382,7 @@ class Execution:
         self._ending = Detached(message)
         await self.suspend()
 
-    def put(self, batch: "Batch") -> None:
+    def put(self, batch: Batch) -> None:
         """Note what this round asks."""
         branch = self.in_branch
         for key, ready in batch:
@@ -527,7 +394,7 @@ class Execution:
                 tries = rejected.tries
             self.asked[key] = Asked(ready, tries, rejected.reason if rejected else "", branch)
 
-    async def suspend(self, batch: "Batch" = ()) -> Any:
+    async def suspend(self, batch: Batch = ()) -> Any:
         """End the round: at once in the handler's own task, after the quiet time in a branch."""
         if not self.in_branch:
             self.move(ENDING)
@@ -616,7 +483,7 @@ class Execution:
             return Failed(self.verdict)
         self._check_awaited()
         if isinstance(value, InputRequired):
-            return self._native(value)
+            return self.delivery.returned(self, value)
         if self.replay.replaying:
             cut = self.branch_cut or any(t.cancelled() for t in self._branches if t is not None)
             later = {f"commit:{key}" for key in self.commits}
@@ -643,32 +510,6 @@ class Execution:
                     f"the handler returned without awaiting ctx.{name}(...), so that it never "
                     f"happened. Write `await ctx.{name}(...)`."
                 )
-
-    def _native(self, value: InputRequired) -> ExecutionOutcome:
-        """The handler returned `InputRequired`."""
-        limits, old = self.environment.limits, self.call.journal
-        for key, ask in value.asks.items():
-            check_key(key)
-            ready = question(ask)
-            require(self.request.capabilities, ready.needs, f"asking for {key!r}")
-            self.check_secret("ask", key, secret=ask.secret)
-            rejected = self.call.rejected.get(key)
-            if rejected is not None:
-                self._check_tries(key, rejected)
-            self.replay.forget("ask", key)
-            self.put(((key, ready),))
-        if len(value.asks) > limits.asks_per_round:
-            raise HandlerError(
-                f"more than {limits.asks_per_round} asks in one round: ask for less at a time, or "
-                "raise Limits(asks_per_round=...)"
-            )
-        self._state_payload = codec_for(Any).dump(value.state, "InputRequired(state=...)")
-        self.native = True
-        if value.asks and old.asked >= limits.rounds:
-            raise TooManyRounds(limits.rounds)
-        if not value.asks and old.pauses >= limits.pauses:
-            raise TooManyRounds(limits.pauses, "state-only rounds")
-        return NeedsInput(self.asked) if value.asks else Paused()
 
     def _classify_exit(self, error: BaseException, before: int) -> ExecutionOutcome:
         """Tell the end of the round from the handler's own failure."""

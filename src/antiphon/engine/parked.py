@@ -23,8 +23,8 @@ from typing import Any
 from antiphon.core.request import Principal, Request
 from antiphon.engine.call import Call
 from antiphon.engine.context import Context
-from antiphon.engine.delivery import Batch, Delivery
-from antiphon.engine.execution import ASLEEP, ENDING, Execution
+from antiphon.engine.delivery import Delivery
+from antiphon.engine.execution import ASLEEP, ENDING, Batch, Execution
 from antiphon.engine.outcome import ExecutionOutcome, Failed
 from antiphon.engine.suspension import Suspended
 

@@ -10,6 +10,7 @@ from antiphon.core.asks import seconds
 from antiphon.core.digest import arguments_digest, short_digest
 from antiphon.core.journal import Handle, Journal, Pending
 from antiphon.core.request import Request
+from antiphon.engine.asking import check_secret
 from antiphon.engine.call import Call
 from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
@@ -98,7 +99,7 @@ class Tokens:
         services, call = self._services, run.call
         if not services.spill:
             for entry in journal.entries:
-                run.check_secret(entry.kind, entry.key, secret=entry.secret)
+                check_secret(run, entry.kind, entry.key, secret=entry.secret)
             raise StateTooLarge(size, services.limits.state_bytes, largest(journal))
         number = call.number + 1
         data = await services.protect(encode_journal(journal), f"journal {call.id} {number}")

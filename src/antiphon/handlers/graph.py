@@ -33,6 +33,7 @@ from pydantic_core import to_jsonable_python
 from antiphon.core.asks import Ask, Elicit, ElicitUrl, Kind, ListRoots, Opened, Outcome
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import EntryKind, encode_value
+from antiphon.engine.asking import ask_named
 from antiphon.engine.context import Context, execution_of
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Invoke
@@ -218,8 +219,8 @@ class Graph:
         size = execution.environment.limits.asks_per_round
         for start in range(0, len(asking), size):
             batch = asking[start : start + size]
-            outcomes = await execution.ask_named(
-                [(self._key(execution, one), one.ask) for one in batch]
+            outcomes = await ask_named(
+                execution, [(self._key(execution, one), one.ask) for one in batch]
             )
             for one, outcome in zip(batch, outcomes, strict=True):
                 _settle(one.node, outcome, values)
