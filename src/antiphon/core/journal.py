@@ -161,9 +161,9 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     fresh: int
 
 
-def _expected(entry: Entry) -> bool:
-    """Return whether a re-run must read an entry. A mark of `ctx.patched` may be gone by now."""
-    return not entry.carried and not (entry.kind == "patch" and entry.key.startswith(PATCHED))
+def _expected(key: str) -> bool:
+    """Return whether a re-run must read a patch entry: marks of `ctx.patched` may be gone."""
+    return not key.startswith(PATCHED)
 
 
 class Replay:
@@ -178,7 +178,11 @@ class Replay:
         if entries:
             self._entries = {(entry.kind, entry.key): entry for entry in entries}
             if strict:
-                self._unread = {n: None for n, entry in self._entries.items() if _expected(entry)}
+                self._unread = {
+                    name: None
+                    for name, entry in self._entries.items()
+                    if not entry.carried and (entry.kind != "patch" or _expected(entry.key))
+                }
         self._used: set[tuple[EntryKind, str]] = set()
         self._tries: dict[tuple[EntryKind, str], int] = {}
         self.fresh: list[Entry] = []
@@ -205,7 +209,9 @@ class Replay:
             KeyReused: This execution has used the key already.
             Diverged: The journal holds something else under this key.
         """
-        name = self._next(kind, key)
+        name = (kind, key)
+        if name in self._used:
+            name = self._next(kind, key)
         self._used.add(name)
         entry = self._entries.get(name)
         if entry is None:

@@ -37,7 +37,7 @@ from antiphon.engine.call import Rejected
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import needs_of
 from antiphon.engine.questions import check_key, check_shape, question, read_answer, reasons
-from antiphon.engine.suspension import call_user
+from antiphon.engine.suspension import call_user, in_thread
 from antiphon.errors import AnswerInvalid, HandlerError, KeyReused
 from antiphon.forms.form import Form, of
 
@@ -138,11 +138,9 @@ class Context:
     def _awaited(self, what: str, made: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
         """Hand out something to await, so that one which was forgotten is noticed."""
         execution = self._execution
-        try:
-            execution.need_async(what)
-        except HandlerError:
+        if in_thread():
             made.close()
-            raise
+            raise execution.not_async(what)
         execution.calls.append((what, made))
         return made
 

@@ -139,7 +139,7 @@ class Engine:
                 call.take_unasked(request.answers)
         bound = self._bind(request, handler, arguments)
         execution = Execution(self.environment, handler, request, call, END_ROUND)
-        if handler.is_task and self._tasks.available and allows(request.capabilities, "tasks"):
+        if handler.options.task and self._tasks.available and allows(request.capabilities, "tasks"):
             reply = await self._tasks.make(execution, Journal(call.seed))
         else:
             reply = await self._execute(execution, bound)

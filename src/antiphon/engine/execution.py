@@ -220,13 +220,12 @@ class Execution:
             self.delivery.wake_without_request(self)
         raise Suspended(self)
 
-    def need_async(self, what: str) -> None:
-        """Refuse in a thread what only an `async` handler can do."""
-        if in_thread():
-            raise CannotAsk(
-                f"ctx.{what} needs an async handler: a function of {self.handler.name!r} runs in a "
-                "thread, where a round cannot end. Write `async def`."
-            )
+    def not_async(self, what: str) -> CannotAsk:
+        """Return the refusal of what only an `async` handler can do."""
+        return CannotAsk(
+            f"ctx.{what} needs an async handler: a function of {self.handler.name!r} runs in a "
+            "thread, where a round cannot end. Write `async def`."
+        )
 
     async def enter_async(self, what: str) -> None:
         """Guard as usual, and leave a handler that swallows every end of its round in a loop."""
@@ -451,12 +450,17 @@ class Execution:
             del context
             value = await run_user_code(running, self._swallowed)
             del running
-            self._uncancel_to(before)
+            if self.task is not None and self.task.cancelling() > before:
+                self._uncancel_to(before)
             outcome = await self._returned(value)
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - user code: ours is taken, the rest has failed
-            outcome = self._classify_exit(error, before)
+            if error.__class__ is Suspended and self._is_ours(error) and not self._cuts:
+                self._uncancel_to(before)
+                outcome = self.suspended()
+            else:
+                outcome = self._classify_exit(error, before)
         finally:
             self.close()
             if self.effects:
@@ -512,7 +516,7 @@ class Execution:
                 )
 
     def _classify_exit(self, error: BaseException, before: int) -> ExecutionOutcome:
-        """Tell the end of the round from the handler's own failure."""
+        """Distinguish the end of the round from the handler's own failure."""
         self._uncancel_own()
         if isinstance(error, asyncio.CancelledError):
             if self.task is not None and self.task.cancelling() > before:

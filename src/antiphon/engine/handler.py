@@ -139,11 +139,6 @@ class Handler:
         return replace(self, on_cancel=undo)
 
     @property
-    def is_task(self) -> bool:
-        """Whether a client that takes tasks gets one before the first line runs."""
-        return self.options.task is not None
-
-    @property
     def needs_tasks(self) -> bool:
         """Whether a client that cannot take tasks is refused before the first line."""
         return self.options.task == "required" or self.options.detach == "refuse"
