@@ -17,7 +17,7 @@ DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/node/.made $(PEERS)/bin/.made
 
-.PHONY: help env peers lock run check format test chaos conformance bench clean
+.PHONY: help env peers lock run check format test chaos soak mutants conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -84,8 +84,14 @@ format: $(DEV) ## let ruff mend what it can
 test: $(DEV) $(MADE_PEERS) ## every test
 	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile
 
-chaos: $(DEV) $(PEERS)/bin/.made ## four processes behind nginx, killed 400 times: nothing happens twice
+chaos: $(DEV) $(PEERS)/bin/.made ## processes killed, databases restarted, operators: every call ends, nothing happens twice
 	$(VENV)/bin/python -m tests.chaos
+
+soak: $(DEV) ## a hundred thousand calls in simulated time: nothing repeated, lost or left behind
+	$(VENV)/bin/python -m tests.soak
+
+mutants: $(DEV) ## change the core line by line: some test fails for nearly every change
+	$(VENV)/bin/python -m tests.mutation
 
 PENDING := http-header-validation|http-custom-header-server-validation|json-schema-2020-12|server-sse-polling
 

@@ -28,9 +28,9 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl
 
 from antiphon.client.answers import Answers
+from antiphon.client.asks import Accept, FormAsk
 from antiphon.client.client import Client
 from antiphon.client.errors import ClientError
-from antiphon.client.values import Accept, FormAsk
 
 CLIENT_ID_DOCUMENT = "https://conformance-test.local/client-metadata.json"
 REDIRECT = "http://localhost:3030/callback"

@@ -10,10 +10,10 @@ from antiphon.client import (
     ClientError,
     Decline,
     FormAsk,
-    Patience,
     SampleAsk,
     Scripted,
     StateRefused,
+    Timeouts,
     UrlAsk,
 )
 
@@ -87,8 +87,8 @@ def combined(person: Any) -> Any:
 
 
 async def bounded(target: Any, answers: Any, shelf: dict[str, str]) -> None:
-    patience = Patience(rounds=10, total=3600, think=900, reply=300)
-    async with Client(target, answers=answers, patience=patience) as client:
+    timeouts = Timeouts(rounds=10, total=3600, answer=900, reply=300)
+    async with Client(target, answers=answers, timeouts=timeouts) as client:
         try:
             await client.call_tool("provision", {"name": "orders"})
         except ClientError as error:

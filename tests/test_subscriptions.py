@@ -7,17 +7,21 @@ from typing import Any
 import pytest
 
 from antiphon.core.capabilities import TASKS
+from antiphon.core.changes import PROMPTS, RESOURCE, RESOURCES, TASK, TOOLS, Changes
 from antiphon.core.limits import Limits
 from antiphon.core.request import Principal, Request
 from antiphon.errors import CapabilityMissing, Unavailable
-from antiphon.subscriptions import Listener, Subscriptions
+from antiphon.subscriptions import Subscription, Subscriptions
 
+OFFERED = {"tools", "prompts", "resources"}
 ADA, BOB = Principal(subject="ada"), Principal(subject="bob")
 
 
-async def listen(hub: Subscriptions, principal: Principal = ADA, **wanted: Any) -> Listener:
+async def listen(
+    subscriptions: Subscriptions, principal: Principal = ADA, **wanted: Any
+) -> Subscription:
     extensions = {"extensions": {TASKS: {}}}
-    return await hub.subscribe(
+    return await subscriptions.subscribe(
         Request(
             method="subscriptions/listen",
             capabilities=extensions,
@@ -27,20 +31,21 @@ async def listen(hub: Subscriptions, principal: Principal = ADA, **wanted: Any) 
     )
 
 
-async def news(listener: Listener) -> list[Any]:
+async def news(listener: Subscription) -> list[Any]:
     async with asyncio.timeout(5):
         return await listener.news()
 
 
 async def test_a_listener_hears_only_what_it_asked_for() -> None:
-    hub = Subscriptions(Limits())
-    listener = await listen(hub, toolsListChanged=True, resourceSubscriptions=["a"])
-    hub.prompts_changed()
-    hub.resources_changed()
-    hub.resource_updated("b")
-    hub.task_changed("t")
-    hub.resource_updated("a")
-    hub.tools_changed()
+    changes = Changes()
+    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED)
+    listener = await listen(subscriptions, toolsListChanged=True, resourceSubscriptions=["a"])
+    changes.announce(PROMPTS)
+    changes.announce(RESOURCES)
+    changes.announce(RESOURCE, "b")
+    changes.announce(TASK, "t")
+    changes.announce(RESOURCE, "a")
+    changes.announce(TOOLS)
     assert await news(listener) == [
         ("notifications/resources/updated", {"uri": "a"}),
         ("notifications/tools/list_changed", {}),
@@ -48,20 +53,22 @@ async def test_a_listener_hears_only_what_it_asked_for() -> None:
 
 
 async def test_however_often_something_changes_it_is_told_once() -> None:
-    hub = Subscriptions(Limits())
-    listener = await listen(hub, toolsListChanged=True, promptsListChanged=True)
+    changes = Changes()
+    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED)
+    listener = await listen(subscriptions, toolsListChanged=True, promptsListChanged=True)
     for _ in range(10_000):
-        hub.tools_changed()
+        changes.announce(TOOLS)
     assert await news(listener) == [("notifications/tools/list_changed", {})]
     assert await listener.news(timeout=0) == []
-    hub.tools_changed()
+    changes.announce(TOOLS)
     assert len(await news(listener)) == 1
 
 
 async def test_what_the_server_does_not_offer_is_not_accepted() -> None:
-    hub = Subscriptions(Limits(), serves=lambda kind: kind == "toolsListChanged")
+    changes = Changes()
+    subscriptions = Subscriptions(Limits(), changes, offered={"tools"})
     listener = await listen(
-        hub,
+        subscriptions,
         toolsListChanged=True,
         promptsListChanged=True,
         resourcesListChanged=False,
@@ -69,42 +76,45 @@ async def test_what_the_server_does_not_offer_is_not_accepted() -> None:
         taskIds=["t"],
     )
     assert listener.accepted == {"toolsListChanged": True}
-    hub.prompts_changed()
+    changes.announce(PROMPTS)
     assert await listener.news(timeout=0) == []
 
 
 async def test_a_change_may_be_announced_from_any_thread() -> None:
-    hub = Subscriptions(Limits())
-    listener = await listen(hub, toolsListChanged=True)
-    thread = threading.Thread(target=hub.tools_changed)
+    changes = Changes()
+    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED)
+    listener = await listen(subscriptions, toolsListChanged=True)
+    thread = threading.Thread(target=changes.announce, args=(TOOLS,))
     thread.start()
     assert await news(listener) == [("notifications/tools/list_changed", {})]
     thread.join()
 
 
 async def test_listeners_are_counted_in_all_and_for_each_principal() -> None:
-    hub = Subscriptions(Limits(listeners=3, listeners_per_principal=2))
-    first, _ = await listen(hub), await listen(hub)
+    limits = Limits(listeners=3, listeners_per_principal=2)
+    subscriptions = Subscriptions(limits, Changes(), offered=OFFERED)
+    first, _ = await listen(subscriptions), await listen(subscriptions)
     with pytest.raises(Unavailable):
-        await listen(hub)
-    await listen(hub, BOB)
+        await listen(subscriptions)
+    await listen(subscriptions, BOB)
     with pytest.raises(Unavailable):
-        await listen(hub, Principal(subject="eve"))
+        await listen(subscriptions, Principal(subject="eve"))
     first.close()
     first.close()
-    assert len(hub) == 2
-    await listen(hub)
+    assert len(subscriptions) == 2
+    await listen(subscriptions)
 
 
-async def test_closing_the_hub_ends_its_listeners_and_takes_no_more() -> None:
-    hub = Subscriptions(Limits())
-    listener = await listen(hub, toolsListChanged=True)
+async def test_closing_the_subscriptions_ends_its_listeners_and_takes_no_more() -> None:
+    changes = Changes()
+    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED)
+    listener = await listen(subscriptions, toolsListChanged=True)
     waiting = asyncio.create_task(listener.news())
-    hub.close()
+    subscriptions.close()
     assert await waiting == []
     assert listener.ended
     with pytest.raises(Unavailable):
-        await listen(hub)
+        await listen(subscriptions)
 
 
 # --- tasks ----------------------------------------------------------------------------------------
@@ -115,16 +125,18 @@ async def task_view(id: str, principal: Principal) -> dict[str, Any] | None:
 
 
 async def test_a_task_is_shown_to_its_owner_only() -> None:
-    hub = Subscriptions(Limits(), task_view=task_view)
-    listener = await listen(hub, taskIds=["ada-1", "bob-1", "ada-1"])
+    changes = Changes()
+    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED, task_view=task_view)
+    listener = await listen(subscriptions, taskIds=["ada-1", "bob-1", "ada-1"])
     assert listener.accepted == {"taskIds": ["ada-1"]}
-    hub.task_changed("bob-1")
-    hub.task_changed("ada-1")
+    changes.announce(TASK, "bob-1")
+    changes.announce(TASK, "ada-1")
     assert await news(listener) == [("notifications/tasks", {"taskId": "ada-1"})]
 
 
 async def test_listening_to_tasks_needs_the_extension() -> None:
-    hub = Subscriptions(Limits(), task_view=task_view)
+    changes = Changes()
+    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED, task_view=task_view)
     round = Request(
         method="subscriptions/listen",
         capabilities={},
@@ -132,5 +144,5 @@ async def test_listening_to_tasks_needs_the_extension() -> None:
         params={"notifications": {"taskIds": ["ada-1"]}},
     )
     with pytest.raises(CapabilityMissing):
-        await hub.subscribe(round)
-    assert len(hub) == 0
+        await subscriptions.subscribe(round)
+    assert len(subscriptions) == 0

@@ -63,8 +63,10 @@ if TYPE_CHECKING:
     from antiphon.client import Accept as Accept
     from antiphon.client import AnswerFailed as AnswerFailed
     from antiphon.client import Answers as Answers
+    from antiphon.client import AnswerTimeExceeded as AnswerTimeExceeded
     from antiphon.client import AnswerUnfit as AnswerUnfit
     from antiphon.client import BlockingClient as BlockingClient
+    from antiphon.client import CallTimeout as CallTimeout
     from antiphon.client import Cancel as Cancel
     from antiphon.client import CannotConnect as CannotConnect
     from antiphon.client import Client as Client
@@ -77,8 +79,6 @@ if TYPE_CHECKING:
     from antiphon.client import FormAsk as FormAsk
     from antiphon.client import InvalidResponse as InvalidResponse
     from antiphon.client import Pass as Pass
-    from antiphon.client import Patience as Patience
-    from antiphon.client import PatienceLost as PatienceLost
     from antiphon.client import RemoteError as RemoteError
     from antiphon.client import ReplyTimeExceeded as ReplyTimeExceeded
     from antiphon.client import Roots as Roots
@@ -95,8 +95,8 @@ if TYPE_CHECKING:
     from antiphon.client import TaskExpired as TaskExpired
     from antiphon.client import TaskGone as TaskGone
     from antiphon.client import Terminal as Terminal
-    from antiphon.client import ThinkTimeExceeded as ThinkTimeExceeded
     from antiphon.client import TimeExceeded as TimeExceeded
+    from antiphon.client import Timeouts as Timeouts
     from antiphon.client import Unanswered as Unanswered
     from antiphon.client import UrlAsk as UrlAsk
 

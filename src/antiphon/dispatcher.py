@@ -1,69 +1,119 @@
-"""From a method of the modern wire to what serves it: the seam between adapters and server."""
+"""From a method to whoever serves it: the one interface that transports see of a server."""
 
-from collections.abc import Coroutine, Mapping
-from typing import Any
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
 
+from antiphon.core.changes import Changes
 from antiphon.core.limits import Limits
-from antiphon.core.request import MODERN, Request
-from antiphon.engine.engine import Engine
-from antiphon.errors import METHOD_NOT_FOUND, InvalidRequest
-from antiphon.handlers.catalog import Catalog
-from antiphon.handlers.registry import Registry
+from antiphon.core.methods import MAY_ASK
+from antiphon.core.request import Request
+from antiphon.errors import METHOD_NOT_FOUND, CallerError, InvalidRequest, StoreError, Unavailable
 from antiphon.subscriptions import Subscriptions
-from antiphon.tasks.service import TaskService
-from antiphon.wire.headers import HeaderParam
+from antiphon.wire.envelope import Served
+from antiphon.wire.messages import INTERNAL_MESSAGE
 
-_CALLS = frozenset({"tools/call", "prompts/get", "resources/read"})
-_TASKS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
-_LISTS = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list"})
+STORE_UNREACHABLE = "the server's store cannot be reached; try again"
+STORE_FAILED = "the server's store has failed; trying again will not help until it is repaired"
+
+_log = logging.getLogger("antiphon")
+
+
+class ServerInfo(NamedTuple):
+    """How a server introduces itself."""
+
+    name: str
+    version: str = "0.0.0"
+    title: str | None = None
+    instructions: str | None = None
+
+
+Serve = Callable[[Request], Coroutine[Any, Any, bytes]]
 
 
 class Dispatcher:
-    """What adapters see of a server."""
-
-    versions = (MODERN,)
+    """A server as the transports see it."""
 
     def __init__(
         self,
-        name: str,
-        engine: Engine,
-        tasks: TaskService,
-        catalog: Catalog,
-        registry: Registry,
-        hub: Subscriptions,
+        info: ServerInfo,
+        *,
+        limits: Limits,
+        served: Served,
+        subscriptions: Subscriptions,
+        changes: Changes,
+        capabilities: Callable[[], Mapping[str, Any]],
+        calls: Serve,
+        others: Mapping[str, Serve],
+        probe: Callable[[], Awaitable[object]],
     ) -> None:
-        self.name = name
-        self.hub = hub
-        self.engine = engine
-        self.catalog = catalog
-        self._registry = registry
-        self._tasks = tasks
-        # Asked for in every request: attributes, where a property would be a call.
-        self.limits: Limits = engine.environment.limits
-        self.serves = catalog.serves
+        """Join the parts of a server.
 
-    def header_params(self, tool: str) -> Mapping[str, HeaderParam] | None:
-        """Give what headers mirror of a tool's arguments."""
-        listed = self._registry.tools.get(tool)
-        return listed.headers if listed is not None else None
+        Args:
+            info: How the server introduces itself.
+            limits: How far one request may go.
+            served: What is served at this moment; the checks of the wire read it.
+            subscriptions: Who listens to changes.
+            changes: Where changes are announced.
+            capabilities: Returns what is declared at this moment; lists may still grow.
+            calls: Serves the methods that may ask.
+            others: Serves every other method, by its name.
+            probe: Asks the store something, to learn whether it answers.
+        """
+        self.info = info
+        self.limits = limits
+        self.served = served
+        self.subscriptions = subscriptions
+        self.changes = changes
+        self.capabilities = capabilities
+        self.probe = probe
+        self._calls = calls
+        self._others = others
+        self._store_failures = StoreFailures()
 
-    def dispatch(self, round: Request) -> Coroutine[Any, Any, bytes]:
-        """Serve one request; give the bytes of its result.
+    def dispatch(self, request: Request) -> Coroutine[Any, Any, bytes]:
+        """Serve one request; return the bytes of its result.
 
         Raises:
             CallerError: What the client is told as a JSON-RPC error.
         """
         # No coroutine of its own around what every round goes through.
-        return self.engine.call(round) if round.method in _CALLS else self._other(round)
+        if request.method in MAY_ASK:
+            return self._calls(request)
+        serve = self._others.get(request.method)
+        if serve is None:
+            raise InvalidRequest("Method not found", code=METHOD_NOT_FOUND)
+        return serve(request)
 
-    async def _other(self, round: Request) -> bytes:
-        method = round.method
-        if method in _LISTS:
-            return await self.catalog.page(round)
-        if method == "server/discover":
-            return self.catalog.discover(self.versions)
-        if method == "completion/complete":
-            return await self.catalog.complete(round)
-        if method in _TASKS:
-            return await self._tasks.serve(round)
-        raise InvalidRequest("Method not found", code=METHOD_NOT_FOUND)
+    def refusal(self, error: Exception) -> CallerError:
+        """Return what a client is told of an error; what it is not told goes to the log."""
+        cause = error.__cause__ if isinstance(error, Unavailable) else error
+        if isinstance(cause, StoreError):
+            self._store_failures.log(cause)
+        if isinstance(error, CallerError):
+            return error
+        if isinstance(error, StoreError):
+            return Unavailable(STORE_UNREACHABLE if error.retryable else STORE_FAILED)
+        _log.error("a request failed unexpectedly: %s", type(error).__name__, exc_info=error)
+        return Unavailable(INTERNAL_MESSAGE)
+
+
+class StoreFailures:
+    """Logs that the store fails: at most one line in a while, however many requests meet it."""
+
+    def __init__(self, every: float = 10.0) -> None:
+        """Log at most once in so many seconds."""
+        self._every = every
+        self._next = 0.0
+        self._unlogged = 0
+
+    def log(self, error: StoreError) -> None:
+        """Log a failure, or count it until the next line."""
+        now = asyncio.get_running_loop().time()
+        if now < self._next:
+            self._unlogged += 1
+            return
+        more = f" ({self._unlogged} more since the last line)" if self._unlogged else ""
+        _log.error("the store failed and a request was refused: %s%s", error, more)
+        self._next, self._unlogged = now + self._every, 0

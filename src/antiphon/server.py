@@ -1,52 +1,55 @@
-"""`Server`: what authors write against. Joins registry, engine, keys, store and adapters.
+"""`Server`: what authors write against. Its parts are joined in `assembly`."""
 
-Holds no rule of its own: the decorators are the registrar's, each transport is handed the
-dispatcher. Nothing is opened before a transport starts.
-"""
-
-import logging
-import os
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import msgspec
 
-from antiphon.core.capabilities import TASKS
+from antiphon.assembly import ServerSettings, assemble
+from antiphon.core.changes import RESOURCE
 from antiphon.core.limits import Limits
-from antiphon.core.request import Era, Principal
-from antiphon.dispatcher import Dispatcher
-from antiphon.engine.engine import Engine
-from antiphon.engine.environment import Environment, Redeem
+from antiphon.core.request import Channel, Era, Principal
+from antiphon.dispatcher import Dispatcher, ServerInfo
+from antiphon.engine.environment import Redeem
 from antiphon.engine.handler import check_choice
 from antiphon.engine.hints import CachePolicy
-from antiphon.errors import ConfigError
-from antiphon.handlers.catalog import Catalog
+from antiphon.errors import ConfigError, StoreError
 from antiphon.handlers.decorators import HandlerDecorators
-from antiphon.handlers.registry import Registry
-from antiphon.ports import Clock, Entropy, Store, Telemetry
+from antiphon.ports import Store
 from antiphon.seal.policy import Seal
-from antiphon.seal.sealer import Sealer
-from antiphon.stores import open_store
-from antiphon.subscriptions import Subscriptions
 from antiphon.tasks.runner import Runner
-from antiphon.tasks.service import TaskService
-from antiphon.tasks.task_watch import TaskWatch
 from antiphon.transports import stdio
 from antiphon.transports.http.app import App
-from antiphon.transports.http.identity import PrincipalOf
-from antiphon.transports.legacy.gateway import LegacyDoor
-from antiphon.transports.legacy.offer import Offer
+from antiphon.transports.http.request import PrincipalOf
+from antiphon.transports.legacy.gateway import LegacyGateway, SessionLink
 from antiphon.wire.envelope import admit
-from antiphon.wire.results import server_meta
 
-log = logging.getLogger("antiphon")
+TaskRuns = Literal["in_process", "workers"]
 
 
 class Server(HandlerDecorators):
-    """An MCP server whose handlers may ask in the middle of a call."""
+    """An MCP server whose handlers may ask in the middle of a call.
+
+    Args:
+        name: What the server calls itself; also the audience of its tokens.
+        version: Of the server, for display.
+        title: A name for people.
+        instructions: How a model should use the server.
+        seal: Keys and lifetime of tokens; without keys, `ANTIPHON_KEYS`, else made at start.
+        store: A URL or a store: where it is kept what happened once; without it,
+            `ANTIPHON_STORE`, else memory.
+        limits: Bounds of calls, rounds and requests.
+        redeem: `once`; `strict` spends a token also when its round failed.
+        eras: `("modern",)` refuses clients of the earlier era.
+        principal: Says who calls, from the ASGI scope; raising refuses the request.
+        task_runs: `workers` leaves running tasks to `antiphon worker` processes.
+        settings: `telemetry` traces and counts rounds (`antiphon.telemetry.OpenTelemetry()`);
+            `cache` gives the caching hints of the lists; `expose_errors` shows clients the text of
+            unexpected exceptions, for development; `clock` (seconds since the epoch), `entropy`
+            (random bytes) and `environ` (instead of `os.environ`) are for tests.
+    """
 
     def __init__(
         self,
@@ -61,133 +64,48 @@ class Server(HandlerDecorators):
         redeem: Redeem = "once",
         eras: tuple[Era, ...] = ("modern", "legacy"),
         principal: PrincipalOf | None = None,
-        cache: CachePolicy | None = None,
-        telemetry: Telemetry | None = None,
-        expose_errors: bool = False,
-        legs: Literal["here", "elsewhere"] = "here",
-        clock: Clock = time.time,  # noqa: TID251 - here the world is joined on
-        entropy: Entropy = os.urandom,  # noqa: TID251 - and here
-        environ: Mapping[str, str] | None = None,
+        task_runs: TaskRuns = "in_process",
+        **settings: Unpack[ServerSettings],
     ) -> None:
-        """Make a server.
-
-        Args:
-            name: What the server calls itself; also the audience of its tokens.
-            version: Of the server, for display.
-            title: A name for people.
-            instructions: How a model should use the server.
-            seal: Keys and lifetime of tokens; without keys, `ANTIPHON_KEYS`, else made at start.
-            store: A URL or a store: where it is kept what happened once; without it,
-                `ANTIPHON_STORE`, else memory.
-            limits: Bounds of calls, rounds and requests.
-            redeem: `once`; `strict` spends a token also when its round failed.
-            eras: `("modern",)` closes the old door.
-            principal: Says who calls, from the ASGI scope; raising refuses the request.
-            cache: Caching hints of the lists.
-            telemetry: Traces and counts rounds: `antiphon.telemetry.OpenTelemetry()`.
-            expose_errors: Show clients the text of unexpected exceptions. For development.
-            legs: `elsewhere` leaves the legs of tasks to `antiphon worker` processes.
-            clock: Seconds since the epoch.
-            entropy: Random bytes.
-            environ: Where `ANTIPHON_KEYS` and `ANTIPHON_STORE` are looked up.
-        """
-        if not name:
-            raise ConfigError("Server(name) must not be empty")
-        check_choice("redeem", redeem, get_args(Redeem))
-        check_choice("legs", legs, ("here", "elsewhere"))
-        for era in eras:
-            check_choice("eras", era, get_args(Era))
-        self.name = name
-        self.version = version
+        """Make a server; nothing is opened before a transport starts."""
+        _check(name, redeem, eras, task_runs, settings)
+        self.name, self.version, self.instructions = name, version, instructions
         self.limits = limits or Limits()
         self.eras = eras
         self._principal = principal
-        self._opened = 0
-        environ = os.environ if environ is None else environ
-        # `antiphon serve --workers` gives its workers a common ledger this way (S1-2).
-        store = store if store is not None else environ.get("ANTIPHON_STORE") or None
-        sealer = self._sealer(seal or Seal(), environ, clock, entropy)
-        meta = server_meta(name, version, title)
-        self._services = Environment(
-            sealer=sealer,
-            store=open_store(store, clock=clock),
-            limits=self.limits,
-            clock=clock,
-            entropy=entropy,
-            meta=meta,
-            redeem=redeem,
-            spill=store is not None,
-            telemetry=telemetry,
-            expose_errors=expose_errors,
-        )
-        self._hub = Subscriptions(self.limits, serves=self._serves_change)
-        registry = Registry(self._hub)
-        self._tasks = TaskService(self._services, registry, self._hub.task_changed)
-        self._engine = Engine(self._services, registry, self._tasks)
-        self._legs = legs
-        self._runner: Runner | None = None
-        self._watch: TaskWatch | None = None
-        cache = cache or CachePolicy()
-        catalog = Catalog(
-            registry, sealer, self.limits, meta=meta, cache=cache, instructions=instructions
-        )
-        super().__init__(registry, catalog, cache)
-        if self._tasks.available:
-            catalog.extensions[TASKS] = {}
-            self._hub.task_view = self._tasks.view
-            if self._services.store.shared:
-                self._watch = TaskWatch(self._tasks, self._hub)
-        self.instructions = instructions
-        self.dispatcher = Dispatcher(name, self._engine, self._tasks, catalog, registry, self._hub)
-        """What adapters are given."""
+        self._task_runs: TaskRuns = task_runs
+        self._gateways: list[LegacyGateway] = []
+        info = ServerInfo(name, version, title, instructions)
+        cache = settings.get("cache") or CachePolicy()
+        seal = seal or Seal()
+        parts = assemble(info, self.limits, seal, store, redeem, cache, settings)
+        self._services, self._engine, self._tasks = parts.environment, parts.engine, parts.tasks
+        self._changes, self._subscriptions = parts.changes, parts.subscriptions
+        self._lifetime = parts.lifetime
+        self.dispatcher: Dispatcher = parts.dispatcher
+        """What transports are given."""
 
-        self._offer = Offer(
-            name=name,
-            version=version,
-            title=title,
-            instructions=instructions,
-            dispatcher=self.dispatcher,
-            capabilities=catalog.capabilities,
-            entropy=entropy,
-        )
-        self._doors: list[LegacyDoor] = []
-
-    def _sealer(
-        self, seal: Seal, environ: Mapping[str, str], clock: Clock, entropy: Entropy
-    ) -> Sealer:
-        keyring, self._key_origin = seal.keyring(environ, entropy)
-        return Sealer(
-            keyring,
-            ttl=seal.ttl,
-            audience=seal.audience or self.name,
-            clock=clock,
-            entropy=entropy,
-            codec=seal.codec,
-            max_bytes=2 * self.limits.state_bytes + 16_384,
-        )
-
-    def _serves_change(self, kind: str) -> bool:
-        kinds = self._registry.kinds
-        return any(kind.startswith(known[:-1]) for known in kinds)
+        super().__init__(parts.registry, parts.catalog, cache)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell listeners that a resource has changed."""
-        self._hub.resource_updated(uri)
+        """Notify subscribers that a resource has changed."""
+        self._changes.announce(RESOURCE, uri)
 
     # --- running ---------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Open the store for as long as any transport runs, and run legs unless told not to."""
-        here = self._legs == "here" and self._tasks.available
-        async with self._open(self.runner if here else None):
+        """Open the store for as long as any transport runs, and run tasks unless workers do."""
+        self._check_flows()
+        here = self._task_runs == "in_process"
+        async with self._lifetime.open(self.runner if here else None):
             yield
 
     @asynccontextmanager
     async def working(
         self, *, concurrency: int | None = None, per_tool: Mapping[str, int] | None = None
     ) -> AsyncGenerator[None]:
-        """Run legs of tasks in this process, whatever `legs=` says; what `antiphon worker` does.
+        """Run tasks in this process, whatever `task_runs=` says; what `antiphon worker` does.
 
         Args:
             concurrency: Tasks at a time; `Limits(concurrent_task_runs=...)` unless given.
@@ -196,83 +114,17 @@ class Server(HandlerDecorators):
         Raises:
             ConfigError: No other process sees the store, or it keeps no tasks.
         """
-        if not (self._tasks.available and self._services.store.shared):
-            raise ConfigError(
-                "a worker runs the tasks that other processes made, so it needs a store that they "
-                'share and that keeps tasks: Server(store="sqlite:///..." or "postgresql://...")'
-            )
-        async with self._open(partial(self.runner, concurrency=concurrency, per_tool=per_tool)):
-            yield
-
-    @asynccontextmanager
-    async def _open(self, make_runner: Callable[[], Runner] | None) -> AsyncGenerator[None]:
         self._check_flows()
-        self._check_tasks()
-        if self._opened == 0:
-            self._announce()
-            await self._services.store.open()
-            if make_runner is not None:
-                self._runner = make_runner()
-                self._runner.start()
-            if self._watch is not None:
-                self._watch.start()
-        self._opened += 1
-        try:
+        self._lifetime.check_worker()
+        make = partial(self.runner, concurrency=concurrency, per_tool=per_tool)
+        async with self._lifetime.open(make):
             yield
-        finally:
-            self._opened -= 1
-            if self._opened == 0:
-                await self._close()
-
-    async def _close(self) -> None:
-        if self._watch is not None:
-            await self._watch.stop()
-        if self._runner is not None:
-            await self._runner.stop()
-            self._runner = None
-        await self._engine.parked.close()
-        await self._engine.redemptions.close()
-        await self._services.store.close()
-
-    def _check_tasks(self) -> None:
-        """Refuse a tool that can only be a task where nothing can keep one."""
-        if self._tasks.available:
-            return
-        for listed in self._registry.tools.values():
-            if listed.handler.needs_tasks:
-                raise ConfigError(
-                    f"tool {listed.handler.name!r} must run as a task, and this store keeps none: "
-                    "use sqlite:///, postgresql:// or the memory store"
-                )
 
     def runner(
         self, *, concurrency: int | None = None, per_tool: Mapping[str, int] | None = None
     ) -> Runner:
-        """Make a runner of the legs of this server's tasks; for workers."""
-        own = {
-            name: listed.handler.options.max_concurrent
-            for name, listed in self._registry.tools.items()
-            if listed.handler.options.max_concurrent is not None
-        }
-        return Runner(
-            self._tasks,
-            concurrency=concurrency or self.limits.concurrent_task_runs,
-            per_tool={**own, **(per_tool or {})},
-            lease=self.limits.lease.total_seconds(),
-        )
-
-    def _announce(self) -> None:
-        if self._key_origin == "made":
-            log.warning(
-                "no keys given: made keys for this process; tokens end with it. Set ANTIPHON_KEYS "
-                "(antiphon keygen) to keep calls across restarts and processes"
-            )
-        store = self._services.store
-        if self._key_origin != "made" and not store.shared:
-            log.warning(
-                "keys are shared but the store is memory: tokens are redeemed once, and effects "
-                "happen once, within one process only. Set store= (sqlite:///..., postgresql://...)"
-            )
+        """Make a runner of this server's tasks; for workers."""
+        return self._lifetime.runner(concurrency=concurrency, per_tool=per_tool)
 
     def asgi(
         self,
@@ -281,8 +133,9 @@ class Server(HandlerDecorators):
         allowed_hosts: Iterable[str] | None = None,
         allowed_origins: Iterable[str] | None = None,
         stateless: bool = False,
+        link: SessionLink | None = None,
     ) -> App:
-        """Give an ASGI application: one endpoint for both eras.
+        """Return an ASGI application: one endpoint for both eras, `/healthz` and `/readyz`.
 
         Args:
             path: Where the endpoint is.
@@ -290,36 +143,41 @@ class Server(HandlerDecorators):
             allowed_origins: Origins of browser pages that may call, besides the server's own.
             stateless: Serve legacy clients without sessions: then any process can serve them, and
                 they cannot be asked anything. Modern clients never have a session.
+            link: The other workers on this port; `antiphon serve --workers` sets it.
         """
         self._check_flows()
-        door = LegacyDoor(self._offer, stateless=stateless)
-        self._doors.append(door)
+        gateway = self._gateway(stateless=stateless, link=link)
         return App(
             self.dispatcher,
             path=path,
             allowed_hosts=allowed_hosts,
             allowed_origins=allowed_origins,
             principal=self._principal,
-            eras=self.eras,
-            legacy=door,
-            lifespan=partial(self._running_with, door),
-            is_open=self._is_open,
+            legacy=gateway,
+            lifespan=partial(self._running_with, gateway),
+            is_open=lambda: self._lifetime.is_open,
         )
 
+    def _gateway(self, **options: Any) -> LegacyGateway | None:
+        if "legacy" not in self.eras:
+            return None
+        self._gateways.append(LegacyGateway(self.dispatcher, self._services.entropy, **options))
+        return self._gateways[-1]
+
     @asynccontextmanager
-    async def _running_with(self, door: LegacyDoor) -> AsyncGenerator[None]:
+    async def _running_with(self, gateway: LegacyGateway | None) -> AsyncGenerator[None]:
         async with self.running():
             try:
                 yield
             finally:
-                await door.stop()
+                if gateway is not None:
+                    await gateway.stop()
 
     async def serve_stdio(self) -> None:
         """Serve one client on stdin and stdout, in both eras, until it closes its end."""
-        self._check_flows()
-        door = LegacyDoor(self._offer)
-        lines = door.lines if "legacy" in self.eras else None
-        async with self._running_with(door):
+        gateway = self._gateway()
+        async with self._running_with(gateway):
+            lines = gateway.lines if gateway is not None else None
             await stdio.serve(self.dispatcher, legacy=lines)
 
     async def exchange(
@@ -336,33 +194,47 @@ class Server(HandlerDecorators):
         if self._flows:
             self._check_flows()
         message = {"jsonrpc": "2.0", "id": 0, "method": method, "params": dict(params)}
-        principal = Principal(transport="process")
-        round = admit(message, self.dispatcher, principal, channel=_Told(notify))
-        return msgspec.json.decode(await self.dispatcher.dispatch(round))
-
-    def _is_open(self) -> bool:
-        """Whether the store is open and tasks are run: any handler may detach."""
-        return self._opened > 0
+        caller = Principal(transport="process")
+        channel = InProcessChannel(notify)
+        request = admit(message, self.dispatcher.served, caller, channel=channel)
+        try:
+            return msgspec.json.decode(await self.dispatcher.dispatch(request))
+        except StoreError as error:
+            raise self.dispatcher.refusal(error) from error
 
     def stats(self) -> dict[str, int]:
         """Count what is alive in this process."""
         return {
             "rounds": self._engine.redemptions.running,
-            "listeners": len(self._hub),
-            "sessions": sum(door.sessions for door in self._doors),
+            "listeners": len(self._subscriptions),
+            "sessions": sum(map(len, self._gateways)),
             "parked": len(self._engine.parked),
-            "legs": len(self._runner) if self._runner is not None else 0,
+            "task_runs": self._lifetime.running_tasks,
         }
 
 
-class _Told:
-    """The channel of a request in this process."""
-
-    __slots__ = ("_notify", "keep_running")
+class InProcessChannel(Channel):
+    """The channel of a request in this process; cancelling the request cancels the round."""
 
     def __init__(self, notify: Callable[[str, Mapping[str, Any]], Awaitable[None]]) -> None:
+        """Hand notifications to a function."""
         self._notify = notify
-        self.keep_running: Callable[[], bool] | None = None
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Hand over a notification."""
         await self._notify(method, params)
+
+
+def _check(
+    name: str, redeem: str, eras: tuple[str, ...], task_runs: str, settings: ServerSettings
+) -> None:
+    if not name:
+        raise ConfigError("Server(name) must not be empty")
+    for unknown in settings.keys() - ServerSettings.__optional_keys__:
+        raise ConfigError(f"Server() has no setting {unknown!r}")
+    check_choice("redeem", redeem, get_args(Redeem))
+    check_choice("task_runs", task_runs, get_args(TaskRuns))
+    for era in eras:
+        check_choice("eras", era, get_args(Era))
+    if "modern" not in eras:
+        raise ConfigError('eras= must contain "modern"; only the legacy era can be closed')

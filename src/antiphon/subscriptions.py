@@ -1,44 +1,53 @@
-"""Who wants to hear of which change. Knows no transport: an adapter asks a listener what is new.
+"""Who listens to which change, and what each listener is told.
 
-A listener keeps one flag for each kind of change and each resource or task it named, never a
-queue: however often something changes while nobody reads, it is told once (S6-3). So the memory
-of a listener is bounded by its own filter. Changes may be announced from any thread.
+A subscription keeps one mark for each kind of change and each resource or task it named, never a
+queue: however often something changes before the client reads, it is notified once. So the memory
+of a subscription is bounded by its own filter. Changes may be announced from any thread.
+
+A task may also change in another process. While somebody here listens to tasks of a shared store,
+`TaskPolling` looks up when they were last updated and announces what has changed.
 """
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
+from antiphon.core import changes
 from antiphon.core.capabilities import require
+from antiphon.core.changes import Change, Changes
 from antiphon.core.limits import Limits
 from antiphon.core.request import Principal, Request
-from antiphon.errors import Unavailable
+from antiphon.errors import StoreError, Unavailable
 
-Kind: TypeAlias = Literal["toolsListChanged", "promptsListChanged", "resourcesListChanged"]
-Told: TypeAlias = tuple[str, Mapping[str, Any]]
-"""Method and params of a notification, without the mark of its stream."""
+Notification: TypeAlias = tuple[str, Mapping[str, Any]]
+"""Method and params of a notification, without the id of its stream."""
 
 TaskView: TypeAlias = Callable[[str, Principal], Awaitable[Mapping[str, Any] | None]]
-"""The task as `tasks/get` would show it to this principal; None when it is not theirs."""
+"""Shows a task as `tasks/get` would show it to this principal; None when it is not theirs."""
 
-KINDS: Mapping[Kind, str] = {
-    "toolsListChanged": "notifications/tools/list_changed",
-    "promptsListChanged": "notifications/prompts/list_changed",
-    "resourcesListChanged": "notifications/resources/list_changed",
+TasksUpdated: TypeAlias = Callable[[Sequence[str]], Awaitable[Mapping[str, float]]]
+"""Returns when each of these tasks was last updated."""
+
+POLL_SECONDS = 1.0
+"""Between two looks at the tasks that are listened to."""
+
+_LISTS = {
+    changes.TOOLS: ("tools", "notifications/tools/list_changed"),
+    changes.PROMPTS: ("prompts", "notifications/prompts/list_changed"),
+    changes.RESOURCES: ("resources", "notifications/resources/list_changed"),
 }
+"""Changes of lists: the capability they belong to, and how a client is notified."""
 
-_URI = "resourceSubscriptions"
-_TASK = "taskIds"
-Flag: TypeAlias = tuple[str, str]
-"""A kind of change, and what has changed where the kind alone does not say it."""
+_log = logging.getLogger("antiphon")
 
 
-class Listener:
-    """One open subscription: what it accepted, and what of it has changed since it was told."""
+class Subscription:
+    """One open subscription: what it accepted, and what has changed since its last notification."""
 
     def __init__(
-        self, hub: "Subscriptions", principal: Principal, accepted: Mapping[str, Any]
+        self, all_: "Subscriptions", principal: Principal, accepted: Mapping[str, Any]
     ) -> None:
         self.accepted = accepted
         """The part of the filter that is served; what the acknowledgement says."""
@@ -48,34 +57,34 @@ class Listener:
 
         self.principal = principal
         self.loop = asyncio.get_running_loop()
-        self._hub = hub
-        self._wanted = frozenset(_flags(accepted))
-        self._changed: dict[Flag, None] = {}
+        self._all = all_
+        self._wanted = frozenset(_changes_in(accepted))
+        self._changed: dict[Change, None] = {}
         self._news = asyncio.Event()
 
-    def mark(self, flag: Flag) -> None:
-        """Note a change, if it was asked for. Only on the listener's own loop."""
-        if flag in self._wanted and not self.ended:
-            self._changed[flag] = None
+    def mark(self, change: Change) -> None:
+        """Note a change, if it was asked for. Only on the subscription's own loop."""
+        if change in self._wanted and not self.ended:
+            self._changed[change] = None
             self._news.set()
 
     def watch(self, uri: str) -> None:
-        """Hear of one resource more."""
-        self._wanted |= {(_URI, uri)}
+        """Add a resource to the filter."""
+        self._wanted |= {Change(changes.RESOURCE, uri)}
 
     def unwatch(self, uri: str) -> None:
-        """Hear of one resource less."""
-        self._wanted -= {(_URI, uri)}
+        """Remove a resource from the filter."""
+        self._wanted -= {Change(changes.RESOURCE, uri)}
 
     def end(self) -> None:
-        """End the subscription from the server's side. Only on the listener's own loop."""
+        """End the subscription from the server's side. Only on the subscription's own loop."""
         self.ended = True
         self._news.set()
 
-    async def news(self, timeout: float | None = None) -> list[Told]:
+    async def news(self, timeout: float | None = None) -> list[Notification]:
         """Wait for changes; empty after `timeout` seconds or when the subscription has ended.
 
-        What is given counts as told. A change that comes meanwhile is told next time.
+        What is returned counts as sent. A change that happens meanwhile is returned next time.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -86,175 +95,208 @@ class Listener:
             return []
         self._news.clear()
         changed, self._changed = self._changed, {}
-        told = [await self._hub.tell(flag, self.principal) for flag in changed]
-        return [one for one in told if one is not None]
+        found = [await self._all.notification(change, self.principal) for change in changed]
+        return [one for one in found if one is not None]
 
     def close(self) -> None:
-        """Leave the hub; nothing is told any more."""
-        self._hub.leave(self)
+        """Stop listening. Idempotent."""
+        self._all.leave(self)
 
 
 class Subscriptions:
-    """All open subscriptions of one server."""
+    """All open subscriptions of one server, in this process."""
 
     def __init__(
         self,
         limits: Limits,
+        announced: Changes,
         *,
-        serves: Callable[[str], bool] = lambda _: True,
+        offered: Collection[str],
         task_view: TaskView | None = None,
     ) -> None:
-        """Make a hub for a server.
+        """Listen to the changes of a server.
 
         Args:
-            limits: How many listeners there may be.
-            serves: Whether a member of the filter can be subscribed to here.
+            limits: How many subscriptions there may be.
+            announced: Where changes are announced.
+            offered: The capabilities that the server has declared; may still grow.
             task_view: Shows a task to its owner; without it there are no tasks to listen to.
         """
         self.limits = limits
-        self.serves = serves
-        self.task_view = task_view
-        self._listeners: set[Listener] = set()
-        self._attached: set[Listener] = set()
+        self._offered = offered
+        self._task_view = task_view
+        self._open: set[Subscription] = set()
+        self._sessions: set[Subscription] = set()
         self._by_principal: Counter[Principal] = Counter()
         self._closed = False
-        self.tell_others: Callable[[Flag], None] | None = None
-        """Passes a change on to the other workers of this machine, where there are any."""
-
-        self.listened = asyncio.Event()
+        self.tasks_wanted = asyncio.Event()
         """Set while somebody may listen to a task."""
+
+        announced.subscribe(self._notify)
 
     def __len__(self) -> int:
         """Count the open subscriptions."""
-        return len(self._listeners)
+        return len(self._open)
 
-    # --- announcing ---------------------------------------------------------------------------
+    def _notify(self, change: Change) -> None:
+        listening = self._open | self._sessions if self._sessions else self._open
+        self._on_each_loop(listening, lambda one: one.mark(change))
 
-    def tools_changed(self) -> None:
-        """Say that the list of tools has changed."""
-        self._announce(("toolsListChanged", ""))
-
-    def prompts_changed(self) -> None:
-        """Say that the list of prompts has changed."""
-        self._announce(("promptsListChanged", ""))
-
-    def resources_changed(self) -> None:
-        """Say that the list of resources or templates has changed."""
-        self._announce(("resourcesListChanged", ""))
-
-    def resource_updated(self, uri: str) -> None:
-        """Say that the content of a resource has changed."""
-        self._announce((_URI, uri))
-
-    def task_changed(self, task_id: str) -> None:
-        """Say that a task has changed."""
-        self._announce((_TASK, task_id))
-
-    def _announce(self, flag: Flag) -> None:
-        self.hear(flag)
-        # Tasks are looked after in the store that all workers share.
-        if self.tell_others is not None and flag[0] != _TASK:
-            self.tell_others(flag)
-
-    def hear(self, flag: Flag) -> None:
-        """Note a change, announced here or by another worker."""
-        listeners = self._listeners | self._attached if self._attached else self._listeners
-        self._on_each_loop(listeners, lambda listener: listener.mark(flag))
-
-    def _on_each_loop(self, listeners: Iterable[Listener], act: Callable[[Listener], None]) -> None:
+    def _on_each_loop(
+        self, listening: Iterable[Subscription], act: Callable[[Subscription], None]
+    ) -> None:
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
             here = None
-        for listener in tuple(listeners):
-            if listener.loop is here:
-                act(listener)
-            elif not listener.loop.is_closed():
-                listener.loop.call_soon_threadsafe(act, listener)
+        for one in tuple(listening):
+            if one.loop is here:
+                act(one)
+            elif not one.loop.is_closed():
+                one.loop.call_soon_threadsafe(act, one)
 
     # --- subscribing --------------------------------------------------------------------------
 
-    async def subscribe(self, round: Request) -> Listener:
+    async def subscribe(self, request: Request) -> Subscription:
         """Open the subscription that a `subscriptions/listen` request asks for.
 
         Raises:
             CapabilityMissing: It names tasks without the extension (TASK-53).
-            Unavailable: There are too many listeners, or the server is ending.
+            Unavailable: There are too many subscriptions, or the server is shutting down.
         """
-        wanted: Mapping[str, Any] = round.params["notifications"]
-        if wanted.get(_TASK) and self.task_view is not None:
-            require(round.capabilities, ["tasks"], "listening to tasks")
-        accepted = await self._accepted(wanted, round.principal)
-        self._admit(round.principal)
-        listener = Listener(self, round.principal, accepted)
-        self._listeners.add(listener)
-        self._by_principal[round.principal] += 1
-        if accepted.get(_TASK):
-            self.listened.set()
-        return listener
+        wanted: Mapping[str, Any] = request.params["notifications"]
+        if wanted.get(changes.TASK) and self._task_view is not None:
+            require(request.capabilities, ["tasks"], "listening to tasks")
+        accepted = await self._accepted(wanted, request.principal)
+        self._check_room(request.principal)
+        subscription = Subscription(self, request.principal, accepted)
+        self._open.add(subscription)
+        self._by_principal[request.principal] += 1
+        if accepted.get(changes.TASK):
+            self.tasks_wanted.set()
+        return subscription
 
-    def listened_tasks(self) -> list[str]:
-        """Name the tasks that somebody listens to."""
-        filters = (listener.accepted.get(_TASK, ()) for listener in self._listeners)
+    def attach(self, principal: Principal) -> Subscription:
+        """Subscribe a legacy session to every list; the number of sessions bounds these."""
+        subscription = Subscription(self, principal, dict.fromkeys(_LISTS, True))
+        self._sessions.add(subscription)
+        return subscription
+
+    def wanted_tasks(self) -> list[str]:
+        """Return the ids of the tasks that somebody listens to."""
+        filters = (one.accepted.get(changes.TASK, ()) for one in self._open)
         return list(dict.fromkeys(id for ids in filters for id in ids))
 
-    def attach(self, principal: Principal) -> Listener:
-        """Listen to every list for a legacy session, which is bounded by the number of sessions."""
-        listener = Listener(self, principal, dict.fromkeys(KINDS, True))
-        self._attached.add(listener)
-        return listener
-
-    def _admit(self, principal: Principal) -> None:
+    def _check_room(self, principal: Principal) -> None:
         if self._closed:
             raise Unavailable("The server is shutting down.")
-        if len(self._listeners) >= self.limits.listeners:
+        if len(self._open) >= self.limits.listeners:
             raise Unavailable("Too many open subscriptions on this server.")
         if self._by_principal[principal] >= self.limits.listeners_per_principal:
             raise Unavailable("Too many open subscriptions of this caller.")
 
     async def _accepted(self, wanted: Mapping[str, Any], principal: Principal) -> dict[str, Any]:
         accepted: dict[str, Any] = {
-            kind: True for kind in KINDS if wanted.get(kind) is True and self.serves(kind)
+            kind: True
+            for kind, (capability, _) in _LISTS.items()
+            if wanted.get(kind) is True and capability in self._offered
         }
-        if wanted.get(_URI) and self.serves(_URI):
-            accepted[_URI] = list(dict.fromkeys(wanted[_URI]))
-        view = self.task_view
-        if wanted.get(_TASK) and view is not None:
+        if wanted.get(changes.RESOURCE) and "resources" in self._offered:
+            accepted[changes.RESOURCE] = list(dict.fromkeys(wanted[changes.RESOURCE]))
+        view = self._task_view
+        if wanted.get(changes.TASK) and view is not None:
             # A task of somebody else looks like one that does not exist.
-            asked = dict.fromkeys(wanted[_TASK])
-            accepted[_TASK] = [id for id in asked if await view(id, principal) is not None]
+            asked = dict.fromkeys(wanted[changes.TASK])
+            accepted[changes.TASK] = [id for id in asked if await view(id, principal) is not None]
         return accepted
 
-    def leave(self, listener: Listener) -> None:
-        """Forget a listener; twice is once."""
-        self._attached.discard(listener)
-        if listener in self._listeners:
-            self._listeners.discard(listener)
-            self._by_principal[listener.principal] -= 1
-            if not self._by_principal[listener.principal]:
-                del self._by_principal[listener.principal]
+    def leave(self, subscription: Subscription) -> None:
+        """Remove a subscription. Idempotent."""
+        self._sessions.discard(subscription)
+        if subscription in self._open:
+            self._open.discard(subscription)
+            self._by_principal[subscription.principal] -= 1
+            if not self._by_principal[subscription.principal]:
+                del self._by_principal[subscription.principal]
 
-    async def tell(self, flag: Flag, principal: Principal) -> Told | None:
-        """Give the notification of a change; None when there is nothing to tell any more."""
-        kind, name = flag
-        if kind == _URI:
+    async def notification(self, change: Change, principal: Principal) -> Notification | None:
+        """Return the notification of a change; None when there is nothing to show any more."""
+        kind, name = change
+        if kind == changes.RESOURCE:
             return "notifications/resources/updated", {"uri": name}
-        if kind != _TASK:
-            return KINDS[kind], {}  # pyright: ignore[reportArgumentType]
-        task = await self.task_view(name, principal) if self.task_view is not None else None
+        if kind != changes.TASK:
+            return _LISTS[kind][1], {}
+        task = await self._task_view(name, principal) if self._task_view is not None else None
         return ("notifications/tasks", task) if task is not None else None
 
-    # --- ending -------------------------------------------------------------------------------
+    # --- shutting down ------------------------------------------------------------------------
 
     def close(self) -> None:
         """End every subscription, and refuse new ones."""
         self._closed = True
-        self._on_each_loop(self._listeners | self._attached, Listener.end)
+        self._on_each_loop(self._open | self._sessions, Subscription.end)
 
 
-def _flags(accepted: Mapping[str, Any]) -> Iterable[Flag]:
+def _changes_in(accepted: Mapping[str, Any]) -> Iterable[Change]:
     for member, value in accepted.items():
         if value is True:
-            yield member, ""
+            yield Change(member)
         else:
-            yield from ((member, name) for name in value)
+            yield from (Change(member, name) for name in value)
+
+
+class TaskPolling:
+    """Finds changes that other processes made to the tasks that are listened to here.
+
+    A task is announced once when it is first listened to, so that a change between the client's
+    last look and its subscription is not missed. While nobody listens, nothing is looked up.
+    """
+
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        announced: Changes,
+        updated: TasksUpdated,
+        *,
+        every: float = POLL_SECONDS,
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._changes = announced
+        self._updated = updated
+        self._every = every
+        self._seen: Mapping[str, float] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.create_task(self._run(), name="antiphon task polling")
+
+    async def stop(self) -> None:
+        """Stop looking. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._subscriptions.tasks_wanted.wait()
+            ids = self._subscriptions.wanted_tasks()
+            if not ids:
+                self._subscriptions.tasks_wanted.clear()
+                self._seen = {}
+                continue
+            try:
+                await self._look(ids)
+            except StoreError as error:
+                _log.warning(
+                    "cannot look up %d tasks that clients listen to, trying again: %s",
+                    len(ids),
+                    error,
+                )
+            await asyncio.sleep(self._every)
+
+    async def _look(self, ids: list[str]) -> None:
+        before, self._seen = self._seen, dict(await self._updated(ids))
+        for id, at in self._seen.items():
+            if before.get(id) != at:
+                self._changes.announce(changes.TASK, id)

@@ -1,8 +1,8 @@
 """Rounds on OpenTelemetry: a span each, every later round linked to the first, and two counters.
 
 `Server(telemetry=OpenTelemetry())` turns it on. Answers, tokens and arguments never enter a span.
-The rounds of one call are separate requests, so their spans are stitched by links: each later
-round links to round one, whose trace context travels in the token (TRACE-04).
+The rounds of one call are separate requests, so their spans are joined by links: each later round
+links to round one, whose trace context travels in the token (TRACE-04).
 """
 
 from collections.abc import Generator
@@ -25,7 +25,7 @@ class OpenTelemetry:
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
-        """Take providers, or the global ones."""
+        """Use these providers, or the global ones."""
         self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
         meter = metrics.get_meter(_SCOPE, meter_provider=meter_provider)
         self._rounds = meter.create_counter("antiphon.rounds", description="Rounds, by outcome")
@@ -35,7 +35,7 @@ class OpenTelemetry:
 
     @contextmanager
     def round(self, round: Request) -> Generator[None]:
-        """Trace one round; what it was is read from the round when it has ended."""
+        """Trace one round; its outcome is read from the request when it has ended."""
         parent = _propagator.extract({"traceparent": round.trace}) if round.trace else None
         with self._tracer.start_as_current_span(
             round.method,
@@ -47,7 +47,7 @@ class OpenTelemetry:
             try:
                 yield
             except Exception as error:
-                # Not its text: that of a prompt's or a resource's error is the handler's own word.
+                # Not its text, which may come from the handler.
                 span.set_status(trace.StatusCode.ERROR, type(error).__name__)
                 raise
             finally:
@@ -56,7 +56,7 @@ class OpenTelemetry:
                 span.set_attribute("antiphon.era", round.era)
                 span.set_attribute("antiphon.outcome", outcome)
                 if round.outcome and round.method != "resources/read":
-                    # Only names that exist: what a stranger calls is of unbounded variety.
+                    # Only names that exist: what clients call is of unbounded variety.
                     span.update_name(f"{round.method} {round.target}")
                 if round.call:
                     span.set_attribute("antiphon.call", round.call)
@@ -65,7 +65,7 @@ class OpenTelemetry:
                 self._rounds.add(1, {"method": round.method, "outcome": outcome})
 
     def here(self) -> str:
-        """Give the `traceparent` of the current span, for the token of the next round."""
+        """Return the `traceparent` of the current span, for the token of the next round."""
         carrier: dict[str, str] = {}
         _propagator.inject(carrier)
         return carrier.get("traceparent", "")

@@ -1,121 +1,103 @@
-"""Clients that call, answer, repeat and go away; and what came of it, held against what happened.
+"""Clients that call, answer, repeat and go away.
 
 A client repeats a round with the same token and answers until it is told something definite. Some
-rounds are sent twice at once, and some replies are not waited for. Where an effect is of unknown
-end, an operator looks whether it happened, says so, and the client goes on.
+rounds are sent twice at once, some replies are not waited for, and earlier rounds are sent again,
+with the same answers and with others. Where an effect is of unknown end, an operator settles it,
+and the client goes on.
 """
 
 import asyncio
 import random
 import re
 import secrets
-import time
-from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from antiphon import Seal
-from antiphon.engine.effects import effect_place
-from antiphon.ports import Store
-from antiphon.seal.sealer import Sealer
-from tests.chaos.failpoints import POINTS, Points
+from tests.chaos.judgement import KEYS, Heard
+from tests.chaos.operator import Operator
 from tests.transports.wire import mirrored, request
 
 CAN = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
-KEYS = ("one", "two", "three")
+ENOUGH = 120.0
+"""Seconds in which every call must end, whatever goes wrong meanwhile."""
 _UNCERTAIN = re.compile(r"effect '([^']+)' of call (\w+) was started")
-_AGAIN = ("store cannot be reached", "too many requests wait")
+_AGAIN = ("store cannot be reached", "too many requests wait", "try again")
 
 
 class Broken(Exception):
     """No reply, or one that says nothing about the round."""
 
 
-@dataclass
-class Told:
-    """What all clients together were told."""
-
-    done: dict[str, str] = field(default_factory=dict)
-    """Final texts by label."""
-
-    uncertain: list[str] = field(default_factory=list)
-    """Effects of unknown end."""
-
-    words: dict[str, list[str]] = field(default_factory=dict)
-    """The answers that were given, by label."""
-
-    wrong: list[str] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-
-
-class Operator:
-    """Settles effects of unknown end by what the book of effects says."""
-
-    def __init__(self, store: Store, keys: str, folder: Path) -> None:
-        seal = Seal(keys=[keys])
-        keyring, _ = seal.keyring({}, secrets.token_bytes)
-        self._sealer = Sealer(
-            keyring, ttl=seal.ttl, audience="", clock=time.time, entropy=secrets.token_bytes
-        )
-        self._store = store
-        self._folder = folder
-
-    async def settle(self, label: str, call: str, key: str) -> bool:
-        """Say how the effect ended; the process that had begun it is dead."""
-        nonce = Truth(self._folder).nonces.get((label, key.removeprefix("act ")))
-        result = None
-        if nonce is not None:
-            sealed = self._sealer.protect(msgspec.json.encode(nonce), effect_place(call, key))
-            result = sealed if isinstance(sealed, bytes) else await sealed
-        return await self._store.decide(call, key, result=result)
-
-
 class Client:
     """One client that makes one call after another."""
 
     def __init__(
-        self, port: int, told: Told, operator: Operator, *, twice: float, drop: float
+        self, port: int, heard: Heard, operator: Operator, *, twice: float, drop: float
     ) -> None:
         self._port = port
         self._operator = operator
-        self._told = told
+        self._heard = heard
         self._twice = twice
         self._drop = drop
         self._dice = random.Random(secrets.randbits(64))
 
     async def call(self, label: str) -> None:
         """Make one call to its end."""
-        told = self._told
-        words = told.words[label] = [secrets.token_hex(3) for _ in KEYS]
+        heard = self._heard
+        words = heard.words[label] = [secrets.token_hex(3) for _ in KEYS]
         params: dict[str, Any] = {"arguments": {"label": label}}
+        past: list[tuple[dict[str, Any], dict[str, Any]]] = []
         for number in range(1, 5):
             result = await self._settled_round(label, number, params)
+            if number > 1:
+                past.append((params, result))
             if result.get("resultType") != "input_required":
                 break
+            await self._repeat(label, past)
             (key,) = result["inputRequests"]
             if key != KEYS[number - 1]:
-                return told.wrong.append(f"{label}: round {number} asked for {key}")
-            answer = {"action": "accept", "content": {"word": words[number - 1]}}
+                return heard.lost.append(f"{label}: round {number} asked for {key}")
             params = {
                 "arguments": {"label": label},
                 "requestState": result["requestState"],
-                "inputResponses": {key: answer},
+                "inputResponses": {key: _accept(words[number - 1])},
             }
         self._note(label, number, result)
+        await self._repeat(label, past)
         return None
 
     def _note(self, label: str, number: int, result: dict[str, Any]) -> None:
-        told = self._told
+        heard = self._heard
         if result.get("resultType") != "complete":
-            return told.wrong.append(f"{label}: {result}")
+            return heard.lost.append(f"{label}: {result}")
         text = result["content"][0]["text"]
         if result["isError"] or number != 4:
-            return told.wrong.append(f"{label}: {text}")
-        told.done[label] = text
+            return heard.lost.append(f"{label}: {text}")
+        heard.done[label] = text
         return None
+
+    async def _repeat(self, label: str, past: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+        """Send a round again that has an outcome: with its answers, and with others."""
+        if not past or self._dice.random() > 0.5:
+            return
+        params, result = self._dice.choice(past)
+        if result["isError"]:
+            return
+        counts = self._heard.counts
+        try:
+            again = await self._send(params)
+            counts["rounds replayed"] += 1
+            if {"isError": False, **again} != result:
+                self._heard.differing.append(f"{label}: a replay was told differently: {again}")
+            others = {key: _accept("other") for key in params["inputResponses"]}
+            other = await self._send({**params, "inputResponses": others})
+            counts["other answers sent"] += 1
+            if other.get("resultType") != "refused":
+                self._heard.taken.append(f"{label}: {other}")
+        except Broken as broken:
+            counts[f"replies broken: {broken}"] += 1
 
     async def _settled_round(
         self, label: str, number: int, params: dict[str, Any]
@@ -127,14 +109,16 @@ class Client:
             if found is None:
                 return result
             key, call = found[1], found[2]
-            self._told.uncertain.append(f"{call}/{key}")
-            if not await self._operator.settle(label, call, key):
-                self._told.wrong.append(f"{label}: {key} was not to be settled")
+            self._heard.uncertain.append(f"{call}/{key}")
+            failure = await self._operator.settle(label, call, key)
+            if failure:
+                self._heard.unsettled.append(f"{label}: {key}: {failure}")
                 return result
+            self._heard.settled.add(label)
 
     async def _round(self, label: str, number: int, params: dict[str, Any]) -> dict[str, Any]:
         """Send a round until something definite comes back; every copy must be told the same."""
-        counts = self._told.counts
+        counts = self._heard.counts
         while True:
             counts["rounds sent"] += 1
             if self._dice.random() < self._drop:
@@ -156,7 +140,7 @@ class Client:
             recorded = [one for one in results if not one.get("isError")]
             counts["copies compared"] += max(len(recorded) - 1, 0)
             if any(one != recorded[0] for one in recorded[1:]):
-                self._told.wrong.append(f"{label}: copies of round {number} were told differently")
+                self._heard.differing.append(f"{label}: copies of round {number} differ")
             if results:
                 return {"isError": False, **(recorded or results)[0]}
             # What a client that is told to come again does; a spinning one would say less.
@@ -200,86 +184,35 @@ def _read(reply: bytes) -> dict[str, Any]:
     return {"resultType": "refused", "isError": True, "content": message["error"]}
 
 
+def _accept(word: str) -> dict[str, Any]:
+    return {"action": "accept", "content": {"word": word}}
+
+
 async def play(
     port: int,
     operator: Operator,
-    folder: Path,
+    more: Callable[[], bool],
     *,
     clients: int,
     twice: float = 0.5,
     drop: float = 0.1,
-) -> Told:
-    """Let clients call at the same time, each at least once, until every failpoint is used up."""
-    told = Told()
+) -> Heard:
+    """Let clients call at the same time, each at least once, for as long as more is wanted."""
+    heard = Heard()
 
     async def lane(number: int) -> None:
-        client = Client(port, told, operator, twice=twice, drop=drop)
+        client = Client(port, heard, operator, twice=twice, drop=drop)
         turn = 0
-        while turn == 0 or Points.armed(folder):
+        while turn == 0 or (more() and not heard.lost):
             turn += 1
-            await client.call(f"c{number}-{turn}")
+            label = f"c{number}-{turn}"
+            try:
+                async with asyncio.timeout(ENOUGH):
+                    await client.call(label)
+            except TimeoutError:
+                heard.lost.append(f"{label}: did not end in {ENOUGH} s")
 
     async with asyncio.TaskGroup() as group:
         for number in range(clients):
             group.create_task(lane(number))
-    return told
-
-
-class Truth:
-    """What happened, from the files that the servers wrote."""
-
-    def __init__(self, folder: Path) -> None:
-        self.effects: Counter[tuple[str, str]] = Counter()
-        self.nonces: dict[tuple[str, str], str] = {}
-        for line in (folder / "effects").read_text().splitlines():
-            label, key, nonce, _ = line.split()
-            self.effects[label, key] += 1
-            self.nonces[label, key] = nonce
-        begun = _lines(folder / "begun") - _lines(folder / "refused")
-        self._open = {line.split(" ", 1)[1] for line in begun} - _lines(folder / "settled")
-        self._killed = Points.killed(folder)
-        self.hits = Points.hits(folder)
-
-    def cut_by(self, effect: str) -> set[str]:
-        """Where the processes were killed that had begun an effect and not settled it."""
-        return {point for pid, point in self._killed.items() if f"{pid} {effect}" in self._open}
-
-
-def _lines(path: Path) -> set[str]:
-    return set(path.read_text().splitlines())
-
-
-def check(told: Told, truth: Truth, *, kills: int) -> None:
-    """Hold the promises: P1 and P4, with a process dying at every step."""
-    assert told.wrong == []
-    assert truth.hits == dict.fromkeys(POINTS, kills)
-    twice = {effect: times for effect, times in truth.effects.items() if times > 1}
-    assert twice == {}, "an effect ran twice"
-    for label, text in told.done.items():
-        expected = [
-            part
-            for word, key in zip(told.words[label], KEYS, strict=True)
-            for part in (word, truth.nonces[label, key])
-        ]
-        assert text == " ".join(expected), "an answer or a result was lost"
-    unexplained = [effect for effect in told.uncertain if not truth.cut_by(effect)]
-    assert unexplained == [], "an effect is of unknown end although nobody died inside it"
-    assert set(told.done) == set(told.words), "a call did not end"
-    assert set(truth.effects) == {(label, key) for label in told.done for key in KEYS}
-
-
-def figures(told: Told, truth: Truth, seconds: float) -> list[str]:
-    """Say in numbers what was done and seen."""
-    ran = sum(truth.effects.values())
-    causes: Counter[str] = Counter()
-    for effect in told.uncertain:
-        causes.update(truth.cut_by(effect))
-    lines = [
-        f"{len(told.words)} calls in {seconds:.0f} s, {len(told.done)} done",
-        f"{len(told.uncertain)} effects of unknown end, each settled by an operator",
-        f"{ran} effects ran, none twice; {sum(truth.hits.values())} processes killed",
-        "kills: " + ", ".join(f"{point} {truth.hits[point]}" for point in POINTS),
-        "of unknown end because of: "
-        + (", ".join(f"{p} {n}" for p, n in causes.items()) or "nothing"),
-    ]
-    return lines + [f"{name}: {count}" for name, count in sorted(told.counts.items())]
+    return heard

@@ -64,10 +64,10 @@ def _await_port(port: int, process: "subprocess.Popen[bytes]", log: Path) -> Non
 
 
 @contextmanager
-def stage(
+def deployed(
     folder: Path, store: str, keys: str, *, kills: int, chance: float, lease: float
 ) -> Iterator[int]:
-    """Set everything up; gives the port of the load balancer."""
+    """Start the servers and the load balancer; gives its port."""
     Points.arm(folder, kills)
     with ExitStack() as stack:
         listeners = [stack.enter_context(_listener()) for _ in range(PROCESSES)]

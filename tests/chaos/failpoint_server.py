@@ -41,10 +41,10 @@ class Failing:
         self._points.come_to("after claim")
         return claim
 
-    async def begin(self, effect: Effect, **kwargs: Any) -> Any:
+    async def begin(self, effect: Effect, *args: Any, **kwargs: Any) -> Any:
         attempt = (next(self._attempts), os.getpid(), effect.id)
         self._begun.write(*attempt)
-        begin = await self._store.begin(effect, **kwargs)
+        begin = await self._store.begin(effect, *args, **kwargs)
         if not isinstance(begin, Started):
             self._refused.write(*attempt)
         return begin
@@ -94,11 +94,10 @@ def application(environ: Mapping[str, str]) -> Replying:
     effects = Book(folder / "effects")
     limits = Limits(
         lease=timedelta(seconds=float(environ["CHAOS_LEASE"])),
-        releases=200,  # nobody's server dies this often: a call may be hit again and again here
         waiters=64,
     )
     store: Any = Failing(open_store(environ["CHAOS_STORE"]), points, folder)
-    server = Server("chaos", store=store, limits=limits, legs="elsewhere", environ=environ)
+    server = Server("chaos", store=store, limits=limits, task_runs="workers", environ=environ)
 
     def act(label: str, key: str) -> str:
         points.come_to("before effect")
@@ -110,10 +109,10 @@ def application(environ: Mapping[str, str]) -> Replying:
     @server.tool
     async def story(ctx: Context, label: str) -> str:
         """Ask three times, and act after every answer."""
-        told: list[str] = []
+        said: list[str] = []
         for key in ("one", "two", "three"):
             answer = await ctx.elicit(f"Word {key}?", FORM, key=key)
-            told += [answer["word"], await ctx.once(f"act {key}", act, label, key)]
-        return " ".join(told)
+            said += [answer["word"], await ctx.once(f"act {key}", act, label, key)]
+        return " ".join(said)
 
     return Replying(server.asgi(), points)

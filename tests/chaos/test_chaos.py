@@ -1,32 +1,25 @@
 """Four processes behind nginx, killed at every step: nothing happens twice and nothing is lost.
 
-The short form; `make chaos` hits every failpoint twenty times with 200 calls at a time.
+The short form; `make chaos` hits every failpoint twenty times with 200 calls at a time, on every
+store.
 """
-
-from pathlib import Path
 
 import pytest
 
-from tests import servers
-from tests.chaos.chaos_run import Night
-
-SHORT = Night(clients=60, kills=2, chance=0.02, lease=3.0)
+from tests.chaos.chaos_run import ChaosRun, run_all
+from tests.chaos.judgement import table
 
 
-def play(name: str, store: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("store", "restarts"), [("sqlite", 0), ("postgresql", 0), ("pgbouncer restarted", 1)]
+)
+def test_every_call_ends_and_nothing_happens_twice(
+    store: str, restarts: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ChaosRun(clients=24, kills=1, chance=0.03, lease=3.0, restarts=restarts)
     with capsys.disabled():
         print()
-        SHORT.run(name, store, folder)
-
-
-def test_nothing_happens_twice_on_sqlite(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    play("sqlite", f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path, capsys)
-
-
-def test_nothing_happens_twice_on_postgresql(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with servers.postgres() as dsn:
-        play("postgresql", dsn, tmp_path, capsys)
+        verdicts = run_all(run, [store])
+        print(table(verdicts))
+    verdicts[0].check(kills=1)

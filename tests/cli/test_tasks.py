@@ -110,7 +110,7 @@ def test_a_task_is_cancelled_by_its_id(jobs: str):
 def test_an_unknown_task_is_an_error(jobs: str):
     for more in ((), ("--wait",), ("--cancel",)):
         ran = antiphon("tasks", jobs, FORGOTTEN, *more)
-        assert (ran.code, f"knows no task {FORGOTTEN}" in ran.err) == (1, True)
+        assert (ran.code, f"does not know the task {FORGOTTEN}" in ran.err) == (1, True)
         assert "Check the id" in ran.err
         assert "client." not in ran.err
 

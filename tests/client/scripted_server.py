@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Self
 
 import uvicorn
@@ -58,8 +58,10 @@ class ScriptedServer:
         discover: Any = DISCOVERED,
         port: int = 0,
         session: Callable[[], str] | None = None,
+        moved: Mapping[str, str] | None = None,
     ) -> None:
         self._reply = reply
+        self._moved = moved or {}
         self._session = session
         self._discover = discover
         self.arrived = threading.Event()
@@ -110,6 +112,9 @@ class ScriptedServer:
         if scope["method"] != "POST":
             await _send(send, 405, b"", "text/plain")
             return
+        if scope["path"] in self._moved:
+            await _redirect(send, self._moved[scope["path"]])
+            return
         message = json.loads(body)
         self.times.append(time.monotonic())
         self.messages.append(message)
@@ -142,6 +147,12 @@ async def _send(send: Any, status: int, body: bytes, content_type: str, session:
         headers.append((b"mcp-session-id", session.encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _redirect(send: Any, location: str) -> None:
+    headers = [(b"location", location.encode())]
+    await send({"type": "http.response.start", "status": 307, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _stream(send: Any, stream: Stream, id: Any) -> None:

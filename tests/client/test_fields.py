@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from antiphon.client.answers import Scripted
-from antiphon.client.fields import prompts
-from antiphon.client.parse import TypedAnswer, from_text, split_answers
-from antiphon.client.values import Accept, Cancel, Decline, FormAsk, RootsAsk, SampleAsk, UrlAsk
+from antiphon.client.asks import Accept, Cancel, Decline, FormAsk, RootsAsk, SampleAsk, UrlAsk
+from antiphon.client.fields import TypedAnswer, from_text, prompts, split_answers
 from antiphon.errors import AnswerInvalid
 
 

@@ -6,24 +6,24 @@ import pytest
 
 from antiphon.client.flow import converse
 from antiphon.client.flow_types import (
-    Answer,
-    Call,
-    Done,
-    Effect,
-    Ending,
+    Action,
+    ActionOutcome,
+    Answered,
+    End,
+    Event,
     Failure,
-    Given,
-    Happened,
+    GetAnswers,
     Lost,
-    Outcome,
-    Overdue,
-    Patience,
-    Reply,
-    Send,
+    PendingCall,
+    Replied,
+    SendRequest,
     Stopped,
+    Succeeded,
+    TimedOut,
+    Timeouts,
     Wait,
     Waited,
-    Watch,
+    WatchTask,
 )
 
 ALL = {
@@ -32,7 +32,7 @@ ALL = {
     "roots": {},
     "extensions": {"io.modelcontextprotocol/tasks": {}},
 }
-CALL = Call(method="tools/call", params={"name": "book", "arguments": {"day": "friday"}})
+CALL = PendingCall(method="tools/call", params={"name": "book", "arguments": {"day": "friday"}})
 FORM = {
     "method": "elicitation/create",
     "params": {"message": "Which?", "requestedSchema": {"type": "object", "properties": {}}},
@@ -43,47 +43,51 @@ YES = {"action": "accept", "content": {}}
 class Driven:
     """A flow with a clock that only the test moves."""
 
-    def __init__(self, call: Call = CALL, declared: dict[str, Any] = ALL, **patience: Any) -> None:
+    def __init__(
+        self, call: PendingCall = CALL, declared: dict[str, Any] = ALL, **timeouts: Any
+    ) -> None:
         self.now = 100.0
-        self.flow = converse(call, patience=Patience(**patience), declared=declared, now=self.now)
-        self.effect: Effect | Ending = next(self.flow)
+        self.flow = converse(call, timeouts=Timeouts(**timeouts), declared=declared, now=self.now)
+        self.action: Action | End = next(self.flow)
 
-    def tell(self, outcome: Outcome, after: float = 0.0) -> Effect | Ending:
+    def tell(self, outcome: ActionOutcome, after: float = 0.0) -> Action | End:
         self.now += after
         try:
-            self.effect = self.flow.send(Happened(self.now, outcome))
+            self.action = self.flow.send(Event(self.now, outcome))
         except StopIteration as end:
-            self.effect = end.value
-        return self.effect
+            self.action = end.value
+        return self.action
 
-    def asks(self, *keys: str, token: str | None = None) -> Effect | Ending:
+    def asks(self, *keys: str, token: str | None = None) -> Action | End:
         body: dict[str, Any] = {"resultType": "input_required"}
         if keys:
             body["inputRequests"] = dict.fromkeys(keys, FORM)
         if token is not None:
             body["requestState"] = token
-        return self.tell(Reply(body))
+        return self.tell(Replied(body))
 
     @property
     def sent(self) -> dict[str, Any]:
-        assert isinstance(self.effect, Send)
-        return self.effect.call.request()
+        assert isinstance(self.action, SendRequest)
+        method, params = self.action.call.request()
+        assert method == self.action.call.method
+        return params
 
 
 def test_a_call_that_asks_nothing_is_one_round():
     flow = Driven()
     assert flow.sent == dict(CALL.params)
-    assert flow.tell(Reply({"content": []})) == Done({"content": []})
+    assert flow.tell(Replied({"content": []})) == Succeeded({"content": []})
 
 
 @pytest.mark.requirement("MRTR-C-05", "MRTR-C-09")
 def test_the_token_and_the_latest_answers_travel_and_nothing_older():
     flow = Driven()
     flow.asks("a", token="t1")
-    flow.tell(Given({"a": YES}))
+    flow.tell(Answered({"a": YES}))
     assert flow.sent == {**CALL.params, "inputResponses": {"a": YES}, "requestState": "t1"}
     flow.asks("b", "c")
-    flow.tell(Given({"b": YES, "c": YES}))
+    flow.tell(Answered({"b": YES, "c": YES}))
     assert flow.sent == {**CALL.params, "inputResponses": {"b": YES, "c": YES}}
 
 
@@ -92,7 +96,7 @@ def test_the_token_and_the_latest_answers_travel_and_nothing_older():
 def test_any_string_is_a_token_and_comes_back_as_it_came(token: str):
     flow = Driven()
     flow.asks("a", token=token)
-    flow.tell(Given({"a": YES}))
+    flow.tell(Answered({"a": YES}))
     assert flow.sent["requestState"] == token
 
 
@@ -102,7 +106,7 @@ def test_a_round_without_a_token_sends_none_even_if_an_earlier_one_had_it():
     flow.asks(token="t1")
     flow.tell(Waited())
     flow.asks("a")
-    flow.tell(Given({"a": YES}))
+    flow.tell(Answered({"a": YES}))
     assert "requestState" not in flow.sent
 
 
@@ -126,46 +130,46 @@ def test_after_the_last_round_the_call_is_handed_back_with_its_open_question():
     flow = Driven(rounds=2)
     for _ in range(2):
         flow.asks("a", token="t")
-        flow.tell(Given({"a": YES}))
+        flow.tell(Answered({"a": YES}))
     ended = flow.asks("again", token="last")
     assert isinstance(ended, Stopped)
     assert (ended.reason, ended.call.token) == ("rounds", "last")
     assert [ask.key for ask in ended.call.asks] == ["again"]
 
 
-def test_a_saved_call_goes_on_with_fresh_patience():
+def test_a_saved_call_goes_on_with_fresh_timeouts():
     first = Driven(rounds=1)
     first.asks("a", token="t")
-    first.tell(Given({"a": YES}))
+    first.tell(Answered({"a": YES}))
     ended = first.asks("b", token="u")
     assert isinstance(ended, Stopped)
     second = Driven(ended.call, rounds=1)
-    assert isinstance(second.effect, Answer)
-    second.tell(Given({"b": YES}))
+    assert isinstance(second.action, GetAnswers)
+    second.tell(Answered({"b": YES}))
     assert second.sent == {**CALL.params, "inputResponses": {"b": YES}, "requestState": "u"}
 
 
 def test_each_bound_of_time_has_its_own_reason():
-    thinking = Driven(think=5.0)
+    thinking = Driven(answer=5.0)
     thinking.asks("a")
-    assert isinstance(thinking.effect, Answer)
-    assert thinking.effect.within == 5.0
-    ended = thinking.tell(Overdue(), after=5.0)
+    assert isinstance(thinking.action, GetAnswers)
+    assert thinking.action.within == 5.0
+    ended = thinking.tell(TimedOut(), after=5.0)
     assert isinstance(ended, Stopped)
-    assert ended.reason == "think"
+    assert ended.reason == "answer"
 
     stalled = Driven(reply=7.0)
-    assert isinstance(stalled.effect, Send)
-    assert stalled.effect.within == 7.0
-    ended = stalled.tell(Overdue(), after=7.0)
+    assert isinstance(stalled.action, SendRequest)
+    assert stalled.action.within == 7.0
+    ended = stalled.tell(TimedOut(), after=7.0)
     assert isinstance(ended, Stopped)
     assert ended.reason == "reply"
 
-    slow = Driven(total=10.0, think=60.0)
+    slow = Driven(total=10.0, answer=60.0)
     slow.asks("a")
-    assert isinstance(slow.effect, Answer)
-    assert slow.effect.within == 10.0
-    ended = slow.tell(Given({"a": YES}), after=11.0)
+    assert isinstance(slow.action, GetAnswers)
+    assert slow.action.within == 10.0
+    ended = slow.tell(Answered({"a": YES}), after=11.0)
     assert isinstance(ended, Stopped)
     assert ended.reason == "total"
     assert ended.call.answers == {"a": YES}
@@ -174,7 +178,7 @@ def test_each_bound_of_time_has_its_own_reason():
 def test_a_lost_reply_keeps_the_answers_that_were_given():
     flow = Driven()
     flow.asks("a", token="t")
-    flow.tell(Given({"a": YES}))
+    flow.tell(Answered({"a": YES}))
     ended = flow.tell(Lost(sent=True))
     assert isinstance(ended, Stopped)
     assert (ended.reason, ended.sent) == ("lost", True)
@@ -188,7 +192,7 @@ def test_invalid_params_is_a_refused_state_only_when_a_state_was_sent():
     assert first.reason == "error"
     flow = Driven()
     flow.asks("a", token="")
-    flow.tell(Given({"a": YES}))
+    flow.tell(Answered({"a": YES}))
     later = flow.tell(Failure(-32602, "no"))
     assert isinstance(later, Stopped)
     assert later.reason == "refused-state"
@@ -196,10 +200,10 @@ def test_invalid_params_is_a_refused_state_only_when_a_state_was_sent():
 
 @pytest.mark.requirement("BASE-07")
 def test_a_missing_result_type_is_complete_and_a_task_needs_the_extension():
-    assert isinstance(Driven().tell(Reply({})), Done)
+    assert isinstance(Driven().tell(Replied({})), Succeeded)
     handle = {"resultType": "task", "taskId": "t", "status": "working"}
-    assert isinstance(Driven().tell(Reply(handle)), Watch)
-    refused = Driven(declared={}).tell(Reply(handle))
+    assert isinstance(Driven().tell(Replied(handle)), WatchTask)
+    refused = Driven(declared={}).tell(Replied(handle))
     assert isinstance(refused, Stopped)
     assert refused.reason == "violation"
 
@@ -236,7 +240,7 @@ def ask(**entry: Any) -> dict[str, Any]:
     ],
 )
 def test_a_breach_of_the_protocol_ends_the_call_at_once(result: Any):
-    ended = Driven().tell(Reply(result))
+    ended = Driven().tell(Replied(result))
     assert isinstance(ended, Stopped)
     assert ended.reason == "violation"
     assert ended.detail
@@ -264,7 +268,7 @@ def test_a_breach_of_the_protocol_ends_the_call_at_once(result: Any):
 def test_an_ask_for_what_was_not_declared_ends_the_call(
     declared: dict[str, Any], entry: dict[str, Any]
 ):
-    ended = Driven(declared=declared).tell(Reply(ask(**entry)))
+    ended = Driven(declared=declared).tell(Replied(ask(**entry)))
     assert isinstance(ended, Stopped)
     assert ended.reason == "violation"
     assert "did not declare" in ended.detail
@@ -272,13 +276,13 @@ def test_an_ask_for_what_was_not_declared_ends_the_call(
 
 @pytest.mark.requirement("MRTR-C-14")
 def test_only_three_methods_may_be_answered_with_a_question():
-    flow = Driven(Call(method="tools/list", params={}))
+    flow = Driven(PendingCall(method="tools/list", params={}))
     ended = flow.asks("a")
     assert isinstance(ended, Stopped)
     assert ended.reason == "violation"
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf")])
-def test_patience_cannot_be_switched_off(value: float):
-    with pytest.raises(ValueError, match="think"):
-        Patience(think=value)
+def test_a_bound_cannot_be_switched_off(value: float):
+    with pytest.raises(ValueError, match="answer"):
+        Timeouts(answer=value)

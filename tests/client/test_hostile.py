@@ -13,26 +13,26 @@ import pytest
 from antiphon.client import (
     AbilityMissing,
     Answers,
+    AnswerTimeExceeded,
     CannotConnect,
     Client,
     ClientError,
     ConnectionLost,
     InvalidResponse,
-    Patience,
     RemoteError,
     ReplyTimeExceeded,
     RoundsExceeded,
-    ThinkTimeExceeded,
     TimeExceeded,
+    Timeouts,
 )
 from tests.client.scripted_server import DISCOVERED, Error, Raw, ScriptedServer, asks, form, text
 
 YES = Answers(elicit=lambda ask: {"name": "x"})
 
 
-async def call(server: ScriptedServer, *, answers: Any = YES, **patience: Any) -> Any:
-    bounds = Patience(**{"reply": 5.0, "total": 20.0, **patience})
-    async with Client(server.url, answers=answers, patience=bounds) as client:
+async def call(server: ScriptedServer, *, answers: Any = YES, **timeouts: Any) -> Any:
+    bounds = Timeouts(**{"reply": 5.0, "total": 20.0, **timeouts})
+    async with Client(server.url, answers=answers, timeouts=bounds) as client:
         return await client.call_tool("t")
 
 
@@ -80,7 +80,7 @@ async def test_an_answerer_that_never_ends_is_left_when_its_time_is_over():
 
     slow = Answers(elicit=think)
     error, _ = await fails(
-        lambda m: asks("t", k=form()), ThinkTimeExceeded, answers=slow, think=0.3
+        lambda m: asks("t", k=form()), AnswerTimeExceeded, answers=slow, answer=0.3
     )
     assert error.step is not None
     assert list(error.step.asks) == ["k"]

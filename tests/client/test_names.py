@@ -40,7 +40,7 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_plain_values_and_errors_need_no_sdk():
     program = (
         "import sys, antiphon\n"
-        "antiphon.Accept, antiphon.Scripted, antiphon.StateRefused, antiphon.Patience\n"
+        "antiphon.Accept, antiphon.Scripted, antiphon.StateRefused, antiphon.Timeouts\n"
         "print('mcp' in sys.modules)\n"
         "antiphon.Client\n"
         "print('mcp' in sys.modules)\n"

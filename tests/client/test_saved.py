@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from antiphon.client import SavedCallInvalid
-from antiphon.client.flow_types import Call
-from antiphon.client.read_asks import PendingAsk
+from antiphon.client.flow_types import PendingCall
+from antiphon.client.read_asks import PendingAsk, Task
 from antiphon.client.saved import MAX_BYTES, SavedCall, load
-from antiphon.client.task_values import Task
 
 ASK = PendingAsk(
     key="k",
@@ -26,18 +25,20 @@ TASK = Task(
 @pytest.mark.parametrize(
     "call",
     [
-        Call(method="tools/call", params={"name": "t", "arguments": {"n": None, "deep": [1, 2.5]}}),
-        Call(method="prompts/get", params={"name": "p"}, token=""),
-        Call(method="resources/read", params={"uri": "x://é"}, token="\u0000ü", asks=(ASK,)),
-        Call(
+        PendingCall(
+            method="tools/call", params={"name": "t", "arguments": {"n": None, "deep": [1, 2.5]}}
+        ),
+        PendingCall(method="prompts/get", params={"name": "p"}, token=""),
+        PendingCall(method="resources/read", params={"uri": "x://é"}, token="\u0000ü", asks=(ASK,)),
+        PendingCall(
             method="tools/call",
             params={},
             asks=(ASK,),
             answers={"k": {"action": "decline"}},
             rounds=3,
         ),
-        Call(method="tools/call", params={"name": "t"}, task=TASK),
-        Call(
+        PendingCall(method="tools/call", params={"name": "t"}, task=TASK),
+        PendingCall(
             method="tools/call",
             params={},
             task=TASK,
@@ -48,7 +49,7 @@ TASK = Task(
         ),
     ],
 )
-def test_a_call_comes_back_as_it_was(call: Call):
+def test_a_call_comes_back_as_it_was(call: PendingCall):
     saved = SavedCall(
         call=call,
         target=["python", "server.py"],
@@ -60,8 +61,8 @@ def test_a_call_comes_back_as_it_was(call: Call):
 
 
 def test_a_call_without_a_token_has_no_such_member_and_an_empty_one_has():
-    none = SavedCall(call=Call(method="tools/call", params={}))
-    empty = SavedCall(call=Call(method="tools/call", params={}, token=""))
+    none = SavedCall(call=PendingCall(method="tools/call", params={}))
+    empty = SavedCall(call=PendingCall(method="tools/call", params={}, token=""))
     assert "token" not in json.loads(none.dump())
     assert json.loads(empty.dump())["token"] == ""
     assert load(none.dump()).call.token is None
@@ -69,9 +70,11 @@ def test_a_call_without_a_token_has_no_such_member_and_an_empty_one_has():
 
 
 def test_a_call_that_is_no_task_is_written_as_readers_of_old_expect_it():
-    plain = json.loads(SavedCall(call=Call(method="tools/call", params={})).dump())
+    plain = json.loads(SavedCall(call=PendingCall(method="tools/call", params={})).dump())
     assert (plain["version"], "task" in plain) == (1, False)
-    tasked = json.loads(SavedCall(call=Call(method="tools/call", params={}, task=TASK)).dump())
+    tasked = json.loads(
+        SavedCall(call=PendingCall(method="tools/call", params={}, task=TASK)).dump()
+    )
     assert (tasked["version"], tasked["task"]["id"]) == (2, "t-1")
 
 
@@ -86,7 +89,9 @@ def test_a_text_of_the_first_version_is_read():
 
 
 def good(**changes: Any) -> str:
-    data = json.loads(SavedCall(call=Call(method="tools/call", params={}, asks=(ASK,))).dump())
+    data = json.loads(
+        SavedCall(call=PendingCall(method="tools/call", params={}, asks=(ASK,))).dump()
+    )
     return json.dumps({**data, **changes})
 
 

@@ -1,6 +1,7 @@
 """Our client listens to tasks of our own server: the end is told, not found by looking."""
 
 import asyncio
+import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -13,7 +14,6 @@ import uvicorn
 
 from antiphon import Context, Server
 from antiphon.client import Client
-from tests.servers import free_port
 
 
 class Methods(Counter[str]):
@@ -39,12 +39,13 @@ async def counted(server: Server) -> AsyncIterator[tuple[str, Methods]]:
         await app(scope, receive, send)
         methods.unheard.set()
 
-    port = free_port()
-    config = uvicorn.Config(counting, port=port, log_level="error", ws="none", lifespan="on")
+    # Bound before it is served, so that connections wait until it is.
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(counting, log_level="error", ws="none", lifespan="on")
     running = uvicorn.Server(config)
-    task = asyncio.create_task(running.serve())
+    task = asyncio.create_task(running.serve(sockets=[listener]))
     try:
-        yield f"http://127.0.0.1:{port}/mcp", methods
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", methods
     finally:
         running.should_exit = True
         await task

@@ -14,20 +14,20 @@ import pytest
 
 from antiphon.client import (
     Answers,
+    AnswerTimeExceeded,
     Client,
     ClientError,
     ConnectionLost,
     FormAsk,
     InvalidResponse,
-    Patience,
     RemoteError,
     SavedCallInvalid,
     TaskCancelled,
     TaskExpired,
     TaskGone,
-    ThinkTimeExceeded,
     TimeExceeded,
-    loop,
+    Timeouts,
+    drivers,
 )
 from antiphon.client.saved import load
 from tests.client.scripted_server import META, Error, Raw, ScriptedServer, Stream, form, text
@@ -91,9 +91,9 @@ def shows(*shown: Any) -> Look:
     return lambda number: shown[min(number, len(shown) - 1)]
 
 
-async def call(server: ScriptedServer, *, answers: Any = YES, **patience: Any) -> Any:
-    bounds = Patience(**{"reply": 5.0, "total": 20.0, **patience})
-    async with Client(server.url, answers=answers, patience=bounds) as client:
+async def call(server: ScriptedServer, *, answers: Any = YES, **timeouts: Any) -> Any:
+    bounds = Timeouts(**{"reply": 5.0, "total": 20.0, **timeouts})
+    async with Client(server.url, answers=answers, timeouts=bounds) as client:
         return await client.call_tool("t")
 
 
@@ -243,7 +243,9 @@ async def test_every_wait_for_a_task_has_a_bound():
         await anyio.sleep_forever()
 
     slow = Answers(elicit=think)
-    idle = await fails(tasked(shows(asking(k=form()))), ThinkTimeExceeded, answers=slow, think=0.2)
+    idle = await fails(
+        tasked(shows(asking(k=form()))), AnswerTimeExceeded, answers=slow, answer=0.2
+    )
     assert list(idle.step.asks) == ["k"]
     short = {**asking(k=form()), "ttlMs": 300}
     await fails(tasked(shows(short)), TaskExpired, answers=slow)
@@ -258,7 +260,7 @@ async def test_a_look_that_is_lost_is_repeated_but_not_for_ever():
     gaps = [after - before for before, after in itertools.pairwise(server.times[2:])]
     assert all(gap >= least for gap, least in zip(gaps, [0.25, 0.5, 1.0], strict=True))
 
-    error = await fails(tasked(shows(lost)), ConnectionLost, misses=1)
+    error = await fails(tasked(shows(lost)), ConnectionLost, lost_replies=1)
     assert error.step.task.id == "t-1"
 
 
@@ -274,7 +276,7 @@ async def test_answers_whose_arrival_is_unknown_are_sent_again_as_they_were():
 async def test_a_cancelled_caller_says_so_once_and_waits_for_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(loop, "CANCEL_WITHIN", 0.3)
+    monkeypatch.setattr(drivers, "CANCEL_WITHIN", 0.3)
     with tasked(shows(task()), cancel=lambda: asyncio.sleep(30)) as server:
         async with Client(server.url) as client:
             call = asyncio.create_task(client.call_tool("t"))
@@ -383,5 +385,5 @@ async def test_a_call_that_is_no_task_has_nothing_to_cancel():
     with ScriptedServer(lambda m: text("x")) as server:
         async with Client(server.url) as client:
             step = await client.begin("t")
-            with pytest.raises(ValueError, match="forget"):
+            with pytest.raises(ValueError, match="not a task"):
                 await client.cancel(step)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from antiphon import Context, Server
 from antiphon.cli.demo_server import server
-from antiphon.client import Client, Decline, Deny, FormAsk, Patience, SampleAsk, Scripted, UrlAsk
+from antiphon.client import Client, Decline, Deny, FormAsk, SampleAsk, Scripted, Timeouts, UrlAsk
 from antiphon.client.saved import load
 from docs_src import clients
 
@@ -55,7 +55,7 @@ async def test_a_call_that_reaches_a_bound_is_kept():
 
 
 def test_the_bounds_of_the_page_are_the_defaults():
-    assert Patience() == Patience(rounds=10, total=3600, think=900, reply=300)
+    assert Timeouts() == Timeouts(rounds=10, total=3600, answer=900, reply=300)
 
 
 class Size(BaseModel):

@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon import Context, Elicit, ElicitUrl, InputRequired, ListRoots, Sample
-from antiphon.client.values import Cancel, Decline
+from antiphon.client.asks import Cancel, Decline
 from tests.linear.one_tool_server import EU, Place, serving
 
 ALL = {

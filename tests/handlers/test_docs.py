@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.client.values import Decline
+from antiphon.client.asks import Decline
 from antiphon.core.request import Principal, Request
 from antiphon.testing import BackChannel
 from docs_src.shapes import extras

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from antiphon import Limits
-from antiphon.client.values import Cancel, Decline
+from antiphon.client.asks import Cancel, Decline
 from antiphon.ports import Store
 from antiphon.testing import MISSING, Crash, MortalStore, Process, Rounds, Step
 from tests.handlers.conftest import ANSWERS, ASKED, MADE, SHAPES, Story, exchange

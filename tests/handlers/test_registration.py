@@ -99,7 +99,8 @@ def test_options_that_do_not_fit_are_named_with_what_would(
     [
         ({"eras": ("moden",)}, "eras='moden' is none of 'modern', 'legacy'"),
         ({"redeem": "twice"}, "redeem='twice' is none of 'once', 'strict'"),
-        ({"legs": "there"}, "legs='there' is none of 'here', 'elsewhere'"),
+        ({"task_runs": "there"}, "task_runs='there' is none of 'in_process', 'workers'"),
+        ({"lmits": None}, "Server.. has no setting 'lmits'"),
         ({"store": 5}, "store= takes a URL or a store, not a int"),
         ({"store": "cloud.db"}, "no scheme. Known: .*sqlite:///file"),
     ],

@@ -20,7 +20,7 @@ from antiphon import (
     Sample,
     Server,
 )
-from antiphon.client.values import Cancel, Decline
+from antiphon.client.asks import Cancel, Decline
 from antiphon.core.request import Principal, Request
 from antiphon.testing import MISSING, BackChannel
 from docs_src.shapes.story import Confirm, Placement, Size

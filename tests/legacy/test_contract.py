@@ -26,8 +26,8 @@ from mcp_types import methods
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from sse_starlette.sse import AppStatus
 
+from antiphon.core.methods import LEGACY_METHODS
 from antiphon.core.request import LEGACY
-from antiphon.transports.legacy.handlers import _METHODS  # pyright: ignore[reportPrivateUsage]
 
 
 def test_the_sdk_is_of_the_minor_that_was_tried() -> None:
@@ -105,7 +105,7 @@ def test_the_codes_of_the_sdk_are_the_ones_we_know() -> None:
 
 def test_every_method_that_we_serve_is_one_the_sdk_checks_the_params_of() -> None:
     known = {method for method, _ in methods.CLIENT_REQUESTS}
-    assert set(_METHODS) <= known
+    assert set(LEGACY_METHODS) <= known
 
 
 def test_options_of_the_handshake_take_our_capabilities() -> None:

@@ -1,4 +1,4 @@
-"""The official SDK is loaded when the first legacy client appears, and not before."""
+"""When the official SDK is loaded: never on import or start, then in the background."""
 
 import subprocess
 import sys
@@ -42,9 +42,54 @@ print("as it should be")
 """
 
 
+LIFESPAN = """
+import asyncio, sys, threading
+from antiphon import Server
+from antiphon.transports.legacy import gateway
+
+async def run(server):
+    ready, stop = asyncio.Event(), asyncio.Event()
+
+    async def receive():
+        if not ready.is_set():
+            return {"type": "lifespan.startup"}
+        await stop.wait()
+        return {"type": "lifespan.shutdown"}
+
+    async def send(message):
+        ready.set()
+
+    app = server.asgi()
+    serving = asyncio.create_task(app({"type": "lifespan"}, receive, send))
+    await ready.wait()
+    assert "mcp" not in sys.modules, "loaded before the server was ready"
+    await asyncio.sleep(10 * gateway.PRELOAD_SECONDS)
+    loading = [one for one in threading.enumerate() if one.name == "antiphon preload"]
+    for thread in loading:
+        await asyncio.to_thread(thread.join)
+    stop.set()
+    await serving
+
+gateway.PRELOAD_SECONDS = 0.02
+asyncio.run(run(Server("modern only", eras=("modern",))))
+assert "mcp" not in sys.modules, "loaded without the legacy era"
+asyncio.run(run(Server("both eras")))
+assert "antiphon.transports.legacy.sessions" in sys.modules
+print("as it should be")
+"""
+
+
+def test_a_server_with_the_legacy_era_loads_the_sdk_in_the_background_once_it_is_ready() -> None:
+    assert_runs(LIFESPAN)
+
+
 def test_a_process_that_served_only_modern_clients_has_not_loaded_the_sdk() -> None:
+    assert_runs(PROGRAM)
+
+
+def assert_runs(program: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         cwd=ROOT,
         capture_output=True,
         text=True,

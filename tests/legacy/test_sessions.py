@@ -379,6 +379,29 @@ async def test_the_end_of_the_server_lets_a_running_call_finish_and_closes_idle_
     assert server.stats()["sessions"] == 0
 
 
+async def test_a_legacy_call_that_is_cut_at_the_end_of_the_grace_is_answered(
+    server: Server,
+) -> None:
+    inside = asyncio.Event()
+
+    @server.tool
+    async def endless(ctx: Context) -> str:
+        inside.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async with httpx2.AsyncClient(timeout=20) as http:
+        async with serving(server) as url:
+            client = await Old(http, url, "2025-11-25").open()
+            call = asyncio.create_task(client.call("tools/call", {"name": "endless"}))
+            await inside.wait()
+        answer = await call
+    assert answer["error"] == {
+        "code": -32603,
+        "message": "the server is shutting down; call again",
+    }
+
+
 async def test_the_end_of_the_server_does_not_wait_for_an_ask_for_ever(server: Server) -> None:
     trace = asks_after_an_effect(server)
     async with httpx2.AsyncClient(timeout=20) as http:
@@ -406,4 +429,4 @@ async def test_ended_sessions_leave_nothing_behind(server: Server, connect: Conn
         _, left = await asyncio.wait(left, timeout=5)
     assert left == set()
     assert server.stats()["sessions"] == 1
-    assert len(server.dispatcher.hub) == 0
+    assert len(server.dispatcher.subscriptions) == 0

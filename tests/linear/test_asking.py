@@ -20,7 +20,7 @@ from antiphon import (
     Refused,
     Sample,
 )
-from antiphon.client.values import Cancel, Decline
+from antiphon.client.asks import Cancel, Decline
 from antiphon.testing import MISSING, Raw, Unscripted
 from tests.linear.one_tool_server import EU, US, Place, Plan, serving, texts
 

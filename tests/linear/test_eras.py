@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from antiphon import Context, Elicit, InputRequired, Sample
-from antiphon.client.values import Decline
+from antiphon.client.asks import Decline
 from antiphon.testing import Rounds
 from tests.linear.one_tool_server import EU, Place, Plan, serving
 

@@ -1,4 +1,4 @@
-"""Several workers on one port: they start together, replace each other and end in order (S1-2)."""
+"""Several workers on one port: they start together, replace each other and end in order."""
 
 import asyncio
 import os

@@ -83,11 +83,13 @@ class MortalStore:
         return result
 
 
-def make(url: str, *, legs: Any = "elsewhere") -> Server:
+def make(url: str, *, task_runs: Any = "workers") -> Server:
     """The server, in any process."""
     store: Any = MortalStore(open_store(url))
     limits = Limits(lease=timedelta(seconds=LEASE))
-    server = Server("crashing_worker", seal=Seal(keys=[KEY]), store=store, limits=limits, legs=legs)
+    server = Server(
+        "crashing_worker", seal=Seal(keys=[KEY]), store=store, limits=limits, task_runs=task_runs
+    )
     _tools(server)
     return server
 

@@ -14,7 +14,7 @@ from antiphon.core.capabilities import TASKS
 from antiphon.core.request import MODERN, Principal, Request
 from antiphon.errors import CallerError
 from antiphon.testing import EVERYTHING
-from antiphon.testing.doubles import Told
+from antiphon.testing.doubles import RecordingChannel
 from antiphon.testing.harness import KEY
 from antiphon.wire.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION, admit
 
@@ -52,14 +52,14 @@ class Peer:
         self.server = server
         self.capabilities = capabilities
         self.principal = principal
-        self.told = Told()
+        self.told = RecordingChannel()
 
     async def send(self, method: str, **params: Any) -> dict[str, Any]:
         """Send one request; gives its result or raises the JSON-RPC error."""
         meta = {PROTOCOL_VERSION: MODERN, CLIENT_CAPABILITIES: dict(self.capabilities)}
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         message = msgspec.json.decode(msgspec.json.encode(message))
-        round = admit(message, self.server.dispatcher, self.principal, channel=self.told)
+        round = admit(message, self.server.dispatcher.served, self.principal, channel=self.told)
         return msgspec.json.decode(await self.server.dispatcher.dispatch(round))
 
     async def refused(self, method: str, **params: Any) -> CallerError:
@@ -122,7 +122,7 @@ class Peer:
             principal=self.principal,
             params={"notifications": {"taskIds": list(ids)}},
         )
-        return await self.server.dispatcher.hub.subscribe(round)
+        return await self.server.dispatcher.subscriptions.subscribe(round)
 
 
 def _keys(task: Mapping[str, Any]) -> list[str]:
@@ -134,7 +134,8 @@ def serving(*functions: Callable[..., Any], **options: Any) -> Callable[..., Ser
     options = {"task": "allowed", **options}
 
     def make(**config: Any) -> Server:
-        server = Server("cloud", **{"seal": Seal(keys=[KEY]), "clock": time.time, **config})
+        settings: dict[str, Any] = {"seal": Seal(keys=[KEY]), "clock": time.time, **config}
+        server = Server("cloud", **settings)
         for function in functions:
             server.tool(**options)(function)
         return server

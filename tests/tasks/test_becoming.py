@@ -152,7 +152,7 @@ async def test_prompts_and_resources_are_no_tasks_and_go_on() -> None:
 
 def test_there_is_no_word_for_going_on_because_that_is_what_happens() -> None:
     with pytest.raises(ConfigError, match="detach='continue' is none of None, 'refuse'"):
-        Server("cloud", environ={}).tool(detach="continue")
+        Server("cloud", environ={}).tool(detach="continue")  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_server_that_nobody_opened_is_opened_for_handlers_that_detach() -> None:
@@ -169,7 +169,8 @@ async def test_a_server_that_nobody_opened_is_opened_for_handlers_that_detach() 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers}
     await app(scope, receive, send)
     first = await peer.call("order")
     handle = await peer.send(

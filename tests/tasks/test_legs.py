@@ -138,7 +138,7 @@ async def test_an_answer_in_time_counts_although_its_leg_runs_later(url: str) ->
         peer = Peer(first)
         id = await peer.begin("impatient")
         await peer.asked(id, "who")
-    web = make(store=url, clock=lambda: now[0], legs="elsewhere")
+    web = make(store=url, clock=lambda: now[0], task_runs="workers")
     async with web.running():
         await Peer(web).answer(id, who=accept(name="Ada"))
     now[0] += 120
@@ -435,7 +435,7 @@ async def test_a_running_leg_is_cancelled_and_its_finally_runs() -> None:
         await started.wait()
         await peer.cancel(id)
         assert (await peer.ended(id))["status"] == "cancelled"
-        assert peer.server.stats()["legs"] == 0
+        assert peer.server.stats()["task_runs"] == 0
     assert steps == ["cleaned"]
 
 

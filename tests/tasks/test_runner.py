@@ -55,7 +55,7 @@ async def several(make: Any, *configs: dict[str, Any]):
 
 
 async def test_a_task_is_made_answered_and_run_by_different_processes(url: str) -> None:
-    web = {"store": url, "legs": "elsewhere"}
+    web = {"store": url, "task_runs": "workers"}
     async with several(serving(greet), web, web, {"store": url}) as (one, two, worker):
         id = await one.begin("greet")
         await worker.asked(id, "who")
@@ -83,7 +83,7 @@ async def test_every_leg_runs_on_one_of_many_workers(url: str) -> None:
 
 async def test_unfinished_tasks_go_on_when_the_server_starts_again(url: str) -> None:
     make = serving(greet)
-    async with several(make, {"store": url, "legs": "elsewhere"}) as (web,):
+    async with several(make, {"store": url, "task_runs": "workers"}) as (web,):
         id = await web.begin("greet")
         assert (await web.get(id))["status"] == "working"
     async with several(make, {"store": url}) as (peer,):
@@ -97,7 +97,7 @@ async def test_servers_of_other_names_do_not_touch_each_others_tasks(url: str) -
     other = Server("another", seal=Seal(keys=[KEY]), store=url)
     async with (
         other.running(),
-        several(serving(greet), {"store": url, "legs": "elsewhere"}) as (w,),
+        several(serving(greet), {"store": url, "task_runs": "workers"}) as (w,),
     ):
         id = await w.begin("greet")
         async with serving(greet)(store=url).running():
@@ -115,7 +115,7 @@ async def test_a_wish_to_cancel_reaches_the_worker_that_runs_the_task(url: str) 
         finally:
             cleaned.set()
 
-    web = {"store": url, "legs": "elsewhere"}
+    web = {"store": url, "task_runs": "workers"}
     worker = {"store": url, "limits": SHORT}
     async with several(serving(endless), web, worker) as (one, two):
         id = await one.begin("endless")
@@ -127,7 +127,7 @@ async def test_a_wish_to_cancel_reaches_the_worker_that_runs_the_task(url: str) 
 
 
 async def test_a_listener_hears_of_what_other_processes_do(url: str) -> None:
-    web = {"store": url, "legs": "elsewhere"}
+    web = {"store": url, "task_runs": "workers"}
     async with several(serving(greet), web, {"store": url}) as (one, worker):
         id = await one.begin("greet")
         listener = await one.listen(id)
@@ -142,14 +142,14 @@ async def test_a_listener_hears_of_what_other_processes_do(url: str) -> None:
 
 
 async def test_nothing_is_looked_up_while_nobody_listens(url: str) -> None:
-    async with several(serving(greet), {"store": url, "legs": "elsewhere"}) as (peer,):
-        hub: Any = peer.server.dispatcher.hub
+    async with several(serving(greet), {"store": url, "task_runs": "workers"}) as (peer,):
+        subscriptions: Any = peer.server.dispatcher.subscriptions
         id = await peer.begin("greet")
         listener = await peer.listen(id)
-        assert hub.listened.is_set()
+        assert subscriptions.tasks_wanted.is_set()
         listener.close()
         async with asyncio.timeout(PATIENCE):
-            while hub.listened.is_set():  # noqa: ASYNC110 - it is cleared at the next look
+            while subscriptions.tasks_wanted.is_set():  # noqa: ASYNC110 - it is cleared at the next look
                 await asyncio.sleep(0.1)
 
 
@@ -177,7 +177,7 @@ async def test_no_more_legs_run_than_there_are_places(store: str | None, tmp_pat
         return await run("light")
 
     url = f"sqlite:///{tmp_path / 'ledger.db'}" if store else None
-    server = serving(heavy, light)(store=url, legs="elsewhere")
+    server = serving(heavy, light)(store=url, task_runs="workers")
     async with server.running():
         peer = Peer(server)
         ids = [await peer.begin(tool) for tool in ("heavy",) * 5 + ("light",) * 5]
@@ -203,7 +203,7 @@ async def test_a_busy_tool_does_not_make_the_runner_spin(monkeypatch: pytest.Mon
         await gate.wait()
         return "done"
 
-    async with running(heavy, legs="elsewhere") as peer:
+    async with running(heavy, task_runs="workers") as peer:
         store: Any = peer.server._tasks.store
         claim = store.claim_runs
 
@@ -249,7 +249,7 @@ async def test_a_worker_that_stops_gives_its_legs_back_before_it_is_gone(url: st
         return "done elsewhere"
 
     make = serving(work)
-    web = make(store=url, legs="elsewhere")
+    web = make(store=url, task_runs="workers")
     async with web.running():
         peer = Peer(web)
         id = await peer.begin("work")
@@ -281,7 +281,7 @@ async def test_a_running_leg_finishes_within_the_grace(url: str) -> None:
         id = await Peer(server).begin("work")
         await started.wait()
         asyncio.get_running_loop().call_later(0.2, gate.set)
-    again = serving(work)(store=url, legs="elsewhere")
+    again = serving(work)(store=url, task_runs="workers")
     async with again.running():
         assert (await Peer(again).get(id))["status"] == "completed"
 
@@ -338,7 +338,7 @@ async def test_a_zombie_can_neither_speak_nor_act_nor_finish(url: str) -> None:
         return "by the heir"
 
     make = serving(work)
-    old: Any = make(store=url, limits=SHORT, legs="elsewhere")
+    old: Any = make(store=url, limits=SHORT, task_runs="workers")
     async with old.running():
         peer = Peer(old)
         id = await peer.begin("work")
@@ -420,7 +420,7 @@ async def test_a_leg_is_tried_again_when_the_store_fails_under_it(
 async def test_a_restart_of_the_database_is_survived(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     with servers.own_postgres() as database:
-        web = {"store": database.dsn, "legs": "elsewhere"}
+        web = {"store": database.dsn, "task_runs": "workers"}
         async with several(serving(greet), web, {"store": database.dsn}) as (one, worker):
             waiting = await one.begin("greet")
             await worker.asked(waiting, "who")
@@ -450,7 +450,7 @@ async def test_legs_are_woken_without_polling_also_after_the_ear_was_lost(
     async def quick() -> str:
         return "quick"
 
-    web = {"store": postgres_dsn, "legs": "elsewhere"}
+    web = {"store": postgres_dsn, "task_runs": "workers"}
     async with several(serving(quick), web, {"store": postgres_dsn}) as (one, worker):
         store: Any = worker.server._services.store
         await worker.text(await one.begin("quick"))
@@ -473,7 +473,7 @@ async def test_tasks_sealed_with_another_key_are_left_alone(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     make = serving(greet)
-    async with several(make, {"store": url, "legs": "elsewhere"}) as (peer,):
+    async with several(make, {"store": url, "task_runs": "workers"}) as (peer,):
         id = await peer.begin("greet")
         stranger = make(store=url, seal=Seal(keys=[OTHER_KEY]), limits=SHORT)
         async with stranger.running(), asyncio.timeout(PATIENCE):

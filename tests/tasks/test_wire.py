@@ -103,7 +103,7 @@ async def test_the_handle_is_flat_and_carries_no_details() -> None:
 
 @pytest.mark.requirement("TASK-08")
 async def test_the_task_is_there_when_its_handle_arrives() -> None:
-    async with running(plain, legs="elsewhere") as peer:
+    async with running(plain, task_runs="workers") as peer:
         ids = await asyncio.gather(*(peer.begin("plain") for _ in range(20)))
         assert len(set(ids)) == 20
         for id in ids:

@@ -1,11 +1,13 @@
 """The testing kit itself: what it keeps between rounds, and what it can do to a call."""
 
 from dataclasses import dataclass
+from datetime import date
+from enum import Enum
 
 import pytest
 
 from antiphon import ConfigError, Context, MemoryStore, Server
-from antiphon.client.values import Accept, Roots, Sampled
+from antiphon.client.asks import Accept, Roots, Sampled
 from antiphon.testing import (
     KEY,
     CountingEntropy,
@@ -124,6 +126,16 @@ class Size:
     size: int
 
 
+class Luggage(Enum):
+    SMALL = "s"
+
+
+@dataclass
+class Trip:
+    day: date
+    luggage: Luggage
+
+
 FORM = Ask(
     "k", "elicitation/create", {"mode": "form", "requestedSchema": {"properties": {"a": {}}}}
 )
@@ -138,6 +150,11 @@ ROOTS = Ask("k", "roots/list", {})
         (FORM, {"a": 1}, {"action": "accept", "content": {"a": 1}}),
         (FORM, Accept({"a": 1}), {"action": "accept", "content": {"a": 1}}),
         (FORM, Size(3), {"action": "accept", "content": {"size": 3}}),
+        (
+            FORM,
+            Trip(date(2026, 7, 28), Luggage.SMALL),
+            {"action": "accept", "content": {"day": "2026-07-28", "luggage": "s"}},
+        ),
         (FORM, Place(region="eu"), {"action": "accept", "content": {"region": "eu", "size": 2}}),
         (FORM, True, {"action": "accept", "content": {"a": True}}),
         (FORM, lambda ask: {"a": ask.key}, {"action": "accept", "content": {"a": "k"}}),

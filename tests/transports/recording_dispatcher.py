@@ -6,17 +6,17 @@ from typing import Any
 
 import msgspec
 
+from antiphon.core.changes import PROMPTS, RESOURCE, RESOURCES, TOOLS, Changes
 from antiphon.core.limits import Limits
+from antiphon.core.methods import MODERN_METHODS, Offered
 from antiphon.core.request import MODERN, Request
+from antiphon.dispatcher import Dispatcher, ServerInfo
 from antiphon.errors import CapabilityMissing, InvalidRequest, ToolError
 from antiphon.subscriptions import Subscriptions
-from antiphon.wire.headers import HeaderParam, compile_header_params
+from antiphon.wire.envelope import Served
+from antiphon.wire.headers import compile_header_params
 
-SERVED = {
-    "server/discover", "tools/list", "tools/call", "prompts/list", "prompts/get",
-    "resources/list", "resources/templates/list", "resources/read", "completion/complete",
-    "subscriptions/listen",
-}  # fmt: skip
+OFFERED: set[Offered] = {"", "tools", "prompts", "resources", "completions"}
 
 REGION = compile_header_params(
     {
@@ -33,15 +33,27 @@ REGION = compile_header_params(
 )
 
 
-class Rooms:
+class Rooms(Dispatcher):
     """Echoes what arrived; tools of special names wait, tell, fail or change lists."""
 
-    name = "rooms"
-    versions = (MODERN,)
-
     def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self.hub = Subscriptions(self.limits)
+        limits, changes = limits or Limits(), Changes()
+        self.store_answers = asyncio.Event()
+        self.store_answers.set()
+        methods = {
+            name: method for name, method in MODERN_METHODS.items() if method.capability in OFFERED
+        }
+        super().__init__(
+            ServerInfo("rooms"),
+            limits=limits,
+            served=Served((MODERN,), OFFERED, methods, {"region": REGION}),
+            subscriptions=Subscriptions(limits, changes, offered=OFFERED),
+            changes=changes,
+            capabilities=dict,
+            calls=self.serve,
+            others=dict.fromkeys(methods, self.serve),
+            probe=self.store_answers.wait,
+        )
         self.rounds: list[Request] = []
         self.started = asyncio.Event()
         self.release = asyncio.Event()
@@ -51,13 +63,7 @@ class Rooms:
             "late": self.late, "turn": self.turn,
         }  # fmt: skip
 
-    def serves(self, method: str) -> bool:
-        return method in SERVED
-
-    def header_params(self, tool: str) -> Mapping[str, HeaderParam] | None:
-        return REGION if tool == "region" else None
-
-    async def dispatch(self, round: Request) -> bytes:
+    async def serve(self, round: Request) -> bytes:
         self.rounds.append(round)
         if round.method == "tools/call" and round.target in self.tools:
             said = await self.tools[round.target](round)
@@ -80,7 +86,6 @@ class Rooms:
         return "turned"
 
     async def tell(self, round: Request) -> str:
-        assert round.channel is not None
         for step in (1, 2):
             await round.channel.notify(
                 "notifications/progress", {"progressToken": round.progress_token, "progress": step}
@@ -98,11 +103,10 @@ class Rooms:
         raise ToolError("the cellar is flooded")
 
     async def change(self, round: Request) -> str:
-        self.hub.tools_changed()
-        self.hub.prompts_changed()
-        self.hub.resources_changed()
-        self.hub.resource_updated("room://elm")
-        self.hub.resource_updated("room://oak")
+        for kind in (TOOLS, PROMPTS, RESOURCES):
+            self.changes.announce(kind)
+        self.changes.announce(RESOURCE, "room://elm")
+        self.changes.announce(RESOURCE, "room://oak")
         if (round.arguments or {}).get("bad"):
             raise InvalidRequest("bad")
         return "changed"

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,10 +13,12 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.authentication import BaseUser, SimpleUser, UnauthenticatedUser
 
+from antiphon import Server
 from antiphon.core.limits import Limits
 from antiphon.core.request import Principal
 from antiphon.errors import ConfigError
 from antiphon.transports.http.app import App
+from antiphon.transports.legacy.gateway import LegacyGateway, LegacyRequest
 from tests.transports.recording_dispatcher import Rooms
 from tests.transports.wire import META, call, mirrored, post, request
 
@@ -310,7 +313,7 @@ async def test_a_client_that_goes_away_before_its_body_is_whole_is_not_answered(
 async def test_a_body_that_does_not_come_in_time_is_given_up(
     app: App, monkeypatch: pytest.MonkeyPatch, chunks: list[bytes]
 ) -> None:
-    monkeypatch.setattr("antiphon.transports.http.body.BODY_SECONDS", 0.01)
+    monkeypatch.setattr("antiphon.transports.http.request.BODY_SECONDS", 0.01)
     slow = call(app, b"", mirrored(request()))
     slow._chunks[:] = chunks
     slow.stall = bool(chunks)
@@ -462,26 +465,26 @@ async def test_a_round_that_somebody_waits_for_outlives_its_client(app: App, roo
         return True
 
     channel: Any = rooms.rounds[0].channel
-    channel.keep_running = keep_running
+    channel.on_disconnect(keep_running)
     running.disconnect()
     await asked.wait()
-    assert channel.orphaned
+    assert channel.disconnected
     rooms.release.set()
     answer = await task
     assert not rooms.cancelled.is_set()
     assert answer.status == 0
 
 
-async def test_an_orphaned_round_can_be_given_up_later(app: App, rooms: Rooms) -> None:
+async def test_a_round_without_its_client_can_be_aborted_later(app: App, rooms: Rooms) -> None:
     running = call(app, request(name="wait"))
     task = running.start()
     await rooms.started.wait()
     channel: Any = rooms.rounds[0].channel
     asked = asyncio.Event()
-    channel.keep_running = lambda: asked.set() or True
+    channel.on_disconnect(lambda: asked.set() or True)
     running.disconnect()
     await asked.wait()
-    channel.give_up()
+    channel.abort()
     await task
     assert rooms.cancelled.is_set()
 
@@ -539,7 +542,7 @@ async def test_a_listener_hears_what_it_asked_for_once_and_nothing_else(
         assert (mark, type(mark)) == (id, type(id))
     listening.disconnect()
     await task
-    assert len(rooms.hub) == 0
+    assert len(rooms.subscriptions) == 0
     assert not listening.answer.done
 
 
@@ -565,7 +568,7 @@ async def test_shutdown_ends_listeners_with_a_result_and_refuses_new_ones(
 
 
 async def test_there_are_only_so_many_listeners_of_one_caller(rooms: Rooms) -> None:
-    rooms.hub.limits = Limits(listeners_per_principal=1)
+    rooms.subscriptions.limits = Limits(listeners_per_principal=1)
     app = App(rooms)
     message = request("subscriptions/listen", notifications={})
     first = call(app, message)
@@ -585,7 +588,7 @@ async def test_a_listener_must_take_streams(app: App, rooms: Rooms) -> None:
     message = request("subscriptions/listen", notifications={})
     answer = await post(app, message, mirrored(message, accept="application/json"))
     assert answer.status == 406
-    assert len(rooms.hub) == 0
+    assert len(rooms.subscriptions) == 0
 
 
 # --- eras -------------------------------------------------------------------------------------
@@ -598,17 +601,19 @@ async def test_a_modern_only_server_tells_a_handshake_what_it_speaks(app: App) -
     assert answer.json["id"] == 0
 
 
-class Old:
-    def __init__(self) -> None:
+class RecordingGateway(LegacyGateway):
+    """A legacy era that only keeps what it is given."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        super().__init__(rooms, os.urandom)
         self.bodies: list[bytes] = []
 
-    async def __call__(
-        self, scope: Any, receive: Any, send: Any, body: bytes, principal: Principal
-    ) -> None:
-        self.bodies.append(body)
-        assert principal == Principal()
-        await send({"type": "http.response.start", "status": 299, "headers": []})
-        await send({"type": "http.response.body", "body": b"old"})
+    async def serve(self, request: LegacyRequest, *, opens: bool = False) -> None:
+        self.bodies.append(request.body)
+        assert request.owner == Principal()
+        assert opens == (b"initialize" in request.body and b"initialized" not in request.body)
+        await request.send({"type": "http.response.start", "status": 299, "headers": []})
+        await request.send({"type": "http.response.body", "body": b"old"})
 
 
 @pytest.mark.parametrize(
@@ -623,12 +628,14 @@ class Old:
         ({"jsonrpc": "2.0", "id": 4, "method": "ping"}, {"mcp_session_id": "s"}, 299),
         (request(), {}, 400),
         (request(), {"mcp_session_id": "s", "mcp_protocol_version": "2026-07-28"}, 400),
+        (request(), {"mcp_session_id": "s"}, 400),
+        (request(), {"mcp_session_id": "s", "mcp_protocol_version": "2025-11-25"}, 400),
     ],
 )
-async def test_requests_without_a_modern_signal_go_to_the_old_wire(
+async def test_requests_without_a_modern_signal_go_to_the_legacy_era(
     rooms: Rooms, message: dict[str, Any], headers: dict[str, str], status: int
 ) -> None:
-    old = Old()
+    old = RecordingGateway(rooms)
     app = App(rooms, legacy=old)
     extra = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     answer = await post(app, message, [*OLD_HEADERS, *extra])
@@ -636,8 +643,16 @@ async def test_requests_without_a_modern_signal_go_to_the_old_wire(
     assert old.bodies == ([msgspec.json.encode(message)] if status == 299 else [])
 
 
-async def test_get_and_delete_reach_the_old_wire_only_in_a_session(rooms: Rooms) -> None:
-    old = Old()
+async def test_a_modern_body_in_a_session_is_refused_for_its_missing_version_header(
+    rooms: Rooms,
+) -> None:
+    app = App(rooms, legacy=RecordingGateway(rooms))
+    answer = await post(app, request(), [*OLD_HEADERS, (b"mcp-session-id", b"s")])
+    assert (answer.status, answer.error["code"]) == (400, -32020)
+
+
+async def test_get_and_delete_reach_the_legacy_era_only_in_a_session(rooms: Rooms) -> None:
+    old = RecordingGateway(rooms)
     app = App(rooms, legacy=old)
     in_session = [*OLD_HEADERS, (b"mcp-session-id", b"s")]
     for method in ("GET", "DELETE"):
@@ -647,17 +662,17 @@ async def test_get_and_delete_reach_the_old_wire_only_in_a_session(rooms: Rooms)
     assert (await post(app, b"", in_session, method="PATCH")).status == 405
 
 
-async def test_the_old_door_can_be_closed(rooms: Rooms) -> None:
-    old = Old()
-    answer = await post(App(rooms, legacy=old, eras=("modern",)), INITIALIZE, OLD_HEADERS)
+async def test_the_legacy_era_can_be_closed_and_the_modern_one_cannot(rooms: Rooms) -> None:
+    answer = await post(App(rooms), INITIALIZE, OLD_HEADERS)
     assert answer.error["code"] == -32022
-    assert old.bodies == []
+    app = Server("modern", eras=("modern",)).asgi()
+    assert (await post(app, INITIALIZE, OLD_HEADERS)).error["code"] == -32022
     with pytest.raises(ConfigError):
-        App(rooms, eras=("legacy",))
+        Server("legacy", eras=("legacy",))
 
 
 async def test_host_origin_and_size_stand_before_the_era(rooms: Rooms) -> None:
-    old = Old()
+    old = RecordingGateway(rooms)
     rooms.limits = Limits(body_bytes=10)
     app = App(rooms, legacy=old)
     foreign = [(b"host", b"evil.example.com"), *OLD_HEADERS[1:]]
@@ -678,7 +693,7 @@ async def test_the_lifespan_is_entered_at_start_and_left_after_listeners_ended(
     async def lifespan() -> AsyncIterator[None]:
         story.append("entered")
         yield
-        story.append(f"left with {'closed' if rooms.hub._closed else 'open'} hub")
+        story.append(f"left with {'closed' if rooms.subscriptions._closed else 'open'} hub")
 
     told = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from antiphon.core.limits import Limits
 from antiphon.transports.http.app import App
-from antiphon.transports.stdio import Session
+from antiphon.transports.stdio import StdioConnection
 from tests.transports.recording_dispatcher import Rooms
 from tests.transports.wire import call, mirrored, read_events, request
 
@@ -217,7 +217,7 @@ async def test_http_answers_every_stranger(
         raw = kind(dice)
         await knock(app, raw, headers_for(dice, raw))
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert len(rooms.hub) == 0
+    assert len(rooms.subscriptions) == 0
     if kind is mutated_request:
         assert len(rooms.rounds) > CASES // 20, "hardly any request got through to the server"
 
@@ -247,7 +247,7 @@ class Kept:
 
 async def talk(raw: bytes, dice: random.Random) -> list[bytes]:
     """Feed bytes in random pieces to a session that then ends; gives the lines that came back."""
-    session, output = Session(Rooms(limits())), Kept()
+    session, output = StdioConnection(Rooms(limits())), Kept()
     running = asyncio.create_task(session.run(output, grace=1))
     at = 0
     while at < len(raw):

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -23,7 +24,8 @@ from tests.transports.wire import mirrored, read_events, request
 class Server:
     """An application under uvicorn, on a thread and an event loop of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace: int = 10) -> None:
+        self._grace = grace
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self.url = ""
@@ -33,7 +35,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.stop = asyncio.Event()
         await serve_http(
-            App(self.rooms), port=0, announce=self._announced, stop=self.stop, grace=10
+            App(self.rooms), port=0, announce=self._announced, stop=self.stop, grace=self._grace
         )
 
     def _announced(self, url: str) -> None:
@@ -51,7 +53,8 @@ class Server:
         assert not self._thread.is_alive(), "the server did not end"
 
     def tell(self, event: asyncio.Event) -> None:
-        self.loop.call_soon_threadsafe(event.set)
+        with suppress(RuntimeError):  # it has ended already
+            self.loop.call_soon_threadsafe(event.set)
 
     @property
     def port(self) -> int:
@@ -196,6 +199,31 @@ def test_at_the_end_listeners_get_their_result_and_rounds_finish() -> None:
         assert b'"said":"waited"' in read_all(sockets[1])
         for connection in sockets:
             connection.close()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_round_that_is_cut_at_the_end_of_the_grace_is_answered(streams: bool) -> None:
+    with Server(grace=1) as server:
+        message = request(id=7, name="tell", arguments={"wait": True}, progressToken="p")
+        if not streams:
+            message = request(id=7, name="wait")
+        raw = raw_request(server.port, msgspec.json.encode(message), mirrored(message))
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+            connection.sendall(raw)
+            _wait(server, server.rooms.started)
+            server.tell(server.stop)
+            status, _, body = split(read_all(connection))
+    answer = read_events(body)[-1] if streams else msgspec.json.decode(body)
+    assert status == 200
+    assert answer == {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "error": {
+            "code": -32603,
+            "message": "the server is shutting down; send the round again",
+        },
+    }
+    assert server.rooms.cancelled.is_set()
 
 
 def _wait(server: Server, event: asyncio.Event) -> None:

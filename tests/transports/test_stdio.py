@@ -155,7 +155,7 @@ async def test_a_round_that_somebody_waits_for_outlives_its_cancellation() -> No
         client.send(request(id=1, name="wait"))
         await rooms.started.wait()
         channel: Any = rooms.rounds[0].channel
-        channel.keep_running = lambda: True
+        channel.on_disconnect(lambda: True)
         client.send(cancel(1), request(id=2))
         assert (await client.line())["id"] == 2
         rooms.release.set()
@@ -215,8 +215,8 @@ async def test_listeners_share_the_output_and_are_told_apart_by_their_id() -> No
         client.send(cancel(7), request(id=9, name="change"))
         after = [await client.line(), await client.line()]
         assert {one.get("method") for one in after} == {"notifications/prompts/list_changed", None}
-        assert len(rooms.hub) == 1
-    assert len(rooms.hub) == 0
+        assert len(rooms.subscriptions) == 1
+    assert len(rooms.subscriptions) == 0
 
 
 async def test_the_server_ends_a_listener_by_notification_and_result() -> None:
@@ -224,7 +224,7 @@ async def test_the_server_ends_a_listener_by_notification_and_result() -> None:
     async with connected(rooms) as (client, _):
         client.send(request("subscriptions/listen", id="l", notifications={}))
         await client.line()
-        rooms.hub.close()
+        rooms.subscriptions.close()
         ended, result = await client.lines(2)
         assert ended["method"] == "notifications/cancelled"
         assert ended["params"]["requestId"] == "l"

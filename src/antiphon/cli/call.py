@@ -25,9 +25,9 @@ from antiphon.cli.options import (
     VERBOSE,
 )
 from antiphon.cli.session import Session
+from antiphon.client.asks import Step
 from antiphon.client.errors import ClientError, SavedCallInvalid
 from antiphon.client.saved import load
-from antiphon.client.values import Step
 
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient

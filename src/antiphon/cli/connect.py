@@ -12,7 +12,7 @@ from antiphon.cli import show
 from antiphon.cli.arguments import headers as read_headers
 from antiphon.cli.exits import USAGE, errors, fail
 from antiphon.client.errors import CannotConnect
-from antiphon.client.flow_types import Patience
+from antiphon.client.flow_types import Timeouts
 from antiphon.core.text import safe
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def connected(
                 answers=answers,
                 era=cast("Any", settings.era),
                 headers=settings.headers,
-                patience=Patience(reply=settings.timeout),
+                timeouts=Timeouts(reply=settings.timeout),
                 env=dict(os.environ),
                 errlog=log,
             )

@@ -13,9 +13,9 @@ from antiphon.cli import show
 from antiphon.cli.connect import interactive
 from antiphon.cli.exits import FAILED, errors, fail
 from antiphon.client.answers import Answers, Scripted
+from antiphon.client.asks import Accept
 from antiphon.client.errors import ClientError
 from antiphon.client.terminal import Terminal
-from antiphon.client.values import Accept
 
 STOP_LIMIT = 10.0
 

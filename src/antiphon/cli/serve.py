@@ -4,12 +4,14 @@
 servers is loaded by the commands that do: the help of the others should not wait for uvicorn.
 """
 
+import asyncio
 import importlib
 import logging
 import os
 import secrets
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -34,13 +36,14 @@ class Endpoint(msgspec.Struct, frozen=True):
     origins: tuple[str, ...] = ()
     stateless: bool = False
 
-    def application(self, name: str) -> App:
-        """Load the server and make its application."""
+    def application(self, name: str, link: Any = None) -> App:
+        """Load the server and make its application; `link` joins it to other workers."""
         return load_server(name).asgi(
             path=self.path,
             allowed_hosts=self.hosts,
             allowed_origins=self.origins,
             stateless=self.stateless,
+            link=link,
         )
 
 
@@ -185,10 +188,12 @@ def share_among_workers() -> None:
 
 
 def _not_said_anyway(record: logging.LogRecord) -> bool:
-    """Leave out of the log what the one line about a failed start says."""
-    if record.name == "uvicorn.error":
-        return record.funcName not in ("startup", "send")
+    """Leave out of the log what another line says already."""
     cause = record.exc_info[1] if record.exc_info else None
+    if record.name == "uvicorn.error":
+        # A round that is cut at shutdown has a line of its own.
+        cut = isinstance(cause, asyncio.CancelledError)
+        return not cut and record.funcName not in ("startup", "send")
     # A named error tells its cure; the trace of any other is all there is to go by.
     return record.funcName != "_live" or not isinstance(cause, AntiphonError)
 
@@ -209,15 +214,20 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+def _application_with_log(endpoint: Endpoint, server: str, link: Any) -> App:
+    app = endpoint.application(server, link)
+    _log_to_stderr()
+    return app
+
+
 def work(server: str, options: str) -> int:
-    """Be one worker; gives the exit code."""
+    """Be one worker; return the exit code."""
     try:
         from antiphon.processes.supervisor import find_place, run_worker
 
         place = find_place()
-        app = msgspec.json.decode(options, type=Endpoint).application(server)
-        _log_to_stderr()
-        run_worker(app, place)
+        endpoint = msgspec.json.decode(options, type=Endpoint)
+        run_worker(partial(_application_with_log, endpoint, server), place)
     except typer.Exit as refused:
         return refused.exit_code
     except AntiphonError as error:

@@ -13,18 +13,18 @@ from antiphon.cli import files, show
 from antiphon.cli.connect import interactive
 from antiphon.cli.exits import DONE, FAILED, REFUSED, USAGE, WAITING, errors, fail, say
 from antiphon.client.answers import Answers, Scripted, method_for
+from antiphon.client.asks import AnyAsk, Cancel, Decline, Step, view
 from antiphon.client.errors import (
     AnswerUnfit,
+    CallTimeout,
     ClientError,
     ConnectionLost,
     Pass,
-    PatienceLost,
     Unanswered,
 )
+from antiphon.client.read_asks import Task
 from antiphon.client.saved import load
-from antiphon.client.task_values import Task
 from antiphon.client.terminal import Terminal
-from antiphon.client.values import AnyAsk, Cancel, Decline, Step, view
 from antiphon.core.capabilities import Capability
 from antiphon.core.text import safe
 from antiphon.errors import AnswerInvalid
@@ -276,7 +276,7 @@ class Session:
 
 def _worth_saving(error: ClientError) -> bool:
 
-    return isinstance(error, ConnectionLost | PatienceLost | Unanswered | AnswerInvalid)
+    return isinstance(error, ConnectionLost | CallTimeout | Unanswered | AnswerInvalid)
 
 
 def _comeback(step: Step, task: Task, save: Path | None) -> str:

@@ -10,9 +10,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.text import Text
 
 from antiphon.cli.exits import FAILED, errors, fail
+from antiphon.client.asks import AnyAsk
 from antiphon.client.errors import ClientError, StateRefused, TaskGone
-from antiphon.client.task_values import MAX_ID, Task
-from antiphon.client.values import AnyAsk
+from antiphon.client.read_asks import MAX_ID, Task
 from antiphon.core.text import escape, safe
 
 

@@ -9,8 +9,8 @@ from antiphon.cli.connect import connected, settings_of
 from antiphon.cli.exits import say
 from antiphon.cli.options import ANSWER, HEADER, JSON, NO_INPUT, SAVE, TARGET, TIMEOUT, VERBOSE
 from antiphon.cli.session import Session
+from antiphon.client.asks import Step
 from antiphon.client.errors import ClientError, RemoteError, TaskGone
-from antiphon.client.values import Step
 from antiphon.errors import INVALID_PARAMS
 
 

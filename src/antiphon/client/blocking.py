@@ -1,7 +1,6 @@
-"""The blocking driver of the flow, and `BlockingClient` for programs without a loop.
+"""The blocking driver of the flow, and `BlockingClient` for programs without an event loop.
 
-The decisions are the flow's, the same as in the async client; only who waits differs. Transports
-are async, so one thread in the background runs them. Knows no wire and no person.
+The flow is the same as in the async client. Transports are async, so a background thread runs them.
 """
 
 import signal
@@ -14,42 +13,40 @@ from typing import Any, Self
 import mcp_types as types
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from antiphon.client.calls import prompt_call, resource_call, tool_call
+from antiphon.client.asks import Step
 from antiphon.client.client import Client
+from antiphon.client.connection import Progress
+from antiphon.client.drivers import call_of, cancel_remote, perform
 from antiphon.client.errors import ClientError, NotOpen
-from antiphon.client.flow_types import Call, Effect, Ending, Flow, Happened, Outcome
-from antiphon.client.link import Progress
-from antiphon.client.loop import call_of, give_up, perform
-from antiphon.client.running import OnTask, Run
+from antiphon.client.flow_types import Action, ActionOutcome, End, Event, Flow, PendingCall
+from antiphon.client.prepared_call import OnTask, PreparedCall
 from antiphon.client.saved import SavedCall
-from antiphon.client.values import Step
 
 
 def drive_blocking(
-    flow: Flow, perform: Callable[[Effect], Outcome], give_up: Callable[[Call], None]
-) -> Ending:
-    """Run a flow to its end. Who interrupts it cancels his task."""
-    effect = next(flow)
-    call: Call | None = None
+    flow: Flow,
+    perform: Callable[[Action], ActionOutcome],
+    cancel: Callable[[PendingCall], None],
+) -> End:
+    """Run a flow to its end. Interrupting the caller cancels the remote task."""
+    action = next(flow)
+    call: PendingCall | None = None
     try:
         while True:
-            call = call_of(effect) or call
-            outcome = perform(effect)
+            call = call_of(action) or call
+            outcome = perform(action)
             try:
-                effect = flow.send(Happened(time.monotonic(), outcome))
+                action = flow.send(Event(time.monotonic(), outcome))
             except StopIteration as end:
                 return end.value
     except KeyboardInterrupt:
         if call is not None:
-            give_up(call)
+            cancel(call)
         raise
 
 
 def _leave_interrupts() -> None:
-    """Leave interrupts to the thread that waits for the person.
-
-    Delivered to this thread, one would be noted and nothing more: the other would go on reading.
-    """
+    """Block interrupts in this thread, so that the thread that waits for the person gets them."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
@@ -70,10 +67,10 @@ class BlockingClient:
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self.client: Client
-        """The async client behind; its properties may be read, its coroutines not awaited."""
+        """The async client; read its properties, but do not await its coroutines."""
 
     def __enter__(self) -> Self:
-        """Start the thread and connect."""
+        """Start the background thread and connect."""
         with ExitStack() as stack:
             self._portal = stack.enter_context(start_blocking_portal())
             self._portal.call(_leave_interrupts)
@@ -101,29 +98,31 @@ class BlockingClient:
         on_task: OnTask | None = None,
     ) -> types.CallToolResult:
         """Call a tool and answer what it asks, to the end."""
-        return self._run(tool_call(name, arguments), on_progress=on_progress, on_task=on_task)
+        return self._run(
+            PendingCall.tool(name, arguments), on_progress=on_progress, on_task=on_task
+        )
 
     def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None
     ) -> types.GetPromptResult:
         """Get a prompt and answer what it asks."""
-        return self._run(prompt_call(name, arguments))
+        return self._run(PendingCall.prompt(name, arguments))
 
     def read_resource(self, uri: str) -> types.ReadResourceResult:
         """Read a resource and answer what it asks."""
-        return self._run(resource_call(uri))
+        return self._run(PendingCall.resource(uri))
 
-    def _run(self, call: Call, **options: Any) -> Any:
-        run: Run = self._wait(self.client.prepare, SavedCall(call=call), **options)
+    def _run(self, call: PendingCall, **options: Any) -> Any:
+        prepared: PreparedCall = self._wait(self.client.prepare, SavedCall(call=call), **options)
         try:
-            ending = drive_blocking(
-                run.flow,
-                lambda effect: self._wait(perform, effect, run),
-                lambda given_up: self._wait(give_up, given_up, run),
+            end = drive_blocking(
+                prepared.flow,
+                lambda action: self._wait(perform, action, prepared),
+                lambda call: self._wait(cancel_remote, call, prepared),
             )
         finally:
-            self._wait(run.close)
-        return run.conclude(ending).result
+            self._wait(prepared.close)
+        return prepared.conclude(end).result
 
     # --- the rest is the async client, waited for ----------------------------------------------
 
@@ -134,15 +133,15 @@ class BlockingClient:
     def resume(
         self, saved: str | Step, answers: Mapping[str, Any] | None = None, **options: Any
     ) -> Step:
-        """Go on with a saved call: answer every open question, stop at the next."""
+        """Resume a saved call: answer every open question, stop at the next."""
         return self._wait(self.client.resume, saved, answers, **options)
 
     def restart(self, refused: str | Step | ClientError) -> Step:
-        """Begin the same call anew."""
+        """Begin the same call again, without its token and answers."""
         return self._wait(self.client.restart, refused)
 
     def task(self, id: str, *, wait: float | None = 0.0, on_task: OnTask | None = None) -> Step:
-        """Look at a task by its id."""
+        """Return the state of a task by its id."""
         return self._wait(self.client.task, id, wait=wait, on_task=on_task)
 
     def cancel(self, saved: str | Step) -> None:

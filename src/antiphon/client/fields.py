@@ -1,23 +1,26 @@
-"""One field of a form as a person meets it: its label, its hints, its choices, a line of text read.
+"""One field of a form as a person sees it, and typed text turned into values.
 
-Pure: knows no terminal. What a value must be is the form's own check; here is only how it is typed.
+What `2` means is known only with the schema of the field: as a number, as a text, or as the second
+choice. What a value must be is checked by the form; here is how it is shown and typed.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from antiphon.client.parse import from_text
+from antiphon.client.asks import Accept, AnyAsk, Cancel, Decline, FormAsk, RootsAsk, UrlAsk
+from antiphon.core.capabilities import Capability
 from antiphon.core.text import safe
 from antiphon.errors import AnswerInvalid
 from antiphon.forms.schema import FlatSchema
 
 LABEL = 120
 HINT = 500
-"""Characters shown of a server's title and description."""
+"""Characters of a title and of a description that are shown."""
 
 EMPTY = '""'
-"""What a person types for a text without characters; an empty line means none or the default."""
+"""What a person types for an empty text; an empty line means no value, or the default."""
 
 _FORMATS = {
     "email": "an e-mail address",
@@ -37,7 +40,7 @@ class Choice:
 
 
 class FieldPrompt:
-    """A field on its way from text to value."""
+    """One field: how it is shown, and how a typed line becomes its value."""
 
     def __init__(self, name: str, schema: Mapping[str, Any], *, required: bool) -> None:
         """Take a property of a checked flat schema."""
@@ -54,11 +57,11 @@ class FieldPrompt:
 
     @property
     def default(self) -> Any:
-        """What an empty line means, or nothing."""
+        """The value of an empty line, if there is one."""
         return self._schema.get("default")
 
     def hints(self) -> list[str]:
-        """Say what may be typed."""
+        """Return what may be typed."""
         schema = self._schema
         hints: list[str] = []
         if self.choices:
@@ -77,7 +80,7 @@ class FieldPrompt:
         return hints
 
     def read(self, line: str) -> Any:
-        """Turn a typed line into a value; `None` means left empty.
+        """Return the value of a typed line; `None` if it was left empty.
 
         Raises:
             AnswerInvalid: With the reason to show.
@@ -118,7 +121,7 @@ class FieldPrompt:
         return folded[0] if len(folded) == 1 else text
 
     def show(self, value: Any) -> str:
-        """Give a value as a person reads it."""
+        """Return a value as shown to a person."""
         match value:
             case None:
                 return "(left empty)"
@@ -144,7 +147,7 @@ _BOUNDS = (
 
 
 def prompts(schema: Mapping[str, Any]) -> list[FieldPrompt]:
-    """Give the fields of a form, in the order of the server."""
+    """Return the fields of a form, in the order of the server."""
     flat = FlatSchema.tolerant(schema).schema
     required = set(flat.get("required", ()))
     return [
@@ -167,3 +170,134 @@ def _choices(schema: Mapping[str, Any]) -> tuple[Choice, ...]:
         Choice(value, safe(names[at] if at < len(names) else value, LABEL))
         for at, value in enumerate(values)
     )
+
+
+# --- answers typed as text ----------------------------------------------------------------------
+
+UNNAMED = "form"
+"""The key of a form that has none, as in legacy sessions."""
+
+_ACTIONS = {"accept": Accept(), "decline": Decline(), "cancel": Cancel()}
+_TRUE = frozenset({"true", "yes", "y", "on", "1"})
+_FALSE = frozenset({"false", "no", "n", "off", "0"})
+_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
+
+
+def split_answers(texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Split `name=value` texts; a name is a key, or a key and a field with a dot between.
+
+    Keys may contain dots: which part is the key is known when the server asks.
+
+    Raises:
+        ValueError: A text has no `=` or no key.
+    """
+    pairs: list[tuple[str, str]] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip(".") or name.startswith(".") or name.endswith("."):
+            raise ValueError(f"{name!r} is not an answer: write key.field=value or key=decline")
+        pairs.append((name, value))
+    return pairs
+
+
+def could_answer(pairs: Iterable[tuple[str, str]]) -> frozenset[Capability]:
+    """Return the capabilities that such texts can serve."""
+    needs: set[Capability] = set()
+    for name, value in pairs:
+        needs.add("form")
+        if value in _ACTIONS:
+            needs.add("url")
+        elif "." not in name:
+            needs |= {"sampling", "roots"}
+    return frozenset(needs)
+
+
+class TypedAnswer:
+    """The texts for one key; called with the ask, it returns the answer."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]], key: str) -> None:
+        """Select the texts that belong to the key."""
+        self.fields: dict[str, list[str]] = {}
+        self.words: list[str] = []
+        for name, value in pairs:
+            if name == key:
+                self.words.append(value)
+            elif name.startswith(f"{key}."):
+                self.fields.setdefault(name[len(key) + 1 :], []).append(value)
+
+    def __bool__(self) -> bool:
+        """Whether there are texts for the key."""
+        return bool(self.fields or self.words)
+
+    def __call__(self, ask: AnyAsk) -> Any:
+        """Return the texts as an answer to this ask.
+
+        Raises:
+            AnswerInvalid: A text does not fit its field.
+        """
+        if self.fields and self.words:
+            raise AnswerInvalid((f"{ask.key} is answered as a whole and by field",))
+        if self.words and self.words[-1] in _ACTIONS and not isinstance(ask, RootsAsk):
+            return _ACTIONS[self.words[-1]]
+        if isinstance(ask, FormAsk):
+            return Accept(self._content(ask))
+        if isinstance(ask, UrlAsk):
+            raise AnswerInvalid((f"{ask.key}: answer accept, decline or cancel",))
+        if isinstance(ask, RootsAsk):
+            return list(self.words)
+        return "\n".join(self.words)
+
+    def _content(self, ask: FormAsk) -> dict[str, Any]:
+        properties = cast("Mapping[str, Mapping[str, Any]]", ask.schema.get("properties", {}))
+        fields = self.fields
+        if self.words:
+            # A form with one field needs no field name.
+            if len(properties) != 1:
+                names = ", ".join(properties)
+                raise AnswerInvalid((f"{ask.key}: name the field ({names}), as {ask.key}.field=",))
+            fields = {next(iter(properties)): self.words}
+        unknown = [name for name in fields if name not in properties]
+        if unknown and ask.key == UNNAMED and len(unknown) < len(fields):
+            # All forms of a legacy server have this key; each takes the fields it has.
+            fields = {name: texts for name, texts in fields.items() if name in properties}
+        elif unknown:
+            names = ", ".join(properties)
+            raise AnswerInvalid(tuple(f"{n}: no such field; there are {names}" for n in unknown))
+        return {name: from_text(properties[name], texts) for name, texts in fields.items()}
+
+
+def from_text(schema: Mapping[str, Any], texts: list[str]) -> Any:
+    """Return the value of the texts for one field; what does not fit the schema stays text.
+
+    The form's check then says what is wrong with it.
+    """
+    if schema.get("type") == "array":
+        return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+    read = _READERS.get(str(schema.get("type")))
+    return read(texts[-1]) if read else texts[-1]
+
+
+def _boolean(text: str) -> bool | str:
+    word = text.strip().lower()
+    return True if word in _TRUE else False if word in _FALSE else text
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if _INTEGER.fullmatch(text.strip()) else text
+
+
+def _number(text: str) -> int | float | str:
+    whole = _integer(text)
+    if isinstance(whole, int):
+        return whole
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "boolean": _boolean,
+    "integer": _integer,
+    "number": _number,
+}

@@ -1,92 +1,94 @@
-"""The client's side of a call: what to send, when to ask, when to wait, when to stop.
+"""The rounds of a call: what to send, when to ask, when to wait, when to stop.
 
-A generator of effects. The driver performs each one and sends back what happened and the time.
-Knows no transport, no person and no clock.
+A generator of actions: it yields each one and receives what came of it and the time, so the same
+rules run under an async driver, a blocking one, and a test.
 
-The theory, once. A call is a request and what the server last wanted: asks, a token, or both. With
-asks and no answers it must be answered; otherwise it is sent. What comes back is the end, the next
-want, or a breach of the protocol, which ends the call at once: nothing is retried on a guess.
-Question rounds, state-only rounds, the whole call, one reply and one answer each have their own
-bound, and every ending that is not a result carries the call as it stood, so that nothing is lost.
-What a server answers with a task goes on in `attend`, in the same generator.
+A call is a request and what the server last wanted: asks, a token, or both. With asks and without
+answers it must be answered; otherwise it is sent. The reply is the end, the next asks, or a breach
+of the protocol, which ends the call: nothing is retried on a guess. Rounds, rounds without asks,
+the whole call, one reply and one answer have separate bounds, and every end without a result
+carries the call, so it can be resumed. A call that becomes a task continues in `follow_task`, in
+the same generator.
 """
 
 from dataclasses import replace
 from typing import Any, cast
 
 from antiphon.client.flow_types import (
-    Answer,
-    Call,
-    Done,
-    Ending,
+    End,
+    Event,
     Failure,
     Flow,
-    Happened,
+    GetAnswers,
     Lost,
-    Overdue,
-    Patience,
-    Reply,
-    Send,
+    PendingCall,
+    Replied,
+    SendRequest,
     Stopped,
+    Succeeded,
+    TimedOut,
+    Timeouts,
     Wait,
+    take_answers,
 )
-from antiphon.client.read_asks import read_wants
-from antiphon.client.task_flow import Watched, answered, attend
-from antiphon.client.task_values import read_task
+from antiphon.client.read_asks import read_input_required, read_task
+from antiphon.client.task_flow import PollSchedule, follow_task
 from antiphon.core.capabilities import TASKS, Capabilities, allows
 from antiphon.errors import INVALID_PARAMS
 
 FIRST_WAIT = 0.05
 LAST_WAIT = 0.25
-"""Backoff between state-only rounds: the server gives no hint, and a tight loop helps nobody."""
+"""Back-off in seconds between rounds without asks, for which servers name no interval."""
 
 
 def converse(
-    call: Call, *, patience: Patience, declared: Capabilities, now: float, age: float = 0.0
+    call: PendingCall, *, timeouts: Timeouts, declared: Capabilities, now: float, age: float = 0.0
 ) -> Flow:
-    """Run a call from where it stands to its end.
+    """Run a call from its present state to its end.
 
     Args:
-        call: A fresh call, or one that was saved between two rounds.
-        patience: The bounds.
+        call: A new call, or one that was saved between two rounds.
+        timeouts: The bounds.
         declared: The client capabilities declared on every request of this call.
-        now: The time the clock of the driver shows.
+        now: The time by the driver's clock.
         age: Seconds since a saved call became a task.
     """
-    deadline = now + patience.total
+    deadline = now + timeouts.total
     if call.task is not None:
-        return (yield from attend(call, Watched(patience, deadline, now - age, due=now), now))
-    return (yield from _rounds(call, patience, declared, deadline, now))
+        return (
+            yield from follow_task(call, PollSchedule(timeouts, deadline, now - age, due=now), now)
+        )
+    return (yield from _rounds(call, timeouts, declared, deadline, now))
 
 
 def _rounds(
-    call: Call, patience: Patience, declared: Capabilities, deadline: float, now: float
+    call: PendingCall, timeouts: Timeouts, declared: Capabilities, deadline: float, now: float
 ) -> Flow:
-    # A call that was saved and taken up again starts with fresh patience.
-    last_round, last_pause = call.rounds + patience.rounds, call.pauses + patience.pauses
+    # A resumed call starts with full bounds.
+    last_round, last_pause = call.rounds + timeouts.rounds, call.pauses + timeouts.pauses
     while True:
         if call.asks and call.answers is None:
             if call.rounds >= last_round:
                 return Stopped("rounds", call)
-            happened = yield Answer(call, min(patience.think, deadline - now))
-            now = happened.now
-            given = answered(call, happened, deadline)
+            event = yield GetAnswers(call, min(timeouts.answer, deadline - now))
+            now = event.now
+            given = take_answers(call, event, deadline)
             if isinstance(given, Stopped):
                 return given
             call = given
         elif call.paused:
-            happened = yield Wait(_backoff(call.pauses))
-            now = happened.now
+            event = yield Wait(_backoff(call.pauses))
+            now = event.now
         if not now < deadline:
             return Stopped("total", call)
-        happened = yield Send(call, min(patience.reply, deadline - now))
-        now = happened.now
-        after = _after_send(call, happened, declared, deadline)
-        if not isinstance(after, Call):
+        event = yield SendRequest(call, min(timeouts.reply, deadline - now))
+        now = event.now
+        after = _after_send(call, event, declared, deadline)
+        if not isinstance(after, PendingCall):
             return after
         if after.task is not None:
             due = now + after.task.interval(0)
-            return (yield from attend(after, Watched(patience, deadline, now, due), now))
+            return (yield from follow_task(after, PollSchedule(timeouts, deadline, now, due), now))
         if after.pauses > last_pause:
             return Stopped("pauses", after)
         call = after
@@ -97,24 +99,24 @@ def _backoff(pauses: int) -> float:
 
 
 def _after_send(
-    call: Call, happened: Happened, declared: Capabilities, deadline: float
-) -> Call | Ending:
-    match happened.outcome:
-        case Reply(result):
+    call: PendingCall, event: Event, declared: Capabilities, deadline: float
+) -> PendingCall | End:
+    match event.outcome:
+        case Replied(result):
             return _read(call, result, declared)
         case Failure() as failure:
-            # Why a state was refused the client cannot know (S9-2); a first request has no state.
+            # A server does not say why it refused a token; a first request has none.
             refused = failure.code == INVALID_PARAMS and call.token is not None
             return Stopped("refused-state" if refused else "error", call, failure=failure)
         case Lost(sent, why):
             return Stopped("lost", call, detail=why, sent=sent)
-        case Overdue():
-            return Stopped("reply" if happened.now < deadline else "total", call)
+        case TimedOut():
+            return Stopped("reply" if event.now < deadline else "total", call)
         case other:
-            raise TypeError(f"{type(other).__name__} cannot follow Send")
+            raise TypeError(f"{type(other).__name__} cannot follow SendRequest")
 
 
-def _read(call: Call, result: object, declared: Capabilities) -> Call | Ending:
+def _read(call: PendingCall, result: object, declared: Capabilities) -> PendingCall | End:
     """Dispatch on `resultType` before anything else is looked at (MRTR-C-01)."""
     if not isinstance(result, dict):
         return Stopped("violation", call, "the result is not an object")
@@ -122,9 +124,9 @@ def _read(call: Call, result: object, declared: Capabilities) -> Call | Ending:
     # Older servers name no type; theirs is complete (BASE-07).
     match body.get("resultType", "complete"):
         case "complete":
-            return Done(body, retried=call.token is not None or call.answers is not None)
+            return Succeeded(body, retried=call.token is not None or call.answers is not None)
         case "input_required":
-            wanted = read_wants(body, call.method, declared)
+            wanted = read_input_required(body, call.method, declared)
             if isinstance(wanted, str):
                 return Stopped("violation", call, wanted)
             token, asks = wanted
@@ -134,8 +136,8 @@ def _read(call: Call, result: object, declared: Capabilities) -> Call | Ending:
             task = read_task(body)
             if isinstance(task, str):
                 return Stopped("violation", call, task)
-            # Details come from looking, whatever the handle says (TASK-07); there is no way back
-            # to rounds, and what they had is over (TASK-46, TASK-55).
+            # Its status is read with `tasks/get`, whatever the handle says (TASK-07). A task never
+            # returns to rounds: their token and asks are over (TASK-46, TASK-55).
             task = replace(task, status="working")
             return replace(call, task=task, token=None, asks=(), answers=None)
         case str():

@@ -1,60 +1,56 @@
-"""The words between the client's flow and its drivers: a call, effects, what happened, endings.
-
-Plain values. Knows no decision, no transport, no person and no clock.
-"""
+"""The values that pass between the client's flow and its drivers: a call, actions, events, ends."""
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from antiphon.client.read_asks import JsonObject, PendingAsk
-from antiphon.client.task_values import GET, UPDATE, Task
+from antiphon.client.read_asks import GET, UPDATE, JsonObject, PendingAsk, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long a caller bears with a call. Each bound has an error of its own."""
+class Timeouts:
+    """The bounds of a call. Each has an error of its own."""
 
     rounds: int = 10
-    """Rounds answered before giving up. A dialogue longer than this is a task (MRTR-C-15)."""
+    """Rounds that are answered. A longer dialogue should be a task (MRTR-C-15)."""
 
     pauses: int = 50
-    """State-only rounds; they need no person, so a server could spin for ever."""
+    """Rounds without a question; without a bound a server could repeat them for ever."""
 
     total: float = 3600.0
-    """Seconds for the whole call, thinking included."""
+    """Seconds for the whole call, the time for answers included."""
 
-    think: float = 900.0
-    """Seconds for the answers of one round; people take long, requests do not."""
+    answer: float = 900.0
+    """Seconds for the answers of one round; a person may have to think."""
 
     reply: float = 300.0
     """Seconds for one reply of the server."""
 
-    misses: int = 6
-    """Replies about a task lost in a row; a server that starts again is waited for."""
+    lost_replies: int = 6
+    """Replies about a task that are lost in a row; a server may restart meanwhile."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that would switch a bound off; NaN and infinity fall out too."""
+        """Refuse numbers that would switch a bound off, NaN and infinity included."""
         for name in self.__slots__:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
-                raise ValueError(f"Patience({name}=...) must be a positive number, got {value!r}")
+                raise ValueError(f"Timeouts({name}=...) must be a positive number, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One logical call between two rounds: all that is needed to go on (MRTR-C-17)."""
+class PendingCall:
+    """One call between two rounds: all that is needed to continue it (MRTR-C-17)."""
 
     method: str
     params: JsonObject
     """The original parameters; every round repeats them unchanged (MRTR-C-08)."""
 
     token: str | None = None
-    """What the server gave in its last reply. `None` means none; the empty string is a token."""
+    """The `requestState` of the last reply. `None` means none; the empty string is a token."""
 
     asks: tuple[PendingAsk, ...] = ()
     answers: JsonObject | None = None
-    """Given, but not known to have arrived."""
+    """Answers that are not known to have reached the server."""
 
     rounds: int = 0
     pauses: int = 0
@@ -62,31 +58,40 @@ class Call:
     """The task that the call has become; its asks and answers are `asks` and `answers`."""
 
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What each key of the task asked, as a digest."""
+    """The digest of what each key of the task asked."""
 
     answered: frozenset[str] = frozenset()
-    """Keys of the task whose answers have arrived: never asked again (TASK-44)."""
+    """Keys of the task whose answers have reached the server; not asked again (TASK-44)."""
 
-    @property
-    def sends(self) -> str:
-        """The method of the next request."""
-        if self.task is None:
-            return self.method
-        return GET if self.answers is None else UPDATE
+    @classmethod
+    def tool(cls, name: str, arguments: Mapping[str, Any] | None = None) -> "PendingCall":
+        """Return a new call of a tool."""
+        return cls(method="tools/call", params={"name": name, "arguments": dict(arguments or {})})
 
-    def request(self) -> dict[str, Any]:
-        """Build the parameters of the next round: the latest answers and token, nothing older."""
+    @classmethod
+    def prompt(cls, name: str, arguments: Mapping[str, str] | None = None) -> "PendingCall":
+        """Return a new call of a prompt."""
+        params: dict[str, Any] = {"name": name}
+        if arguments is not None:
+            params["arguments"] = dict(arguments)
+        return cls(method="prompts/get", params=params)
+
+    @classmethod
+    def resource(cls, uri: str) -> "PendingCall":
+        """Return a new call that reads a resource."""
+        return cls(method="resources/read", params={"uri": uri})
+
+    def request(self) -> tuple[str, dict[str, Any]]:
+        """Return method and params of the next request: the latest answers and token only."""
+        method, params = self.method, dict(self.params)
         if self.task is not None:
-            about: dict[str, Any] = {"taskId": self.task.id}
-            if self.answers is not None:
-                about["inputResponses"] = dict(self.answers)
-            return about
-        params = dict(self.params)
+            method = GET if self.answers is None else UPDATE
+            params = dict[str, Any](taskId=self.task.id)
         if self.answers is not None:
             params["inputResponses"] = dict(self.answers)
-        if self.token is not None:
+        if self.token is not None and self.task is None:
             params["requestState"] = self.token
-        return params
+        return method, params
 
     @property
     def paused(self) -> bool:
@@ -94,51 +99,51 @@ class Call:
         return self.token is not None and not self.asks
 
 
-# --- effects: what the driver is asked to do ---------------------------------------------------
+# --- actions: what the driver is asked to do ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Send one request under a new id and report the `Reply`, `Failure`, `Lost` or `Overdue`."""
+class SendRequest:
+    """Send the next request; report `Replied`, `Failure`, `Lost` or `TimedOut`."""
 
-    call: Call
+    call: PendingCall
     within: float
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer all asks of one round, in any order, and report `Given` or `Overdue`."""
+class GetAnswers:
+    """Answer all asks of one round; report `Answered` or `TimedOut`."""
 
-    call: Call
+    call: PendingCall
     within: float
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Let this many seconds pass and report `Waited`."""
+    """Sleep; report `Waited`."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """Wait for news of a task and report `Told`, or `Waited` when the time is over."""
+class WatchTask:
+    """Wait for a notification about a task; report `TaskNotified`, or `Waited` after the time."""
 
-    call: Call
+    call: PendingCall
     seconds: float
-    seldom: float | None
-    """The longer wait where the server tells of the task by itself; None: do not subscribe yet."""
+    subscribed: float | None
+    """The longer wait while a subscription is active; None: do not subscribe yet."""
 
 
-Effect: TypeAlias = Send | Answer | Wait | Watch
+Action: TypeAlias = SendRequest | GetAnswers | Wait | WatchTask
 
 
-# --- what happened -----------------------------------------------------------------------------
+# --- events: what came of an action ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """The server's result, as it came."""
+class Replied:
+    """The server's result, unchecked."""
 
     result: object
 
@@ -154,19 +159,19 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No reply will come. `sent` is false when the request certainly never left."""
+    """No reply will come. `sent` is false when the request was certainly not sent."""
 
     sent: bool
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Overdue:
-    """The time given with the effect is over."""
+class TimedOut:
+    """The time allowed for the action is over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Answered:
     """The answers by key, as wire values."""
 
     answers: JsonObject
@@ -174,32 +179,32 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """The pause is over."""
+    """The time to wait is over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The server told of the task by itself."""
+class TaskNotified:
+    """A notification about the task."""
 
     task: object
 
 
-Outcome: TypeAlias = Reply | Failure | Lost | Overdue | Given | Waited | Told
+ActionOutcome: TypeAlias = Replied | Failure | Lost | TimedOut | Answered | Waited | TaskNotified
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
-    """What came of an effect, and when; `now` runs forward and has no other meaning."""
+class Event:
+    """What came of an action, and when, by a monotonic clock."""
 
     now: float
-    outcome: Outcome
+    outcome: ActionOutcome
 
 
-# --- endings -----------------------------------------------------------------------------------
+# --- ends of a call ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Succeeded:
     """The server's final result."""
 
     result: dict[str, Any]
@@ -208,23 +213,37 @@ class Done:
 
 
 Reason = Literal[
-    "rounds", "pauses", "total", "think", "reply", "violation", "refused-state", "error", "lost",
+    "rounds", "pauses", "total", "answer", "reply", "violation", "refused-state", "error", "lost",
     "failed", "cancelled", "gone", "expired",
 ]  # fmt: skip
-"""The last four end a task: its error, its cancellation, unknown to the server, out of time."""
+"""The last four are of tasks: failed, cancelled, unknown to the server, past its time to live."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """No result, and why. `call` is the call as it stood before the round that failed."""
+    """Why there is no result. `call` is the call before the round that failed."""
 
     reason: Reason
-    call: Call
+    call: PendingCall
     detail: str = ""
     failure: Failure | None = None
     sent: bool = True
 
 
-Ending: TypeAlias = Done | Stopped
+End: TypeAlias = Succeeded | Stopped
 
-Flow: TypeAlias = Generator[Effect, Happened, Ending]
+Flow: TypeAlias = Generator[Action, Event, End]
+
+
+def take_answers(call: PendingCall, event: Event, deadline: float) -> PendingCall | Stopped:
+    """Add the answers of a round or of a task to the call."""
+    match event.outcome:
+        case Answered(answers):
+            wanted = [ask.key for ask in call.asks]
+            if set(answers) != set(wanted):
+                raise ValueError(f"the driver must answer exactly the keys {wanted}")
+            return replace(call, answers=dict(answers), rounds=call.rounds + 1)
+        case TimedOut():
+            return Stopped("answer" if event.now < deadline else "total", call)
+        case other:
+            raise TypeError(f"{type(other).__name__} cannot follow GetAnswers")

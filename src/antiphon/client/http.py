@@ -1,158 +1,256 @@
-"""The HTTP client under the SDK's transport, made soft: one failed request fails one call.
+"""Requests over HTTP: a modern one is a POST in the caller's task, a legacy one is the SDK's.
 
-In `mcp` 2.3 an exception of one POST ends the whole session. Here every failure of a request
-becomes an answer to that request, and the true reason is kept aside under a name only we know. To
-be removed when the SDK answers the one request itself. Knows no call and no answer.
+A modern request and its response are one HTTP exchange, so nothing has to be correlated; through
+the SDK's transport it would cost half as much again. Redirects are left to the SDK, which knows
+which ones may be followed.
 """
 
-import secrets
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from typing import Any, Protocol, cast
 
+import anyio
+import anyio.abc
 import httpx2
-from mcp.client.auth import OAuthFlowError
+import msgspec
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry.propagate import inject
+from opentelemetry.trace import SpanKind, StatusCode, get_tracer
+from pydantic_core import to_jsonable_python
 
-from antiphon.client.flow_types import Lost
+logger = logging.getLogger("antiphon.client")
 
-LOST = 1
-"""The code of a softened failure: local, and outside every range of the protocol (ERR-04)."""
-
-MAX_BODY = 32 * 1024 * 1024
-"""Bytes of one reply that is not a stream; a bound against a server that never ends it."""
-
-TIMEOUT = httpx2.Timeout(30.0, read=None)
-"""For connecting and writing. How long a reply may take is the call's own bound."""
-
-_NEVER_LEFT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-_NOT_ERA_EVIDENCE = frozenset({401, 403, 407, 429})
-
-
-@dataclass(slots=True)
-class Failures:
-    """The true reasons of softened failures, by a name that no server can guess."""
-
-    _kept: dict[str, Lost] = field(default_factory=dict[str, Lost])
-    where: str = ""
-    """The URL that was last posted to, without credentials and query."""
-
-    nothing_there: bool = False
-    """Whether the last answer was a 404 that no MCP server wrote."""
-
-    def keep(self, lost: Lost) -> httpx2.Response:
-        """Keep a reason and make the answer that stands for it."""
-        name = secrets.token_hex(8)
-        self._kept[name] = lost
-        error = {"code": LOST, "message": "connection failed", "data": name}
-        return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": error})
-
-    def take(self, code: int, data: object) -> Lost | None:
-        """Give the reason behind an error, if it is one of ours."""
-        return self._kept.pop(data, None) if code == LOST and isinstance(data, str) else None
+MAX_EVENT = 16 * 1024 * 1024
+"""Bytes of one event of a stream: enough for a result with an image."""
 
 
-class SoftClient(httpx2.AsyncClient):
-    """An HTTP client whose POSTs never raise."""
+class RawDispatcher(Protocol):
+    """Sends requests and receives notifications as plain objects; the SDK's or one of ours."""
 
-    def __init__(self, failures: Failures, **options: Any) -> None:
-        """Take the place to keep reasons in, and what `httpx2.AsyncClient` takes."""
-        super().__init__(**options)
-        self._failures = failures
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]: ...
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send, and turn a failure into an answer that names it."""
-        if request.method != "POST":
-            return await super().send(request, **options)
-        self._failures.where = where = _plain(request.url)
-        self._failures.nothing_there = False
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None: ...
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None: ...
+
+
+# --- modern requests ---------------------------------------------------------------------------
+
+_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+_encode = msgspec.json.Encoder(enc_hook=to_jsonable_python).encode
+_decode = msgspec.json.Decoder().decode
+_tracer = get_tracer("antiphon.client")
+
+
+class HttpDispatcher:
+    """Sends modern requests itself, and hands everything else to the SDK's dispatcher."""
+
+    def __init__(self, url: str, client: httpx2.AsyncClient, sdk: RawDispatcher) -> None:
+        """Take the endpoint, the HTTP client, and the SDK's dispatcher over the same client."""
+        self._url = httpx2.URL(url)
+        self._client = client
+        self._sdk = sdk
+        self._requests = 0
+        self._redirected = False
+        self._on_notify: OnNotify | None = None
+        self._intercept: OnNotifyIntercept | None = None
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Run the SDK's dispatcher."""
+        self._on_notify, self._intercept = on_notify, on_notify_intercept
+        await self._sdk.run(on_request, on_notify, on_notify_intercept, task_status=task_status)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """Send a notification; only legacy sessions have them."""
+        await self._sdk.notify(method, params, opts)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Send one request; cancelling the caller closes it, which cancels it at the server.
+
+        Raises:
+            MCPError: An error of the server, a failed connection, or a timeout.
+        """
+        options = opts or {}
+        version = (options.get("headers") or {}).get(MCP_PROTOCOL_VERSION_HEADER)
+        if self._redirected or version not in MODERN_PROTOCOL_VERSIONS:
+            return await self._sdk.send_raw_request(method, params, opts)
         try:
-            response = await super().send(request, **options)
-        except _NEVER_LEFT as error:
-            why = f"{cannot_reach(where)} ({type(error).__name__}: {error})"
-            return self._answer(request, Lost(sent=False, why=why))
-        except httpx2.HTTPError as error:
-            return self._softened(request, error, sent=True)
-        except OAuthFlowError as error:
-            return self._softened(request, error, sent=False)
-        if _says_nothing(response):
-            why = _explain(response.status_code)
+            with _within(options.get("timeout")):
+                result = await self._exchange(method, params or {}, options)
+        except TimeoutError:
+            text = f"Request {method!r} timed out"
+            raise MCPError(code=REQUEST_TIMEOUT, message=text) from None
+        if result is None:
+            self._redirected = True
+            return await self._sdk.send_raw_request(method, params, opts)
+        return result
+
+    async def _exchange(
+        self, method: str, params: Mapping[str, Any], options: CallOptions
+    ) -> dict[str, Any] | None:
+        """Return the result of one request, or None if it was redirected."""
+        self._requests += 1
+        id = options.get("request_id", self._requests)
+        meta = dict(params.get("_meta") or {})
+        on_progress = options.get("on_progress")
+        if on_progress is not None:
+            meta["progressToken"] = id
+        with _tracer.start_as_current_span(
+            f"MCP send {method}", kind=SpanKind.CLIENT, attributes={"mcp.method.name": method}
+        ) as span:
+            inject(meta)
+            message = {
+                "jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": meta},
+            }  # fmt: skip
+            try:
+                async with self._posted(message, options) as response:
+                    if response.has_redirect_location:
+                        return None
+                    return await self._reply(response, id, on_progress)
+            except MCPError as error:
+                span.set_attribute("rpc.response.status_code", str(error.code))
+                span.set_status(StatusCode.ERROR)
+                raise
+            except httpx2.HTTPError as error:
+                why = f"{type(error).__name__}: {error}"
+                raise MCPError(code=CONNECTION_CLOSED, message=why) from error
+
+    @asynccontextmanager
+    async def _posted(
+        self, message: dict[str, Any], options: CallOptions
+    ) -> AsyncGenerator[httpx2.Response]:
+        headers = {**_HEADERS, **(options.get("headers") or {})}
+        request = self._client.build_request(
+            "POST", self._url, content=_encode(message), headers=headers
+        )
+        response = await self._client.send(request, stream=True, follow_redirects=False)
+        try:
+            yield response
+        finally:
             await response.aclose()
-            return self._answer(request, Lost(sent=response.status_code >= 500, why=why))
-        self._failures.nothing_there = response.status_code == 404 and not _is_json(response)
-        stream = response.stream
-        if isinstance(stream, httpx2.AsyncByteStream):
-            streaming = "text/event-stream" in response.headers.get("content-type", "")
-            response.stream = _EndsEarly(stream, None if streaming else MAX_BODY)
-        return response
 
-    def _softened(
-        self, request: httpx2.Request, error: Exception, *, sent: bool
-    ) -> httpx2.Response:
-        why = str(error) or type(error).__name__
-        return self._answer(request, Lost(sent=sent, why=f"{type(error).__name__}: {why}"))
+    async def _reply(
+        self, response: httpx2.Response, id: int | str, on_progress: ProgressFnT | None
+    ) -> dict[str, Any]:
+        media = response.headers.get("content-type", "").lower()
+        if response.status_code >= 400:
+            raise await _refusal(response, media)
+        if response.status_code == 202:
+            text = "server answered a request with 202 Accepted"
+            raise MCPError(code=INVALID_REQUEST, message=text)
+        if media.startswith("application/json"):
+            message = _message(await response.aread())
+            if message.get("id") != id:
+                raise MCPError(
+                    code=PARSE_ERROR, message="the response has the id of another request"
+                )
+            return _result(message)
+        if not media.startswith("text/event-stream"):
+            raise MCPError(code=INVALID_REQUEST, message=f"Unexpected content type: {media}")
+        async for event in httpx2.EventSource(response, max_event_size=MAX_EVENT):
+            if event.data and event.event == "message":
+                message = _message(event.data)
+                if "method" not in message:
+                    return _result(message)
+                await self._notified(message, id, on_progress)
+        raise MCPError(code=CONNECTION_CLOSED, message="SSE stream ended without a response")
 
-    def _answer(self, request: httpx2.Request, lost: Lost) -> httpx2.Response:
-        answer = self._failures.keep(lost)
-        answer.request = request
-        return answer
-
-
-def _says_nothing(response: httpx2.Response) -> bool:
-    """Tell whether the status is neither a JSON-RPC answer nor a hint at the era (VER-23)."""
-    status = response.status_code
-    if status < 500 and status not in _NOT_ERA_EVIDENCE:
-        return False
-    return not _is_json(response)
-
-
-def _is_json(response: httpx2.Response) -> bool:
-    return response.headers.get("content-type", "").lower().startswith("application/json")
-
-
-def _plain(url: httpx2.URL) -> str:
-    return str(url.copy_with(username=None, password=None, query=None, fragment=None))
-
-
-def cannot_reach(where: str) -> str:
-    """Say that nobody listens there, and what to try."""
-    return (
-        f"cannot reach {where}: is the server running? Start it with "
-        "`antiphon serve MODULE:SERVER`, or check the address"
-    )
-
-
-def _explain(status: int) -> str:
-    if status == 401:
-        return "the server wants authorization (HTTP 401): pass auth= or headers="
-    if status == 403:
-        return "the server forbids this (HTTP 403): other credentials, scope or Origin are needed"
-    return f"the server answered HTTP {status}"
-
-
-class _EndsEarly(httpx2.AsyncByteStream):
-    """A response body whose network failure is an early end, and which is not read for ever."""
-
-    def __init__(self, inner: httpx2.AsyncByteStream, limit: int | None) -> None:
-        self._inner = inner
-        self._left = limit
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in self._inner:
-                if self._left is not None:
-                    self._left -= len(chunk)
-                    if self._left < 0:
-                        return
-                yield chunk
-        except httpx2.TransportError:
+    async def _notified(
+        self, message: dict[str, Any], id: int | str, on_progress: ProgressFnT | None
+    ) -> None:
+        """Pass on a notification that belongs to a request; requests of the server are ignored."""
+        method, params = message["method"], cast("object", message.get("params") or {})
+        if "id" in message or not isinstance(params, dict) or not isinstance(method, str):
             return
+        body = cast("dict[str, Any]", params)
+        try:
+            if method == "notifications/progress":
+                if on_progress is not None and body.get("progressToken") == id:
+                    total, text = body.get("total"), body.get("message")
+                    await on_progress(float(body["progress"]), total, text)
+            elif self._intercept is not None and self._intercept(method, body):
+                return
+            elif self._on_notify is not None:
+                # The session reads nothing from the context of a notification.
+                await self._on_notify(cast("Any", None), method, body)
+        except Exception:
+            logger.exception("a callback for %s failed", method)
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+
+def _within(timeout: float | None) -> AbstractContextManager[object]:
+    return nullcontext() if timeout is None else anyio.fail_after(timeout)
 
 
-def soft_client(
-    failures: Failures, *, headers: Mapping[str, str] | None, auth: httpx2.Auth | None
-) -> SoftClient:
-    """Make the HTTP client for one connection; proxies come from the environment."""
-    return SoftClient(failures, headers=dict(headers or {}), auth=auth, timeout=TIMEOUT)
+def _message(data: bytes | str) -> dict[str, Any]:
+    try:
+        message = _decode(data)
+    except (ValueError, RecursionError) as error:
+        text = f"Failed to parse the response: {error}"
+        raise MCPError(code=PARSE_ERROR, message=text) from error
+    if not isinstance(message, dict):
+        raise MCPError(code=PARSE_ERROR, message="the response is not an object")
+    return cast("dict[str, Any]", message)
+
+
+def _result(message: dict[str, Any]) -> dict[str, Any]:
+    error, result = message.get("error"), message.get("result")
+    if isinstance(error, dict):
+        raise _error(cast("dict[str, Any]", error))
+    if not isinstance(result, dict):
+        raise MCPError(code=PARSE_ERROR, message="the response has neither result nor error")
+    return cast("dict[str, Any]", result)
+
+
+def _error(error: dict[str, Any]) -> MCPError:
+    code, text = error.get("code"), error.get("message")
+    if type(code) is not int or not isinstance(text, str):
+        return MCPError(code=PARSE_ERROR, message="the error of the response cannot be read")
+    return MCPError(code=code, message=text, data=error.get("data"))
+
+
+async def _refusal(response: httpx2.Response, media: str) -> MCPError:
+    """Return the error of a response with an error status."""
+    if media.startswith("application/json"):
+        try:
+            error = _message(await response.aread()).get("error")
+        except MCPError:
+            error = None
+        if isinstance(error, dict):
+            return _error(cast("dict[str, Any]", error))
+    if response.status_code == 404:
+        return MCPError(code=METHOD_NOT_FOUND, message="Not Found")
+    return MCPError(code=INTERNAL_ERROR, message="Server returned an error response")

@@ -1,8 +1,8 @@
-"""A call between two rounds as versioned text. Owns the format; knows no connection.
+"""A call between two rounds as versioned text.
 
-What must be kept is the request, the token and the open asks (MRTR-C-17), and of a task its id and
-what was asked and answered (TASK-24, TASK-44). Beside them stand where
-the server is and how it named itself, so that another process can find it and see a change.
+It keeps the request, the token and the open asks (MRTR-C-17), and of a task its id and what was
+asked and answered (TASK-24, TASK-44); besides, where the server is and how it named itself, so that
+another process can find it and notice a change.
 """
 
 from collections.abc import Mapping
@@ -12,38 +12,37 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from antiphon.client.errors import SavedCallInvalid
-from antiphon.client.flow_types import Call
-from antiphon.client.read_asks import ASKABLE, PendingAsk, read_ask
-from antiphon.client.task_values import MAX_ID, Status, Task
+from antiphon.client.flow_types import PendingCall
+from antiphon.client.read_asks import ASKABLE, MAX_ID, PendingAsk, Task, TaskStatus, read_ask
 
 VERSION, WITH_TASK = 1, 2
-"""Of the text. A reader refuses a newer one; only what has a task is written as the newer one."""
+"""Versions of the text: without and with a task. A newer one is refused."""
 
 MAX_BYTES = 8 * 1024 * 1024
-"""Of the text: more than any token, a bound against a wrong file."""
+"""Length of the text; larger than any token, a bound against a wrong file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedCall:
-    """A call and where it belongs."""
+    """A call, and the server that it belongs to."""
 
-    call: Call
+    call: PendingCall
     target: str | list[str] | None = None
     """URL without credentials, command, or `None` for a server in this process."""
 
     server: Mapping[str, str] | None = None
-    """Name and version as the server said them."""
+    """Name and version that the server gave itself."""
 
     protocol: str = ""
     received: float = 0.0
-    """When the token came, in seconds since the epoch."""
+    """When the token was received, in seconds since the epoch."""
 
-    def with_call(self, call: Call, *, received: float) -> "SavedCall":
-        """Give the same belonging to a later state of the call."""
+    def with_call(self, call: PendingCall, *, received: float) -> "SavedCall":
+        """Return a later state of the call on the same server."""
         return replace(self, call=call, received=received)
 
     def dump(self) -> str:
-        """Write the text."""
+        """Return the text."""
         call = self.call
         data: dict[str, Any] = {
             "antiphon": "call",
@@ -58,7 +57,7 @@ class SavedCall:
             "protocol": self.protocol,
             "received": self.received,
         }
-        # Presence is the meaning: no member, no token; an empty string is one (MRTR-C-04, C-05).
+        # An absent member means no token; an empty string is one (MRTR-C-04, MRTR-C-05).
         if call.token is not None:
             data["token"] = call.token
         if call.answers is not None:
@@ -69,9 +68,9 @@ class SavedCall:
         return msgspec.json.encode(data).decode()
 
 
-class _TaskData(msgspec.Struct):
+class _SavedTask(msgspec.Struct):
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID)]
-    status: Status = "working"
+    status: TaskStatus = "working"
     message: str = ""
     created: str = ""
     updated: str = ""
@@ -84,7 +83,7 @@ class _TaskData(msgspec.Struct):
         return Task(**known)
 
 
-class _Data(msgspec.Struct):
+class _SavedText(msgspec.Struct):
     antiphon: str
     version: int
     method: str
@@ -98,14 +97,14 @@ class _Data(msgspec.Struct):
     server: dict[str, str] | None = None
     protocol: str = ""
     received: float = 0.0
-    task: _TaskData | None = None
+    task: _SavedTask | None = None
 
 
 def load(text: str) -> SavedCall:
-    """Read the text of `SavedCall.dump`.
+    """Return the call of a text from `SavedCall.dump`.
 
     Raises:
-        SavedCallInvalid: It is something else, or from a newer version.
+        SavedCallInvalid: The text is something else, or of a newer version.
     """
     if len(text) > MAX_BYTES:
         raise SavedCallInvalid("not a saved call: the text is too long")
@@ -121,7 +120,7 @@ def load(text: str) -> SavedCall:
             f"the saved call is of version {version!r}; this Antiphon reads up to {WITH_TASK}"
         )
     try:
-        data = msgspec.convert(head, _Data)
+        data = msgspec.convert(head, _SavedText)
     except msgspec.ValidationError as error:
         raise SavedCallInvalid(f"the saved call is damaged: {error}") from error
     return SavedCall(
@@ -133,7 +132,7 @@ def load(text: str) -> SavedCall:
     )
 
 
-def _call(data: _Data) -> Call:
+def _call(data: _SavedText) -> PendingCall:
     if data.method not in ASKABLE:
         raise SavedCallInvalid("the saved call is damaged: its method cannot ask")
     if data.task is not None and data.method != "tools/call":
@@ -150,7 +149,7 @@ def _call(data: _Data) -> Call:
     if given - known or (data.task is None and given != known):
         raise SavedCallInvalid("the saved call is damaged: its answers are not for its asks")
     keys = data.task.keys if data.task else {}
-    return Call(
+    return PendingCall(
         method=data.method,
         params=data.params,
         token=data.token,

@@ -1,7 +1,7 @@
 """A person at a terminal: forms, visits to pages, review before anything is sent.
 
-Shows who asks, always offers to decline and to cancel, and treats every character of the server as
-a stranger's (S4-14). Knows no transport; opens no page without an explicit yes and fetches none.
+It shows who asks, always offers to decline and to cancel, and escapes every text of the server. No
+page is opened without an explicit yes, and none is fetched.
 """
 
 import os
@@ -18,16 +18,16 @@ from rich.table import Table
 from rich.text import Text
 
 from antiphon.client.answers import Combining
+from antiphon.client.asks import Accept, Cancel, Decline, FormAsk, UrlAsk
 from antiphon.client.fields import FieldPrompt, prompts
-from antiphon.client.values import Accept, Cancel, Decline, FormAsk, UrlAsk
 from antiphon.core.text import escape, safe
 from antiphon.errors import AnswerInvalid
 
 MESSAGE = 4000
-"""Characters shown of a server's message."""
+"""Characters of a message that are shown."""
 
 TRIES = 20
-"""Wrong lines for one field before the question counts as dismissed; nothing loops for ever."""
+"""Wrong lines for one field, after which the question counts as dismissed."""
 
 _DECLINE = frozenset({":decline", ":d"})
 _CANCEL = frozenset({":cancel", ":c"})
@@ -56,8 +56,8 @@ class Terminal(Combining):
 
         Args:
             console: Where questions are shown; standard error by default.
-            read: Gives the next line, or raises `EOFError`.
-            open_url: Opens a page after consent; by default the graphical browser, if there is one.
+            read: Returns the next line, or raises `EOFError`.
+            open_url: Opens a page after consent; by default a graphical browser, if there is one.
         """
         self._console = console or Console(stderr=True, highlight=False)
         self._read = read or input
@@ -65,7 +65,7 @@ class Terminal(Combining):
         self._turn = threading.Lock()
 
     def elicit(self, ask: FormAsk) -> Accept | Decline | Cancel:
-        """Lead through a form: fields, review, send."""
+        """Ask for each field of a form, show all for review, and return them."""
         with self._turn:
             return self._answered(ask, lambda: self._form(prompts(ask.schema)))
 
@@ -83,7 +83,7 @@ class Terminal(Combining):
         except _Left as left:
             return left.answer
         except (EOFError, KeyboardInterrupt):
-            # Wherever an interrupt falls while a question is open, it dismisses the question.
+            # An interrupt while a question is open dismisses the question.
             self._console.print()
             return Cancel()
 
@@ -170,7 +170,7 @@ class Terminal(Combining):
         raise _Left(Cancel())
 
     def _show_url(self, ask: UrlAsk) -> bool:
-        """Show the whole URL with its host marked; tell whether it may be opened at all."""
+        """Show the whole URL with its host marked; return whether it may be opened at all."""
         shown = Text(escape(ask.url))
         if host := escape(ask.host):
             shown.highlight_words([host], style="bold reverse", case_sensitive=False)
@@ -215,7 +215,7 @@ class Terminal(Combining):
 
 
 def url_warnings(url: str) -> list[str]:
-    """Say what is suspicious about a URL (ELICIT-35)."""
+    """Return what is suspicious about a URL (ELICIT-35)."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -234,7 +234,7 @@ def url_warnings(url: str) -> list[str]:
 
 
 def _browser() -> Callable[[str], object] | None:
-    # A text browser would take over the terminal and let this program see the page.
+    # A text browser would take over the terminal, and this program could see the page.
     graphical = sys.platform in ("darwin", "win32") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )

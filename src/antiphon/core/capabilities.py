@@ -1,7 +1,7 @@
 """May this client be asked this? Pure functions over the capabilities of one request.
 
-A need is a short name for one client ability; the table says where it is declared and what the
-client is told when it is missing (CAP-01 to CAP-05).
+A `Capability` is a short name for one thing that a client may declare; the table says where it is
+declared and what the client is told when it is missing (CAP-01 to CAP-05).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ _REQUIRED: Mapping[Capability, dict[str, Any]] = {
 
 
 def allows(capabilities: Capabilities, need: Capability) -> bool:
-    """Tell whether the capabilities of a request cover a need."""
+    """Whether the capabilities of a request include one."""
     if need == "form":
         elicitation = capabilities.get("elicitation")
         # An empty object means form mode; naming only `url` means no form mode (CAP-04).
@@ -50,7 +50,7 @@ def _path(need: Capability) -> tuple[str, str, str]:
 
 
 def required(needs: Iterable[Capability]) -> dict[str, Any]:
-    """Build the ClientCapabilities object that names exactly these needs."""
+    """Build the ClientCapabilities object that names exactly these."""
     merged: dict[str, Any] = {}
     for need in needs:
         for top, sub in _REQUIRED[need].items():
@@ -59,7 +59,7 @@ def required(needs: Iterable[Capability]) -> dict[str, Any]:
 
 
 def missing(capabilities: Capabilities, needs: Iterable[Capability]) -> list[Capability]:
-    """List the needs that the capabilities do not cover, each once, in order."""
+    """List what the capabilities do not include, each once, in order."""
     return [need for need in dict.fromkeys(needs) if not allows(capabilities, need)]
 
 

@@ -1,9 +1,11 @@
-"""What one request brings to the engine. Built once at the edge, trusted inside."""
+"""One request as the engine receives it, and the channel to its client."""
 
-from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import msgspec
+
+from antiphon.errors import CannotAsk
 
 Era = Literal["modern", "legacy"]
 
@@ -18,7 +20,7 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 
 
 class Principal(msgspec.Struct, array_like=True, frozen=True):
-    """Who is calling, as the transport authenticated it (S2-6)."""
+    """Who is calling, as the transport authenticated it."""
 
     issuer: str = ""
     subject: str = ""
@@ -41,26 +43,6 @@ class Principal(msgspec.Struct, array_like=True, frozen=True):
         return " ".join(part.replace("%", "%25").replace(" ", "%20") for part in parts)
 
 
-class Channel(Protocol):
-    """Where a running round reaches its own client."""
-
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification that belongs to this request, before its response."""
-        ...
-
-
-class BackChannel(Channel, Protocol):
-    """The channel of a legacy session: the client answers while the handler waits (P7)."""
-
-    async def ask(self, requests: Mapping[str, "LegacyAsk"]) -> Mapping[str, Any]:
-        """Send the asks concurrently on the originating request's stream; raw answers by key.
-
-        Raises:
-            CannotAsk: The session has no way to ask, or lacks the ability; names what is missing.
-        """
-        ...
-
-
 class LegacyAsk(msgspec.Struct, frozen=True):
     """An ask as a request to the client: method and params of the modern form."""
 
@@ -69,8 +51,90 @@ class LegacyAsk(msgspec.Struct, frozen=True):
     timeout: float | None = None
 
 
+class Channel:
+    """How a running round reaches its own client. The defaults are those of a client out of reach.
+
+    A transport overrides what its connection can do. The engine calls every method on any channel.
+    """
+
+    __slots__ = ()
+
+    can_ask = False
+    """Whether the client answers while the handler waits, as on a legacy session."""
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification that belongs to this request, before its response."""
+
+    async def ask(self, requests: Mapping[str, LegacyAsk]) -> Mapping[str, Any]:
+        """Send the asks concurrently on the request's own stream; return raw answers by key.
+
+        Raises:
+            CannotAsk: The connection cannot carry asks.
+        """
+        raise CannotAsk("this connection cannot carry a question to the client")
+
+    async def visited(self, key: str) -> None:
+        """Tell the client that the visit it agreed to is complete."""
+
+    async def release_stream(self) -> bool:
+        """Close the request's stream so that the client reconnects later; False if it cannot."""
+        return False
+
+    def on_disconnect(self, keep_running: Callable[[], bool] | None) -> None:
+        """Register who decides, when the client disconnects, whether the round goes on.
+
+        Without one the round is cancelled. None removes it.
+        """
+
+    def abort(self) -> None:
+        """Cancel the round if its client has disconnected and the round is still running."""
+
+
+NO_CHANNEL = Channel()
+"""The channel of a request whose client cannot be reached, such as a run of a task."""
+
+
+class ConnectedChannel(Channel):
+    """A channel whose client may disconnect while the round runs.
+
+    This is the one implementation of "the client is gone": the transport names the task of the
+    round (`runs_in`) and reports the disconnect; whoever else waits for the outcome of the round
+    keeps it running (`on_disconnect`), and everything else cancels it.
+    """
+
+    aborted = False
+    """Whether the round was cancelled because the client disconnected."""
+
+    disconnected = False
+    over = False
+    """Whether the round has ended, so that nothing is left to cancel."""
+
+    _cancel: Callable[[], object] | None = None
+    _keep_running: Callable[[], bool] | None = None
+
+    def runs_in(self, cancel: Callable[[], object]) -> None:
+        """Name what cancels the task that the round runs in."""
+        self._cancel = cancel
+
+    def on_disconnect(self, keep_running: Callable[[], bool] | None) -> None:
+        """Register who decides whether the round goes on without its client."""
+        self._keep_running = keep_running
+
+    def disconnect(self) -> None:
+        """Note that the client is gone; cancel the round unless somebody else waits for it."""
+        self.disconnected = True
+        if self._keep_running is None or not self._keep_running():
+            self.abort()
+
+    def abort(self) -> None:
+        """Cancel the round if its client has disconnected and the round is still running."""
+        if self.disconnected and not self.over and not self.aborted and self._cancel is not None:
+            self.aborted = True
+            self._cancel()
+
+
 class Request(msgspec.Struct, kw_only=True):
-    """One request: what is called, with which answers and token, by whom, with which abilities."""
+    """One request: what is called, by whom, with which answers, token and capabilities."""
 
     method: str
     target: str = ""
@@ -86,14 +150,14 @@ class Request(msgspec.Struct, kw_only=True):
     version: str = MODERN
     era: Era = "modern"
     client: Mapping[str, Any] | None = None
-    """Name and version as the client says them: for display, never for decisions."""
+    """Name and version that the client claims: for display, never for decisions."""
 
     progress_token: str | int | None = None
     log_level: str | None = None
     trace: str = ""
     """The `traceparent` of this request, or nothing."""
 
-    channel: Channel | None = None
+    channel: Channel = NO_CHANNEL
     params: dict[str, Any] = {}
     """All params, for the methods that are not calls."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from antiphon.core.asks import Ask, Outcome
 from antiphon.core.capabilities import allows, require
-from antiphon.core.journal import encode_value
+from antiphon.core.journal import decode_value, encode_value
 from antiphon.core.outcome import InputRequired
 from antiphon.engine.call import Rejected
 from antiphon.engine.execution import Batch, Execution
@@ -89,7 +89,7 @@ def _recall(execution: Execution, key: str, ready: Question) -> Outcome[Any] | N
     if entry is None:
         return None
     try:
-        return ready.read(entry.value(), key)
+        return ready.read(decode_value(entry.payload), key)
     except AnswerInvalid as error:
         pending = execution.call.pending.get(key)
         tries = pending.tries + 1 if pending is not None else 1

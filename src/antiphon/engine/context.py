@@ -450,7 +450,7 @@ class Context:
             share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
             await execution.delivery.say(execution, share if message is None else message)
             return
-        if request.progress_token is None or request.channel is None:
+        if request.progress_token is None:
             return
         if not (progress > execution.progress and isfinite(progress)):
             return  # progress must strictly increase
@@ -480,7 +480,7 @@ class Context:
         if level not in LEVELS:
             raise HandlerError(f"log level {level!r} is none of {', '.join(LEVELS)}")
         request = execution.request
-        if request.log_level is None or request.channel is None or execution.replay.replaying:
+        if request.log_level is None or execution.replay.replaying:
             return
         if LEVELS.index(level) < LEVELS.index(request.log_level):
             return
@@ -498,8 +498,7 @@ class Context:
         Only legacy HTTP clients of 2025-11-25 can come back. False where nothing was let go.
         """
         self._execution.enter("release_stream")
-        release = getattr(self._execution.request.channel, "release", None)
-        return False if release is None else await release()
+        return await self._execution.request.channel.release_stream()
 
     def __repr__(self) -> str:
         """Show which round of which handler."""

@@ -14,7 +14,7 @@ import msgspec
 
 from antiphon.core.asks import ElicitUrl, seconds
 from antiphon.core.outcome import InputRequired
-from antiphon.core.request import BackChannel, LegacyAsk, Request
+from antiphon.core.request import Channel, LegacyAsk, Request
 from antiphon.core.text import safe
 from antiphon.engine import asking
 from antiphon.engine.call import Call, Rejected
@@ -140,9 +140,7 @@ class BackChannelDelivery(Delivery):
 
     async def visited(self, execution: Execution, key: str) -> None:
         """Tell the client that the visit of a URL has done its work (LEGACY-22)."""
-        tell = getattr(execution.request.channel, "visited", None)
-        if tell is not None:
-            await tell(key)
+        await execution.request.channel.visited(key)
 
     def url_error(self, execution: Execution, key: str, ask: ElicitUrl) -> UrlRequired | None:
         """Return the error after which the client visits the URL and calls anew (LEGACY-23).
@@ -208,9 +206,9 @@ def _shaped(ready: Question, key: str, raw: object) -> dict[str, Any]:
     return check_shape(ready.kind, key, raw)
 
 
-def back_channel(request: Request) -> BackChannel | None:
+def back_channel(request: Request) -> Channel | None:
     """Return the channel of a legacy request if it can carry asks."""
-    return cast("BackChannel", request.channel) if hasattr(request.channel, "ask") else None
+    return request.channel if request.channel.can_ask else None
 
 
 # --- clients that cannot be asked --------------------------------------------------------------

@@ -25,7 +25,7 @@ from antiphon.engine.execution import ASLEEP, Execution
 from antiphon.engine.questions import check_key
 from antiphon.engine.serialization import (
     Codec,
-    Failure,
+    RecordedError,
     arguments_digest,
     codec_of,
     dump_error,
@@ -160,7 +160,7 @@ def _seen(entry: Entry, codec: Codec, key: str) -> Any:
         raise EffectFailed(key, entry.value())
     if entry.outcome == "uncertain":
         raise EffectUncertain(entry.value(), key)
-    raise load_error(entry.payload) or NotDone(Failure.of(entry.payload).text)
+    raise load_error(entry.payload) or NotDone(RecordedError.of(entry.payload).text)
 
 
 async def _anchor(execution: Execution) -> None:
@@ -533,7 +533,7 @@ async def memo(
     elif entry.outcome == "ok":
         return codec.load(entry.payload)
     elif entry.outcome == "failed":
-        raise load_error(entry.payload) or MemoFailed(key, Failure.of(entry.payload).text)
+        raise load_error(entry.payload) or MemoFailed(key, RecordedError.of(entry.payload).text)
     else:
         await _cut_again(entry)
     check_secret(execution, "memo", key, secret=secret)

@@ -223,7 +223,8 @@ class Engine:
             CapabilityMissing: The client cannot be asked what the handler declares to ask.
             ArgumentsInvalid: The arguments do not fit.
         """
-        if handler.needs_tasks:
+        options = handler.options
+        if (options.task or options.detach) and handler.needs_tasks:
             require(request.capabilities, ("tasks",), f"{handler.kind} {handler.name!r}")
         if handler.options.asks:
             what = f"{handler.kind} {handler.name!r}"
@@ -247,6 +248,8 @@ class Engine:
         self, execution: Execution, outcome: ExecutionOutcome, parked: ParkedHandler | None = None
     ) -> Reply:
         """Turn the outcome of a request's execution into its reply."""
+        if type(outcome) is Completed:
+            return Reply(outcome.result)
         try:
             return await self._reply(execution, outcome, parked)
         except Exception as error:  # noqa: BLE001 - such as a journal that is too large

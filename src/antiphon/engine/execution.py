@@ -29,6 +29,7 @@ from antiphon.core.journal import (
     describe,
 )
 from antiphon.core.outcome import InputRequired
+from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.outcome import (
     Asked,
@@ -62,7 +63,6 @@ from antiphon.errors import (
 )
 
 if TYPE_CHECKING:
-    from antiphon.core.request import Request
     from antiphon.engine.context import Context
     from antiphon.engine.delivery import Delivery
     from antiphon.engine.environment import Environment
@@ -141,7 +141,7 @@ class Execution:
         self,
         environment: "Environment",
         handler: "Handler",
-        request: "Request",
+        request: Request,
         call: Call,
         delivery: "Delivery",
         *,
@@ -247,7 +247,7 @@ class Execution:
         """Mark what is run as an effect or memo."""
         return inside(self._mark, key)
 
-    def rebind(self, request: "Request", call: Call, fence: int) -> None:
+    def rebind(self, request: Request, call: Call, fence: int) -> None:
         """Go on in another request (parked handlers)."""
         self.request = request
         self.call = call
@@ -256,6 +256,17 @@ class Execution:
         self._ending = None
         self.progress = float("-inf")
         self.move(RUNNING)
+
+    def deliver_by(self, delivery: "Delivery") -> None:
+        """Let another delivery put the asks (parked handlers)."""
+        self.delivery = delivery
+
+    def release_request(self) -> None:
+        """Keep no more of the request than its caller: the handler sleeps until the next one."""
+        old = self.request
+        self.request = Request(
+            method=old.method, target=old.target, capabilities={}, principal=old.principal
+        )
 
     @property
     def behind(self) -> bool:
@@ -465,6 +476,8 @@ class Execution:
             self.close()
             if self.effects:
                 await self.effects_settled()
+        if self.verdict is None and not self.abandoned:
+            return outcome
         return self.judge(outcome)
 
     def judge(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
@@ -503,11 +516,13 @@ class Execution:
 
     def _check_awaited(self) -> None:
         """Refuse a handler that forgot to await what the context handed out."""
-        forgotten = [call for call in self.calls if _unstarted(call[1])]
-        if not forgotten:
-            return
-        owned = {id(task.get_coro()) for task in asyncio.all_tasks()}
-        for name, coroutine in forgotten:
+        owned: set[int] | None = None
+        for name, coroutine in self.calls:
+            made: Any = coroutine
+            if made.cr_frame is None or made.cr_running or made.cr_suspended:
+                continue
+            if owned is None:
+                owned = {id(task.get_coro()) for task in asyncio.all_tasks()}
             if id(coroutine) not in owned:
                 coroutine.close()
                 raise HandlerError(
@@ -577,7 +592,7 @@ class Execution:
 
     def close(self) -> None:
         """End the context's life: what still holds it is refused from now on."""
-        self.move(CLOSED)
+        self.state = CLOSED
         self.calls.clear()
         self.commits.clear()
         self._branches.clear()
@@ -594,10 +609,6 @@ class Execution:
         """Wait for the bodies of effects that were still running when the round ended."""
         while self.effects:
             await asyncio.wait(self.effects)
-
-
-def _unstarted(coroutine: Any) -> bool:
-    return not (coroutine.cr_running or coroutine.cr_suspended or coroutine.cr_frame is None)
 
 
 def _caused(error: Exception, cause: BaseException) -> Exception:

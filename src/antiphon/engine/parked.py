@@ -35,7 +35,7 @@ class ParkedHandler(Delivery):
     def __init__(self, execution: Execution, arguments: dict[str, Any]) -> None:
         """Start the handler."""
         self.execution = execution
-        execution.delivery = self
+        execution.deliver_by(self)
         self.owner: Principal = execution.request.principal
         self.token = b""
         self.timer: asyncio.TimerHandle | None = None
@@ -117,10 +117,7 @@ class ParkedHandler(Delivery):
 
     def sleep(self) -> None:
         """Keep no more of the request than a handler needs that does nothing."""
-        old = self.execution.request
-        self.execution.request = Request(
-            method=old.method, target=old.target, capabilities={}, principal=old.principal
-        )
+        self.execution.release_request()
 
     def wake(self, request: Request, call: Call, fence: int) -> None:
         """Bind the handler to a new request and let it go on."""

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from antiphon.core.journal import Entry
+from antiphon.core.request import NO_CHANNEL, Channel
 from antiphon.engine.call import Call
 from antiphon.engine.environment import Environment
 from antiphon.engine.reply import Reply, from_bytes, to_bytes
@@ -36,7 +37,7 @@ class RunningRound:
 
     __slots__ = ("answers", "channel", "done", "fence", "key", "waiters")
 
-    def __init__(self, key: tuple[str, int], answers: bytes, channel: Any = None) -> None:
+    def __init__(self, key: tuple[str, int], answers: bytes, channel: Channel = NO_CHANNEL) -> None:
         self.key = key
         self.channel = channel
         self.answers = answers
@@ -52,8 +53,8 @@ class RunningRound:
         """Count a waiter out; the last one ends a round whose own client is gone (CANCEL-01)."""
         self.waiters -= 1
         running = self.done is not None and not self.done.done()
-        if running and not self.waiters and hasattr(self.channel, "give_up"):
-            self.channel.give_up()
+        if running and not self.waiters:
+            self.channel.abort()
 
 
 class Redemptions:
@@ -84,7 +85,7 @@ class Redemptions:
                 task.cancel()
 
     async def redeem(
-        self, call: Call, answers: bytes, expires: float, channel: Any, work: Work
+        self, call: Call, answers: bytes, expires: float, channel: Channel, work: Work
     ) -> Reply:
         """Run a round once; give every duplicate the same end.
 
@@ -117,13 +118,12 @@ class Redemptions:
             flight.leave()
 
     async def _fly(
-        self, key: tuple[str, int], answers: bytes, expires: float, channel: Any, work: Work
+        self, key: tuple[str, int], answers: bytes, expires: float, channel: Channel, work: Work
     ) -> Reply | None:
         """Claim and run the round; None when somebody else's claim changed and all begins anew."""
         flight = RunningRound(key, answers, channel)
         self._flights[key] = flight
-        if channel is not None:
-            channel.keep_running = flight.wanted
+        channel.on_disconnect(flight.wanted)
         try:
             try:
                 claim = await self._claim(key, answers, expires)
@@ -135,7 +135,7 @@ class Redemptions:
             return await self._other(key, claim)
         finally:
             del self._flights[key]
-            flight.channel = None  # which holds the flight: no cycle for the collector to find
+            channel.on_disconnect(None)  # no reference cycle for the collector to find
             if flight.done is not None:
                 flight.done.set_result(None)
 

@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
+from operator import attrgetter
 from typing import Any, cast, get_type_hints
 
 import msgspec
@@ -204,7 +205,7 @@ _ERROR_BYTES = 4_096
 """An exception that takes more is not made again; its text is kept."""
 
 
-class Failure(msgspec.Struct):
+class RecordedError(msgspec.Struct):
     """An exception as the journal keeps it."""
 
     text: str
@@ -212,16 +213,18 @@ class Failure(msgspec.Struct):
     args: list[Any] = msgspec.field(default_factory=list[Any])
 
     @staticmethod
-    def of(payload: bytes) -> "Failure":
-        return msgspec.json.decode(payload, type=Failure)
+    def of(payload: bytes) -> "RecordedError":
+        return msgspec.json.decode(payload, type=RecordedError)
 
 
 def dump_error(error: Exception) -> bytes:
     """Encode an exception, with its type where it can be made again from its arguments."""
     kind = type(error)
-    failure = Failure(error_text(error))
+    failure = RecordedError(error_text(error))
     with contextlib.suppress(TypeError, ValueError):
-        named = Failure(failure.text, f"{kind.__module__}:{kind.__qualname__}", list(error.args))
+        named = RecordedError(
+            failure.text, f"{kind.__module__}:{kind.__qualname__}", list(error.args)
+        )
         payload = msgspec.json.encode(named)
         again = load_error(payload) if len(payload) <= _ERROR_BYTES else None
         if type(again) is kind and again is not None and _same(again, error):
@@ -231,11 +234,12 @@ def dump_error(error: Exception) -> bytes:
 
 def load_error(payload: bytes) -> Exception | None:
     """Make an exception again; None where its type is not known here or takes other arguments."""
-    failure = Failure.of(payload)
+    failure = RecordedError.of(payload)
     module, _, name = failure.type.partition(":")
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
+    try:
+        found: Any = attrgetter(name)(sys.modules.get(module))
+    except AttributeError:
+        return None
     if not (isinstance(found, type) and issubclass(found, Exception)):
         return None
     try:

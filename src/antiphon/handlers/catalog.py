@@ -2,7 +2,7 @@
 
 import inspect
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 
 from antiphon.core.capabilities import TASKS
 from antiphon.core.limits import Limits
-from antiphon.core.request import MODERN, Request
+from antiphon.core.methods import METHODS
+from antiphon.core.request import Request
 from antiphon.engine.handler import Handler
 from antiphon.engine.hints import CachePolicy
 from antiphon.engine.suspension import call_user
@@ -52,11 +53,10 @@ class Catalog:
         self._pages: dict[tuple[str, int], bytes] = {}
         self._pages_of = registry.revision
         self.completers: dict[tuple[str, str], Completer] = {}
-        self.extensions: dict[str, Any] = {}
 
     def capabilities(self) -> dict[str, Any]:
         """Declare what is served (DISC-04)."""
-        kinds = self._registry.kinds
+        kinds = self._registry.served.capabilities
         found: dict[str, Any] = {"logging": {}}
         if "tools" in kinds:
             found["tools"] = {"listChanged": True}
@@ -64,28 +64,25 @@ class Catalog:
             found["prompts"] = {"listChanged": True}
         if "resources" in kinds:
             found["resources"] = {"listChanged": True, "subscribe": True}
-        if self.completers:
+        if "completions" in kinds:
             found["completions"] = {}
-        if self.extensions:
-            found["extensions"] = dict(self.extensions)
+        if "tasks" in kinds:
+            found["extensions"] = {TASKS: {}}
         return found
 
-    def serves(self, method: str) -> bool:
-        """Whether a method belongs to a declared capability."""
-        kinds = self._registry.kinds
-        family = method.partition("/")[0]
-        if method in _LISTS or method in _CALLS:
-            return family in kinds
-        if method == "completion/complete":
-            return bool(self.completers)
-        if method in _TASK_METHODS:
-            return TASKS in self.extensions
-        return method in ("server/discover", "subscriptions/listen")
+    def methods(self) -> dict[str, Callable[[Request], Coroutine[Any, Any, bytes]]]:
+        """Return what serves each read-only method."""
+        lists = (name for name, method in METHODS.items() if method.items)
+        return {
+            **dict.fromkeys(lists, self.page),
+            "server/discover": self.discover,
+            "completion/complete": self.complete,
+        }
 
-    def discover(self, versions: tuple[str, ...] = (MODERN,)) -> bytes:
+    async def discover(self, _: Request) -> bytes:
         """Answer `server/discover`."""
         fields: dict[str, Any] = {
-            "supportedVersions": list(versions),
+            "supportedVersions": list(self._registry.served.versions),
             "capabilities": self.capabilities(),
         }
         if self._instructions:
@@ -94,7 +91,7 @@ class Catalog:
 
     async def page(self, round: Request) -> bytes:
         """Answer one of the lists."""
-        method, member = round.method, _LISTS[round.method]
+        method, member = round.method, METHODS[round.method].items
         cursor = round.params.get("cursor")
         after = 0 if cursor is None else await self._last_sent(method, cursor)
         if self._pages_of != self._registry.revision:
@@ -270,13 +267,3 @@ async def _values(complete: Completer, value: str, round: Request) -> list[str]:
     context = cast("dict[str, Any]", round.params.get("context") or {})
     others = cast("dict[str, Any]", context.get("arguments") or {})
     return [str(item) for item in await complete(value, others)]
-
-
-_LISTS = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-}
-_CALLS = frozenset({"tools/call", "prompts/get", "resources/read"})
-_TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})

@@ -147,6 +147,7 @@ class HandlerDecorators:
 
         def register(fn: F) -> F:
             self._catalog.completers[(ref, argument)] = completer(fn)
+            self._registry.offer("completions")
             return fn
 
         return register

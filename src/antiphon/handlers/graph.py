@@ -318,8 +318,8 @@ def _keep(execution: Execution, node: Node, value: Any, left: _Kept) -> Outcome[
         return Outcome("accepted", value)
     execution.enter("step")
     data = node.codec.dump(value, f"the value of step {node.name!r}")
-    left.v = msgspec.Raw(data)
-    execution.record("patch", node.entry, encode_value(left), secret=node.secret)
+    kept = msgspec.structs.replace(left, v=msgspec.Raw(data))
+    execution.record("patch", node.entry, encode_value(kept), secret=node.secret)
     return Outcome("accepted", _load(node, data))
 
 

@@ -9,12 +9,15 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.request import Request
+from antiphon.core import changes
+from antiphon.core.changes import Changes
+from antiphon.core.methods import Offered, opened_by
+from antiphon.core.request import MODERN, Request
 from antiphon.core.text import safe
 from antiphon.engine.handler import Handler
 from antiphon.errors import ConfigError, InvalidRequest, ResourceNotFound
 from antiphon.handlers.uri_template import Template, is_template
-from antiphon.subscriptions import Subscriptions
+from antiphon.wire.envelope import Served
 from antiphon.wire.headers import HeaderParam, compile_header_params
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -35,8 +38,11 @@ class Listed(msgspec.Struct, frozen=True):
 class Registry:
     """Everything a server offers."""
 
-    def __init__(self, hub: Subscriptions) -> None:
-        self._hub = hub
+    def __init__(self, announced: Changes) -> None:
+        self._changes = announced
+        self.served = Served((MODERN,), set(), opened_by(""), {})
+        """The methods that are served, and what headers mirror of tools: what the wire checks."""
+
         self.tools: dict[str, Listed] = {}
         self.prompts: dict[str, Listed] = {}
         self.resources: dict[str, Listed] = {}
@@ -45,8 +51,11 @@ class Registry:
         self.revision = 0
         """Grows with every change; a cached page of another revision is stale."""
 
-        self.kinds: set[str] = set()
-        """What has ever been offered: a capability is not taken back with the last tool."""
+    def offer(self, capability: Offered) -> None:
+        """Declare a capability, which opens its methods."""
+        if capability not in self.served.capabilities:
+            self.served.capabilities.add(capability)
+            self.served.methods.update(opened_by(capability))
 
     # --- adding and removing ---------------------------------------------------------------------
 
@@ -55,7 +64,9 @@ class Registry:
         name = _checked(handler.name, "tool")
         headers = compile_header_params(entry["inputSchema"]) or None
         self._add("tools", self.tools, name, Listed(handler, _encode(entry), headers))
-        self._hub.tools_changed()
+        if headers is not None:
+            self.served.header_params[name] = headers
+        self._changes.announce(changes.TOOLS)
 
     def add_prompt(self, handler: Handler, entry: Mapping[str, Any]) -> None:
         """Register a prompt with its entry in `prompts/list`."""
@@ -64,7 +75,7 @@ class Registry:
         self._add(
             "prompts", self.prompts, name, Listed(handler, _encode(entry), arguments=arguments)
         )
-        self._hub.prompts_changed()
+        self._changes.announce(changes.PROMPTS)
 
     def add_resource(self, handler: Handler, entry: Mapping[str, Any]) -> None:
         """Register a resource or, when its URI has variables, a template."""
@@ -75,16 +86,16 @@ class Registry:
             self._add("resources", self.templates, uri, listed)
         else:
             self._add("resources", self.resources, uri, Listed(handler, _encode(entry)))
-        self._hub.resources_changed()
+        self._changes.announce(changes.RESOURCES)
 
-    def _add(self, kind: str, table: dict[str, Listed], name: str, listed: Listed) -> None:
+    def _add(self, kind: Offered, table: dict[str, Listed], name: str, listed: Listed) -> None:
         if name in table:
             what = f"{listed.handler.kind} {name!r} is registered already"
             other = "URI" if kind == "resources" else "name="
             raise ConfigError(f"{what}. Give one of the two another {other}.")
         self._registered += 1
         table[name] = msgspec.structs.replace(listed, number=self._registered)
-        self.kinds.add(kind)
+        self.offer(kind)
         self.revision += 1
 
     def replace(self, old: Handler, new: Handler) -> None:
@@ -97,16 +108,18 @@ class Registry:
     def remove(self, kind: str, name: str) -> bool:
         """Remove a tool, prompt or resource; False if there is none."""
         tables = {
-            "tool": (self.tools, self._hub.tools_changed),
-            "prompt": (self.prompts, self._hub.prompts_changed),
-            "resource": (self.resources, self._hub.resources_changed),
-            "template": (self.templates, self._hub.resources_changed),
+            "tool": (self.tools, changes.TOOLS),
+            "prompt": (self.prompts, changes.PROMPTS),
+            "resource": (self.resources, changes.RESOURCES),
+            "template": (self.templates, changes.RESOURCES),
         }
-        table, changed = tables[kind]
+        table, list_changed = tables[kind]
         if table.pop(name, None) is None:
             return False
+        if kind == "tool":
+            self.served.header_params.pop(name, None)
         self.revision += 1
-        changed()
+        self._changes.announce(list_changed)
         return True
 
     # --- finding ---------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""Several processes on one port: a parent that binds it, and workers that serve on it (S1-2).
+"""Several processes on one port: a parent that binds it, and workers that serve on it.
 
 The parent loads no server. It starts workers as fresh processes (a fork would share what must not
-be shared), starts another for one that dies, and ends them all in order. Each worker has a control
-socket to its parent: it says there that it is ready, and ends when the parent closes it or is no
-longer there. Sockets are handed over by inheritance, so this is for Unix; Windows has one worker.
+be shared), replaces one that dies, and ends them all in order. Each worker has a control socket to
+its parent: it reports there that it is ready, and ends when the parent closes it or is no longer
+there. Sockets are handed over by inheritance, so this is for Unix; Windows has one worker.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from antiphon.processes.uvicorn_server import (
     serve_http,
     url_of,
 )
-from antiphon.processes.worker_link import Relay
+from antiphon.processes.worker_link import WorkerLink
 from antiphon.transports.http.app import App
 
 PLACE = "ANTIPHON_WORKER"
-"""The variable that tells a worker its place."""
+"""The environment variable that holds the place of a worker."""
 
 BACKLOG = 2048
 FIRST_PAUSE, MOST_PAUSE = 0.1, 30.0
@@ -49,7 +49,7 @@ _log = logging.getLogger("antiphon.workers")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What a worker is told: its number, its inherited sockets, and where its siblings are."""
+    """What a worker needs: its number, its inherited sockets, and where the other workers are."""
 
     worker: int
     listen: int
@@ -59,7 +59,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def can_share() -> bool:
-    """Tell whether this system can hand a socket to several workers."""
+    """Whether this system can hand a socket to several workers."""
     return sys.platform != "win32"
 
 
@@ -77,7 +77,7 @@ def run_workers(
     announce: Callable[[str], None] = announce_to_stderr,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """Serve with several workers until a signal ends it; gives the exit code.
+    """Serve with several workers until a signal ends it; return the exit code.
 
     Args:
         command: What starts a worker; it calls `run_worker`.
@@ -161,10 +161,10 @@ class Supervisor:
         self._hurry = asyncio.Event()
 
     async def run(self) -> int:
-        """Serve until told to stop; gives the exit code: of a worker that could not start, or 0."""
+        """Serve until a signal; return the exit code: of a worker that could not start, or 0."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._told)
+            loop.add_signal_handler(number, self._on_signal)
         try:
             async with asyncio.TaskGroup() as group:
                 for worker in range(self._workers):
@@ -174,14 +174,14 @@ class Supervisor:
                 loop.remove_signal_handler(number)
         return self._failed
 
-    def _told(self) -> None:
-        """End in order; told twice, at once."""
+    def _on_signal(self) -> None:
+        """End in order; a second signal ends without waiting."""
         if self._stop.is_set():
             self._hurry.set()
         self._end()
 
     def _end(self) -> None:
-        # Ours goes first: a client that comes now is refused, not left waiting for nobody.
+        # Ours goes first: a client that connects now is refused instead of left waiting.
         self._listener.close()
         self._stop.set()
 
@@ -201,14 +201,14 @@ class Supervisor:
                 return
             if loop.time() - started > YOUNG:
                 pause = FIRST_PAUSE
-            _log.warning("worker %d ended (%s); another takes its place", worker, _reason(code))
+            _log.warning("worker %d ended (%s); starting another", worker, _reason(code))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stop.wait()
             pause = min(pause * 2, MOST_PAUSE)
 
     async def _one(self, worker: int) -> int:
-        """Run one process to its end; gives its exit code."""
+        """Run one process to its end; return its exit code."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)
@@ -244,7 +244,7 @@ class Supervisor:
         )
 
     async def _hear(self, worker: int, ours: socket.socket) -> None:
-        """Wait for a worker's word that it is ready; announce when all have said it once."""
+        """Wait until a worker reports that it is ready; announce when all have done so once."""
         with contextlib.suppress(OSError):
             if await asyncio.get_running_loop().sock_recv(ours, 1) != _READY:
                 return
@@ -282,31 +282,38 @@ def _reason(code: int) -> str:
 
 
 def find_place() -> Place:
-    """Read the place of this worker, and leave it to no child of its own."""
-    told = os.environ.pop(PLACE, None)
-    if told is None:
+    """Read the place of this worker; its own children do not inherit it."""
+    text = os.environ.pop(PLACE, None)
+    if text is None:
         raise ConfigError(f"{PLACE} is not set: workers are started by `antiphon serve --workers`")
-    return msgspec.json.decode(told, type=Place)
+    return msgspec.json.decode(text, type=Place)
 
 
-def run_worker(app: App, place: Place) -> None:
-    """Serve in one of several workers until the parent ends it."""
+def run_worker(make_app: Callable[[WorkerLink], App], place: Place) -> None:
+    """Serve in one of several workers until the parent ends it.
+
+    Args:
+        make_app: Makes the application, given the link to the other workers.
+        place: What the parent said.
+    """
+    link = WorkerLink(Path(place.folder), place.worker)
+    app = make_app(link)
     with (
         socket.socket(fileno=place.listen) as listener,
         socket.socket(fileno=place.control) as control,
         contextlib.suppress(KeyboardInterrupt),
     ):
-        run_loop(_work(app, place, listener, control))
+        run_loop(_work(app, link, place, listener, control))
 
 
-async def _work(app: App, place: Place, listener: socket.socket, control: socket.socket) -> None:
+async def _work(
+    app: App, link: WorkerLink, place: Place, listener: socket.socket, control: socket.socket
+) -> None:
     control.setblocking(False)
     stop = asyncio.Event()
     parent = asyncio.create_task(_until_parent_ends(control, stop))
-    relay = Relay(Path(place.folder), place.worker)
     try:
-        app.join(relay)
-        async with relay.listening(app):
+        async with link.listening(app):
             await serve_http(
                 app,
                 sockets=[listener],
@@ -319,7 +326,7 @@ async def _work(app: App, place: Place, listener: socket.socket, control: socket
 
 
 def _say_ready(control: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # the parent is gone; the other end will tell
+    with contextlib.suppress(OSError):  # the parent is gone; reading the socket shows it
         control.send(_READY)
 
 

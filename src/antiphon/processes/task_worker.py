@@ -1,7 +1,7 @@
-"""A process that runs legs of tasks and serves nobody. Owns its signals and its orderly end.
+"""A process that runs tasks and serves no clients. Owns its signals and its orderly end.
 
-The first SIGTERM or SIGINT lets running legs finish within the grace and gives the others back, so
-that another worker goes on at once; the process ends when that is written down.
+The first SIGTERM or SIGINT lets running tasks finish within the grace and releases the others, so
+that another worker continues them; the process ends when that is recorded.
 """
 
 import asyncio
@@ -15,24 +15,24 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Working(Protocol):
-    """A server whose legs can be run: `antiphon.Server`."""
+    """A server whose tasks can be run: `antiphon.Server`."""
 
     def working(
         self, *, concurrency: int | None, per_tool: Mapping[str, int] | None
     ) -> AbstractAsyncContextManager[None]:
-        """Run legs for as long as the context is open."""
+        """Run tasks for as long as the context is open."""
         ...
 
 
 def run(
     server: Working, *, concurrency: int | None = None, per_tool: Mapping[str, int] | None = None
 ) -> None:
-    """Run legs until a signal ends it; makes the event loop.
+    """Run tasks until a signal ends it; makes the event loop.
 
     Args:
         server: The server whose tasks are run; its store must be one that others share.
-        concurrency: Tasks at a time; `Limits(concurrent_task_runs=...)` unless given.
-        per_tool: Legs at a time of one tool.
+        concurrency: Tasks at a time; the server's own limit unless given.
+        per_tool: Tasks at a time of one tool.
     """
     asyncio.run(work(server, concurrency=concurrency, per_tool=per_tool))
 
@@ -44,7 +44,7 @@ async def work(
     per_tool: Mapping[str, int] | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Run legs on the running event loop until a signal ends it, or `stop` is set."""
+    """Run tasks on the running event loop until a signal ends it, or `stop` is set."""
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError):  # Windows ends it as it ends any process

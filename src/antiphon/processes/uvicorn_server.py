@@ -2,8 +2,8 @@
 
 What it adds to `uvicorn.run`: uvloop and httptools where they are installed, the address that was
 really bound once it is ready, and an end in the right order. Uvicorn waits for open responses
-before it tells the application anything, and a listen stream never ends by itself; so listeners are
-ended first, then running rounds finish, then the application's lifespan is left.
+before it tells the application anything, and a listen stream never ends by itself; so subscriptions
+are ended first, then running rounds finish, then the application's lifespan is left.
 """
 
 import asyncio
@@ -36,15 +36,15 @@ class CannotStart(AntiphonError):
 
 
 def announce_to_stderr(url: str) -> None:
-    """Say where the server is; stdout may belong to somebody else."""
+    """Write where the server is; stdout may belong to another program."""
     sys.stderr.write(f"Serving on {url}\n")
     sys.stderr.flush()
 
 
 def run_http(app: App, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> None:
     """Serve until a signal ends it; makes the event loop. Takes the options of `serve_http`."""
-    # The process is ours, and what is loaded by now stays: the collector need not walk through it
-    # again and again while calls come and go.
+    # The process is ours, and what is loaded by now stays: the garbage collector need not traverse
+    # it again and again.
     gc.collect()
     gc.freeze()
     with contextlib.suppress(KeyboardInterrupt):
@@ -100,11 +100,11 @@ async def serve_http(
         timeout_graceful_shutdown=grace,
         h11_max_incomplete_event_size=HEAD_BYTES,
     )
-    server = _Server(config, app, announce, stop)
+    server = UvicornServer(config, app, announce, stop)
     await server.serve(sockets=list(sockets) if sockets else None)
 
 
-class _Server(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
@@ -123,7 +123,7 @@ class _Server(uvicorn.Server):
         try:
             await super().startup(sockets)
         except SystemExit as left:
-            # Uvicorn leaves the process with a code of its own; here whoever runs it decides.
+            # Uvicorn exits the process; here the caller decides.
             cause = left.__context__
             if not isinstance(cause, OSError):
                 raise CannotStart(lifespan.why or "the application did not start") from None
@@ -144,11 +144,18 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.shutdown()
-        # A little shorter than uvicorn's own patience, so that streams end instead of breaking.
-        grace = float(self.config.timeout_graceful_shutdown or GRACE_SECONDS)
-        draining = asyncio.create_task(self._app.drain(grace * 0.9))
+        # Shorter than uvicorn's own limit, after which it waits for nothing: rounds that are cut
+        # then still release what they hold and answer, and streams end instead of breaking.
+        grace = 0.9 * float(self.config.timeout_graceful_shutdown or GRACE_SECONDS)
+        draining = asyncio.create_task(self._app.drain(grace))
+        cutting = asyncio.get_running_loop().call_later(grace, self._cut_requests)
         await super().shutdown(sockets)
+        cutting.cancel()
         await draining
+
+    def _cut_requests(self) -> None:
+        for task in tuple(self.server_state.tasks):
+            task.cancel()
 
 
 class _Lifespan(LifespanOn):
@@ -163,7 +170,7 @@ class _Lifespan(LifespanOn):
 
 
 def url_of(listener: socket.socket) -> str:
-    """Give the URL of a bound socket, without a path."""
+    """Return the URL of a bound socket, without a path."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in str(host) else f"http://{host}:{port}"
 

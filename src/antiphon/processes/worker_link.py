@@ -1,15 +1,15 @@
-"""What the workers of one machine say to each other, over private unix sockets.
+"""What the workers of one machine send to each other, over private unix sockets.
 
-Two things: requests of legacy sessions go to the worker that holds them, and changes that were
-announced in one worker are told to all.
+Two things: requests of legacy sessions are forwarded to the worker that the session lives in, and
+changes that were announced in one worker are announced in all.
 
-A legacy session lives in one process, and its id names the worker. A worker that is sent somebody
-else's session hands the request on as it stands after the door: method, headers, body, and who is
-calling. Whoever can connect is believed, so the sockets lie in a folder that only their owner may
+A legacy session lives in one process, and its id names the worker. A worker that receives a request
+for another one's session forwards it after its own access checks: method, headers, body, and who is
+calling. Whoever can connect is trusted, so the sockets lie in a folder that only their owner may
 enter; no request from outside ever reaches this listener by itself.
 
-One connection carries one request, or news. Frames are a length and msgpack; closing the connection
-is how either side goes away. Knows no SDK and no session.
+One connection carries one request, or changes. Frames are a length and msgpack; either side ends by
+closing the connection.
 """
 
 import asyncio
@@ -18,29 +18,26 @@ import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import msgspec
 
+from antiphon.core.changes import TASK, Change, Changes
 from antiphon.core.request import Principal
-from antiphon.transports.http.response import Message, Receive, Send
-from antiphon.transports.legacy.plain import Scope, refuse
-
-Flag: TypeAlias = tuple[str, str]
-"""A change, as the hub of a server names it."""
+from antiphon.transports.http.request import Message, Receive, Scope, Send
+from antiphon.transports.legacy.gateway import SESSION_NOT_FOUND, LegacyRequest
 
 
-class Sibling(Protocol):
+class Worker(Protocol):
     """What a worker does for the others."""
 
-    async def serve_own(
-        self, scope: Scope, receive: Receive, send: Send, body: bytes, owner: Principal
-    ) -> None:
-        """Answer a request of a session of this worker."""
+    @property
+    def changes(self) -> Changes:
+        """Where its changes are announced."""
         ...
 
-    def hear(self, flag: Flag) -> None:
-        """Note a change that was announced elsewhere."""
+    async def serve_forwarded(self, request: LegacyRequest) -> None:
+        """Answer a request of a session of this worker."""
         ...
 
 
@@ -50,23 +47,23 @@ CHUNK_BYTES = 256 * 1024
 FRAME_BYTES = 2 * 1024 * 1024
 """Of any frame; heads are smaller than what an HTTP server reads of them."""
 
-NEWS, NEWS_AT_ONCE = 10_000, 100
-"""Changes that wait to be told, beyond which the oldest are dropped; and those of one frame."""
+QUEUED, PER_FRAME = 10_000, 100
+"""Changes that wait to be sent, beyond which the oldest are dropped; and those of one frame."""
 
-_TELL_SECONDS = 2.0
-"""A sibling that takes longer to be told is left to itself."""
+_SEND_SECONDS = 2.0
+"""A worker that takes longer to read changes misses them."""
 
 _NAME = re.compile(r"w([0-9]{1,4})-")
-_PASSED = ("method", "path", "raw_path", "query_string", "root_path", "scheme", "http_version")
+_FORWARDED = ("method", "path", "raw_path", "query_string", "root_path", "scheme", "http_version")
 
 _log = logging.getLogger("antiphon.workers")
 
 
-class _News(msgspec.Struct, array_like=True, tag="news"):
-    changed: list[Flag]
+class _Announced(msgspec.Struct, array_like=True, tag="news"):
+    changed: list[Change]
 
 
-class _Head(msgspec.Struct, array_like=True, tag="request"):
+class _ForwardedHead(msgspec.Struct, array_like=True, tag="request"):
     scope: dict[str, Any]
     headers: list[tuple[bytes, bytes]]
     owner: Principal
@@ -82,27 +79,27 @@ class _Part(msgspec.Struct, array_like=True):
     more: bool = False
 
 
-_read_first = msgspec.msgpack.Decoder(_Head | _News).decode
+_read_first = msgspec.msgpack.Decoder(_ForwardedHead | _Announced).decode
 _read_part = msgspec.msgpack.Decoder(_Part).decode
 _write = msgspec.msgpack.encode
 
 
-class Relay:
-    """One worker among its siblings."""
+class WorkerLink:
+    """One worker among the others."""
 
     def __init__(self, folder: Path, worker: int) -> None:
-        """Take the number of this worker and the folder of everybody's sockets."""
+        """Take the number of this worker and the folder of all sockets."""
         self._folder = folder
         self._worker = worker
         self.prefix = f"w{worker}-"
         """How the ids of this worker's sessions begin."""
 
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._news: dict[Flag, None] = {}
-        self._telling: asyncio.Task[None] | None = None
+        self._queued: dict[Change, None] = {}
+        self._sending: asyncio.Task[None] | None = None
 
-    def holder(self, session: str) -> int | None:
-        """Tell which other worker a session id names; None when it is ours or nobody's."""
+    def owner_of(self, session: str) -> int | None:
+        """Return which other worker a session lives in; None when it is ours or nobody's."""
         found = _NAME.match(session)
         if found is None or int(found[1]) == self._worker:
             return None
@@ -111,58 +108,58 @@ class Relay:
     def _socket(self, worker: int) -> Path:
         return self._folder / f"{worker}.sock"
 
-    # --- passing on ---------------------------------------------------------------------------
+    # --- forwarding ---------------------------------------------------------------------------
 
-    async def pass_on(
-        self, worker: int, scope: Scope, receive: Receive, send: Send, body: bytes, owner: Principal
-    ) -> None:
-        """Let another worker answer. One that is gone has taken its sessions with it: 404."""
+    async def forward(self, worker: int, request: LegacyRequest) -> None:
+        """Let another worker answer. The sessions of one that is gone are gone too: 404."""
+        scope = request.scope
         try:
             reader, writer = await asyncio.open_unix_connection(
                 self._socket(worker), limit=FRAME_BYTES
             )
         except OSError:
-            return await refuse(send, 404, "Session not found: initialize again")
-        watcher = asyncio.create_task(_close_when_gone(receive, writer))
+            return await request.refuse(404, SESSION_NOT_FOUND)
+        watcher = asyncio.create_task(_close_on_disconnect(request.receive, writer))
         try:
-            plain = {name: scope[name] for name in _PASSED if name in scope}
-            head = _Head(plain, list(scope["headers"]), owner, len(body))
+            plain = {name: scope[name] for name in _FORWARDED if name in scope}
+            head = _ForwardedHead(plain, list(scope["headers"]), request.owner, len(request.body))
             writer.write(_frame(_write(head)))
-            writer.write(body)
-            started = await _pass_back(reader, send)
+            writer.write(request.body)
+            started = await _return_answer(reader, request.send)
             if not started and not watcher.done():
-                await refuse(send, 404, "Session not found: initialize again")
+                await request.refuse(404, SESSION_NOT_FOUND)
         finally:
             watcher.cancel()
             writer.close()
         return None
 
-    # --- telling ------------------------------------------------------------------------------
+    # --- announcing ---------------------------------------------------------------------------
 
-    def announce(self, flag: Flag) -> None:
-        """Tell the siblings of a change; from any thread, without waiting."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._note, flag)
+    def announce(self, change: Change) -> None:
+        """Send a change to the other workers; from any thread, without waiting."""
+        # Changes of tasks are found in the store that all workers share.
+        if self._loop is not None and not self._loop.is_closed() and change.kind != TASK:
+            self._loop.call_soon_threadsafe(self._queue, change)
 
-    def _note(self, flag: Flag) -> None:
-        self._news[flag] = None
-        if len(self._news) > NEWS:
-            del self._news[next(iter(self._news))]
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.create_task(self._tell())
+    def _queue(self, change: Change) -> None:
+        self._queued[change] = None
+        if len(self._queued) > QUEUED:
+            del self._queued[next(iter(self._queued))]
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_queued())
 
-    async def _tell(self) -> None:
-        while self._news:
-            news, self._news = list(self._news), {}
+    async def _send_queued(self) -> None:
+        while self._queued:
+            queued, self._queued = list(self._queued), {}
             own = self._socket(self._worker)
-            siblings = [path for path in self._folder.glob("*.sock") if path != own]
-            await asyncio.gather(*(_tell_one(path, news) for path in siblings))
+            others = [path for path in self._folder.glob("*.sock") if path != own]
+            await asyncio.gather(*(_send_to(path, queued) for path in others))
 
-    # --- being passed to ----------------------------------------------------------------------
+    # --- receiving ----------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def listening(self, sibling: Sibling) -> AsyncGenerator[None]:
-        """Answer what siblings pass on, for the sessions of this worker, and hear their news."""
+    async def listening(self, own: Worker) -> AsyncGenerator[None]:
+        """Serve what other workers forward, and exchange changes with them."""
         self._loop = asyncio.get_running_loop()
         path = self._socket(self._worker)
         path.unlink(missing_ok=True)  # of the worker that had this number before
@@ -173,46 +170,46 @@ class Relay:
             assert task is not None
             running.add(task)
             try:
-                await _take(reader, writer, sibling)
+                await _receive(reader, writer, own)
             except (OSError, EOFError, msgspec.DecodeError):
-                _log.debug("a relayed request broke off", exc_info=True)
-            except Exception:  # noqa: BLE001 - the edge: nothing may pass
-                _log.exception("a relayed request failed")
+                _log.debug("a forwarded request broke off", exc_info=True)
+            except Exception:  # noqa: BLE001 - one connection must not end the others
+                _log.exception("a forwarded request failed")
             finally:
                 running.discard(task)
                 writer.close()
 
         listener = await asyncio.start_unix_server(accept, path, limit=FRAME_BYTES)
+        unsubscribe = own.changes.subscribe(self.announce, local_only=True)
         try:
             yield
         finally:
+            unsubscribe()
             self._loop = None
             listener.close()
             path.unlink(missing_ok=True)
-            ending = [*running, *((self._telling,) if self._telling is not None else ())]
+            ending = [*running, *((self._sending,) if self._sending is not None else ())]
             for task in ending:
                 task.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
 
 
-async def _take(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sibling: Sibling
-) -> None:
-    """Take what a sibling has to say: a request, or news until it closes."""
+async def _receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, own: Worker) -> None:
+    """Receive what another worker sends: one request, or changes until it closes."""
     while True:
         first = _read_first(await _read(reader))
-        if isinstance(first, _Head):
-            return await _answer(first, reader, writer, sibling)
-        for flag in first.changed:
-            sibling.hear(flag)
+        if isinstance(first, _ForwardedHead):
+            return await _answer(first, reader, writer, own)
+        for change in first.changed:
+            own.changes.announce_remote(change)
 
 
 async def _answer(
-    head: _Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sibling: Sibling
+    head: _ForwardedHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, own: Worker
 ) -> None:
-    """Serve one request of a sibling as if it had come here."""
+    """Serve one forwarded request as if it had come here."""
     body = await reader.readexactly(head.body)
-    gone = asyncio.create_task(reader.read(1))  # siblings say nothing more; they only close
+    gone = asyncio.create_task(reader.read(1))  # nothing more is sent; the other side only closes
 
     async def receive() -> Message:
         await asyncio.wait({gone})
@@ -229,26 +226,26 @@ async def _answer(
     scope: Scope = {"type": "http", "asgi": {"version": "3.0"}, **head.scope}
     scope["headers"] = head.headers
     try:
-        await sibling.serve_own(scope, receive, send, body, head.owner)
+        await own.serve_forwarded(LegacyRequest(scope, receive, send, body, head.owner))
     finally:
         gone.cancel()
 
 
-async def _tell_one(path: Path, news: list[Flag]) -> None:
-    """Tell one sibling; one that is just starting or ending has nobody who could miss it."""
+async def _send_to(path: Path, queued: list[Change]) -> None:
+    """Send changes to one worker; one that is just starting or ending has no listeners."""
     with contextlib.suppress(OSError, TimeoutError):
-        async with asyncio.timeout(_TELL_SECONDS):
+        async with asyncio.timeout(_SEND_SECONDS):
             _, writer = await asyncio.open_unix_connection(path)
             try:
-                for at in range(0, len(news), NEWS_AT_ONCE):
-                    writer.write(_frame(_write(_News(news[at : at + NEWS_AT_ONCE]))))
+                for at in range(0, len(queued), PER_FRAME):
+                    writer.write(_frame(_write(_Announced(queued[at : at + PER_FRAME]))))
                     await writer.drain()
             finally:
                 writer.close()
 
 
-async def _pass_back(reader: asyncio.StreamReader, send: Send) -> bool:
-    """Give the answer of a sibling to the client; False if it went away before it began.
+async def _return_answer(reader: asyncio.StreamReader, send: Send) -> bool:
+    """Send the answer of another worker to the client; False if that ended before it began.
 
     One that breaks off in the middle is left unfinished, and so the HTTP server closes the
     connection: the client sees a broken answer, not a short one.
@@ -293,12 +290,12 @@ def _frame(data: bytes) -> bytes:
 async def _read(reader: asyncio.StreamReader) -> bytes:
     size = int.from_bytes(await reader.readexactly(4), "big")
     if size > FRAME_BYTES:
-        raise ConnectionError("a frame of a sibling is too large")
+        raise ConnectionError("a frame of another worker is too large")
     return await reader.readexactly(size)
 
 
-async def _close_when_gone(receive: Receive, writer: asyncio.StreamWriter) -> None:
-    """Tell the sibling that the client went away."""
+async def _close_on_disconnect(receive: Receive, writer: asyncio.StreamWriter) -> None:
+    """Close the connection to the other worker when the client disconnects."""
     with contextlib.suppress(OSError):
         while (await receive())["type"] != "http.disconnect":
             pass

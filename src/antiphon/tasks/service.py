@@ -16,6 +16,7 @@ import msgspec
 
 from antiphon.core.asks import seconds
 from antiphon.core.capabilities import require
+from antiphon.core.changes import TASK, Changes
 from antiphon.core.journal import Journal
 from antiphon.core.request import MODERN, Principal, Request
 from antiphon.core.text import safe
@@ -45,13 +46,9 @@ _ID_BYTES = 24
 class TaskService:
     """The tasks of one server."""
 
-    def __init__(
-        self, environment: Environment, handlers: Handlers, changed: Callable[[str], None]
-    ) -> None:
+    def __init__(self, environment: Environment, handlers: Handlers, announced: Changes) -> None:
         self.environment = environment
-        self.changed = changed
-        """Announces in this process that a task has changed."""
-
+        self._changes = announced
         self.find = handlers.find
         """Finds the handler of a task."""
 
@@ -64,6 +61,10 @@ class TaskService:
         """Call `cancel` with the id of each task that is to be cancelled; returns how to stop."""
         self._cancellers.add(cancel)
         return lambda: self._cancellers.discard(cancel)
+
+    def changed(self, task_id: str) -> None:
+        """Announce that a task has changed."""
+        self._changes.announce(TASK, task_id)
 
     @property
     def available(self) -> bool:

@@ -6,8 +6,8 @@ from antiphon.testing.doubles import Crash as Crash
 from antiphon.testing.doubles import FakeClock as FakeClock
 from antiphon.testing.doubles import MortalStore as MortalStore
 from antiphon.testing.doubles import Process as Process
+from antiphon.testing.doubles import RecordingChannel as RecordingChannel
 from antiphon.testing.doubles import Tally as Tally
-from antiphon.testing.doubles import Told as Told
 from antiphon.testing.harness import EVERYTHING as EVERYTHING
 from antiphon.testing.harness import KEY as KEY
 from antiphon.testing.harness import Rounds as Rounds

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from antiphon.core.request import LegacyAsk
+from antiphon.core.request import Channel, LegacyAsk
 from antiphon.ports import Store
 
 
@@ -79,21 +79,22 @@ class Tally:
         return Counter(self.marks)
 
 
-class Told:
-    """A request's channel that keeps what it was told."""
+class RecordingChannel(Channel):
+    """A request's channel that keeps the notifications sent on it."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self.notices: list[tuple[str, dict[str, Any]]] = []
-        self.keep_running: Any = None
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Keep a notification."""
         self.notices.append((method, dict(params)))
 
 
-class BackChannel(Told):
+class BackChannel(RecordingChannel):
     """The channel of a legacy session in memory: a function answers while the handler waits."""
+
+    can_ask = True
 
     def __init__(self, answer: Callable[[str, LegacyAsk], Any]) -> None:
         """Take a function from key and `LegacyAsk` to the raw answer."""

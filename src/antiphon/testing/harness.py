@@ -22,7 +22,7 @@ from antiphon.ports import Store
 from antiphon.seal.policy import Seal
 from antiphon.server import Server
 from antiphon.stores.memory import MemoryStore
-from antiphon.testing.doubles import BackChannel, CountingEntropy, FakeClock, Told
+from antiphon.testing.doubles import BackChannel, CountingEntropy, FakeClock, RecordingChannel
 from antiphon.testing.script import Answerer, Ask, Script, wire_answer
 from antiphon.wire.envelope import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, admit
 
@@ -228,12 +228,14 @@ class Rounds:
             meta[LOG_LEVEL] = log_level
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         message = msgspec.json.decode(msgspec.json.encode(body))
-        told = Told()
+        told = RecordingChannel()
         step = Step(request={"method": method, "params": dict(params)}, before=before)
         async with AsyncExitStack() as stack:
             server = server or await self._serve(stack)
             try:
-                round = admit(message, server.dispatcher, principal or self.principal, channel=told)
+                round = admit(
+                    message, server.dispatcher.served, principal or self.principal, channel=told
+                )
             except CallerError as error:
                 return replace(step, error=error)
             step = await _dispatched(server, round, step)

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, cast
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
-from antiphon.client.values import Accept, Cancel, Decline, Roots, Sampled
+from antiphon.client.asks import Accept, Cancel, Decline, Roots, Sampled
 
 Script: TypeAlias = Mapping[str, Any]
 
@@ -138,5 +139,5 @@ def _content(ask: Ask, answer: Any) -> Any:
     if isinstance(answer, BaseModel):
         return answer.model_dump(mode="json", by_alias=True, exclude_none=True)
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
-        return dataclasses.asdict(answer)
+        return to_jsonable_python(answer)
     return answer

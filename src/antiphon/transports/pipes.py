@@ -1,9 +1,9 @@
-"""Lines over file descriptors: taking stdin and stdout for ourselves, reading, splitting, writing.
+"""Lines over file descriptors: redirecting stdin and stdout, reading, splitting, writing.
 
-Knows bytes, no JSON. Nothing here waits in the event loop's thread, and nothing sets a descriptor
-to non-blocking that somebody else may share: that flag belongs to the open file, so a shell or a
-sibling process would find its own output failing. Output is therefore written in pieces that fit
-whenever `poll` says that there is room; what does not fit is kept and written when there is.
+Nothing here blocks the event loop's thread, and nothing sets a descriptor to non-blocking that
+another process may share: that flag belongs to the open file, so a shell or a sibling process would
+find its own output failing. Output is therefore written in pieces that fit whenever `poll` reports
+room; what does not fit is kept and written later.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ _PIECE = getattr(select, "PIPE_BUF", 512)
 
 @contextmanager
 def own_stdio() -> Generator[tuple[int, int]]:
-    """Take stdin and stdout; meanwhile stray prints and children write to stderr, and read nothing.
+    """Redirect stdin and stdout: stray prints and children write to stderr and read nothing.
 
-    Gives private descriptors of both. Everything is as before afterwards.
+    Yields private descriptors of both. Afterwards everything is restored.
     """
     _flush_prints()
     private_in, private_out = os.dup(0), os.dup(1)
@@ -50,7 +50,7 @@ def own_stdio() -> Generator[tuple[int, int]]:
 
 
 def _flush_prints() -> None:
-    """Write out what was printed so far, to where it was meant to go."""
+    """Flush what was printed so far to where it was meant to go."""
     if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - pythonw has none
         sys.stdout.flush()
 
@@ -59,7 +59,7 @@ def _flush_prints() -> None:
 
 
 class Splitter:
-    """Bytes to lines, of which none is longer than a limit; an overlong one is given as None."""
+    """Bytes to lines, of which none is longer than a limit; an overlong one becomes None."""
 
     def __init__(self, limit: int) -> None:
         """Split at newlines; keep at most `limit` bytes of an unfinished line."""
@@ -68,7 +68,7 @@ class Splitter:
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[bytes | None]:
-        """Give the lines that end in this data."""
+        """Yield the lines that end in this data."""
         *ended, rest = data.split(b"\n")
         for piece in ended:
             self._add(piece)
@@ -76,7 +76,7 @@ class Splitter:
         self._add(rest)
 
     def end(self) -> bytes | None:
-        """End the unfinished line: what it has, or None if it grew too long."""
+        """End the unfinished line: return it, or None if it grew too long."""
         line = b"".join(self._parts) if self._size <= self._limit else None
         self._parts, self._size = [], 0
         return line
@@ -102,14 +102,14 @@ class Sink(Protocol):
 
 
 class Source(Protocol):
-    """What can be asked to read no further for a while."""
+    """An input whose reading can be paused."""
 
     def pause_reading(self) -> None:
         """Stop reading."""
         ...
 
     def resume_reading(self) -> None:
-        """Go on reading."""
+        """Resume reading."""
         ...
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class _ThreadSource:
                     self._loop.call_soon_threadsafe(self._sink.data_received, data)
                 else:
                     self._loop.call_soon_threadsafe(self._sink.eof_received)
-            except RuntimeError:  # the loop is closed: nobody is left to read for
+            except RuntimeError:  # the event loop is closed
                 return
 
     def pause_reading(self) -> None:
@@ -209,7 +209,7 @@ class Output(Protocol):
 
     @property
     def broken(self) -> bool:
-        """Whether nobody reads any more; what is written then is dropped."""
+        """Whether the reader is gone; what is written then is dropped."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -243,7 +243,7 @@ def write_to(fd: int, on_broken: Callable[[], None]) -> Output:
 
 
 class PollOutput:
-    """Output on a system that can say whether a descriptor has room."""
+    """Output on a system with `poll`, which reports whether a descriptor has room."""
 
     def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
         """Write to `fd`; call `on_broken` once when its reader is gone."""
@@ -273,13 +273,13 @@ class PollOutput:
             self.waiting += len(rest)
 
     def _push(self, data: memoryview) -> memoryview:
-        """Write as much as there is room for; gives the rest."""
+        """Write as much as there is room for; return the rest."""
         try:
             while data and self._poll.poll(0):
                 written = os.write(self._fd, data[: self._piece])
                 self.taken += written
                 data = data[written:]
-        except BlockingIOError:  # somebody else made it non-blocking
+        except BlockingIOError:  # another process made it non-blocking
             return data
         except OSError:
             self._break()
@@ -317,7 +317,7 @@ class PollOutput:
 
 
 class ThreadOutput:
-    """Output on a system that cannot: one thread writes, in order."""
+    """Output on a system without `poll`: one thread writes, in order."""
 
     def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
         """Write to `fd`; call `on_broken` once when its reader is gone."""
@@ -348,7 +348,7 @@ class ThreadOutput:
             self._tell(self._written, len(data))
 
     def _tell(self, act: Callable[..., None], *args: int) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+        with suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(act, *args)
 
     def _written(self, size: int) -> None:

@@ -1,12 +1,12 @@
 """The modern wire over stdin and stdout: one line, one message; both eras in one process.
 
-Who runs a request. One task, the reader, takes line after line and runs each request as far as it
-goes without waiting; most end there. A request that waits keeps the task that it was started in,
-because time limits and task groups inside it belong to that task, and a new reader takes the next
-line. So there is one task for each waiting request and none for the others.
+Which task runs a request: one task, the reader, takes line after line and runs each request as far
+as it goes without waiting; most end there. A request that waits keeps the task that it was started
+in, because time limits and task groups inside it belong to that task, and a new reader takes the
+next line. So there is one task for each waiting request and none for the others.
 
-Lines of the earlier era (no protocol version in `_meta`) go to `legacy`, in order. Knows lines and
-messages; file descriptors are in `pipes`.
+Lines of the earlier era (no protocol version in `_meta`) go to `legacy`, in order. File descriptors
+are in `pipes`.
 """
 
 import asyncio
@@ -16,11 +16,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context, copy_context
 from typing import Any, Protocol, TypeAlias, cast
 
-from antiphon.core.request import Principal, Request
-from antiphon.engine.eager import resume
-from antiphon.errors import INVALID_REQUEST, CallerError, InvalidRequest, Unavailable
-from antiphon.subscriptions import Listener
-from antiphon.transports.dispatcher import Dispatcher
+from antiphon.core.request import ConnectedChannel, Principal, Request
+from antiphon.dispatcher import Dispatcher
+from antiphon.errors import INVALID_REQUEST, InvalidRequest, Unavailable
+from antiphon.subscriptions import Subscription
 from antiphon.transports.pipes import (
     HIGH_WATER,
     Output,
@@ -30,6 +29,7 @@ from antiphon.transports.pipes import (
     read_from,
     write_to,
 )
+from antiphon.transports.stepping import resume
 from antiphon.wire import messages
 from antiphon.wire.envelope import (
     Json,
@@ -71,7 +71,7 @@ BACKLOG = 1_000
 """Lines read and not yet taken, above which reading stops for a while."""
 
 _TURNS = 64
-"""Lines taken before everybody else gets a turn."""
+"""Lines taken before other tasks get a turn."""
 
 STDIO = Principal(transport="stdio")
 
@@ -95,71 +95,50 @@ async def serve_pipes(
     grace: float = GRACE_SECONDS,
 ) -> None:
     """Serve a client on two descriptors until it closes its end."""
-    session = Session(dispatcher, legacy=legacy)
-    output = write_to(fd_out, session.eof_received)
-    source = await read_from(fd_in, session)
+    connection = StdioConnection(dispatcher, legacy=legacy)
+    output = write_to(fd_out, connection.eof_received)
+    source = await read_from(fd_in, connection)
     try:
-        await session.run(output, source, grace)
+        await connection.run(output, source, grace)
     finally:
         source.close()
         output.close()
 
 
-class LineChannel:
-    """The channel of one round on stdio. `keep_running` and `give_up` are as on HTTP."""
-
-    __slots__ = ("_output", "_task", "keep_running", "orphaned", "over")
+class LineChannel(ConnectedChannel):
+    """The channel of one round on stdio."""
 
     def __init__(self, output: Output) -> None:
         """Send on a shared output."""
-        self.keep_running: Callable[[], bool] | None = None
-        self.orphaned = False
-        self.over = False
         self._output = output
-        self._task: asyncio.Task[None] | None = None
-
-    def attach(self, task: "asyncio.Task[None] | None") -> None:
-        """Name the task that the round waits in."""
-        self._task = task
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification, unless the request is over or its client has given it up."""
-        if not (self.over or self.orphaned):
+        """Send a notification, unless the request is over or its client has cancelled it."""
+        if not (self.over or self.disconnected):
             self._output.write(messages.notification(method, params) + b"\n")
             if self._output.waiting > HIGH_WATER:
                 await self._output.drain()
 
-    def cancel(self) -> None:
-        """The client gave the request up; it goes on only if the engine wants it to (S3-6)."""
-        self.orphaned = True
-        if self.keep_running is None or not self.keep_running():
-            self.give_up()
 
-    def give_up(self) -> None:
-        """Cancel the round if its client has given it up and it still runs."""
-        if self.orphaned and not self.over and self._task is not None:
-            self._task.cancel()
-
-
-class _Running:
-    __slots__ = ("channel", "context", "handed_out", "id", "work")
+class _WaitingRequest:
+    __slots__ = ("channel", "context", "id", "work", "yielded")
 
     def __init__(
         self,
         id: Id,
         channel: LineChannel,
         work: Coroutine[Any, Any, bytes | None],
-        handed_out: Any,
+        yielded: Any,
         context: Context,
     ) -> None:
         self.id = id
         self.channel = channel
         self.work = work
-        self.handed_out = handed_out
+        self.yielded = yielded
         self.context = context
 
 
-class Session:
+class StdioConnection:
     """One client on stdio. Takes bytes by `data_received` and `eof_received`."""
 
     def __init__(self, dispatcher: Dispatcher, *, legacy: Legacy | None = None) -> None:
@@ -169,18 +148,18 @@ class Session:
         self._limit = dispatcher.limits.body_bytes
         self._splitter = Splitter(self._limit)
         self._unserved = 0
-        self._old_size = 0
+        self._legacy_size = 0
         self._eof = asyncio.Event()
         self._lines: deque[bytes | None] = deque()
-        self._old: deque[bytes] = deque()
-        self._old_news = asyncio.Event()
-        self._old_task: asyncio.Task[None] | None = None
+        self._legacy_lines: deque[bytes] = deque()
+        self._legacy_news = asyncio.Event()
+        self._legacy_task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._ended = False
         self._paused = False
         self._drained = asyncio.Event()
         self._running: dict[Id, LineChannel] = {}
-        self._listeners: set[Listener] = set()
+        self._subscriptions: set[Subscription] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._output: Output
         self._source: Source | None = None
@@ -196,7 +175,7 @@ class Session:
         self._pace()
 
     def eof_received(self) -> None:
-        """Learn that the client has closed its end; twice is once."""
+        """Learn that the client has closed its end. Idempotent."""
         if not self._ended:
             self.data_received(b"\n")  # an unfinished last line counts
             self._ended = True
@@ -207,8 +186,8 @@ class Session:
         """Read on, or let the client wait, by how much is still to do."""
         if self._source is None:
             return
-        lines = len(self._lines) + len(self._old)
-        behind = lines > BACKLOG or max(self._unserved, self._old_size) > self._limit
+        lines = len(self._lines) + len(self._legacy_lines)
+        behind = lines > BACKLOG or max(self._unserved, self._legacy_size) > self._limit
         if behind and not self._paused:
             self._source.pause_reading()
         elif self._paused and not behind:
@@ -223,9 +202,9 @@ class Session:
         try:
             await self._eof.wait()
             await self._while_read(self._drained.wait(), grace)
-            for listener in tuple(self._listeners):
-                listener.end()
-            self._old_news.set()
+            for subscription in tuple(self._subscriptions):
+                subscription.end()
+            self._legacy_news.set()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=grace)
         finally:
@@ -233,19 +212,21 @@ class Session:
         await self._while_read(output.drain(0), grace)
 
     async def _while_read(self, waiting: Coroutine[Any, Any, Any], grace: float) -> None:
-        """Wait, but give up a client that has not read anything for the time of a grace."""
+        """Wait, but not for a client that reads nothing for the time of a grace."""
         task = asyncio.create_task(waiting)
         taken = -1
         while not task.done() and (taken != self._output.taken or not self._output.waiting):
             taken = self._output.taken
             await asyncio.wait({task}, timeout=grace)
         if not task.done():
-            _log.warning("the client does not read; what it has not read is lost")
+            _log.warning(
+                "the client does not read: %d bytes of output are dropped", self._output.waiting
+            )
             task.cancel()
 
     async def _cancel_all(self) -> None:
         for channel in self._running.values():
-            channel.orphaned = True
+            channel.disconnected = True
         left = [task for task in self._tasks if not task.done()]
         for task in left:
             task.cancel()
@@ -272,7 +253,7 @@ class Session:
             self._unserved -= len(line or b"")
             waiting = self.line(line)
             if waiting is not None:
-                waiting.channel.attach(asyncio.current_task())
+                waiting.channel.runs_in(_cancel_here())
                 self._post_reader()
                 await self._finish(waiting)
                 return
@@ -284,7 +265,7 @@ class Session:
             elif turns % _TURNS == 0:
                 await asyncio.sleep(0)
 
-    def line(self, line: bytes | None) -> _Running | None:
+    def line(self, line: bytes | None) -> _WaitingRequest | None:
         """Serve one line as far as it goes without waiting; None when it is done with."""
         id: bytes | None = None
         try:
@@ -293,65 +274,59 @@ class Session:
             if not line or line.isspace():
                 return None
             message = parse(line)
-            told = request_id(message)
-            id = messages.encode_id(told) if told is not None else None
-            if not claims_modern(message) and self._is_not_ours(message, line):
+            own_id = request_id(message)
+            id = messages.encode_id(own_id) if own_id is not None else None
+            if not claims_modern(message) and self._handed_over(message, line):
                 return None
-            check_shape(message, told, line, self._dispatcher.limits.depth)
-            if told is None:
+            check_shape(message, own_id, line, self._dispatcher.limits.depth)
+            if own_id is None:
                 self._notified(message)
                 return None
-            return self._begin(message, told, id or b"")
-        except CallerError as refused:
-            self._write(messages.refusal(id, refused))
-        except Exception:  # noqa: BLE001 - the edge: nothing may pass
-            _log.exception("a request failed unexpectedly")
-            self._write(messages.internal(id))
+            return self._begin(message, own_id, id or b"")
+        except Exception as error:  # noqa: BLE001 - the outermost: every error becomes an answer
+            self._write(messages.refusal(id, self._dispatcher.refusal(error)))
         return None
 
-    def _begin(self, message: Json, told: Id, id: bytes) -> _Running | None:
-        if told in self._running:
+    def _begin(self, message: Json, own_id: Id, id: bytes) -> _WaitingRequest | None:
+        if own_id in self._running:
             raise InvalidRequest(
                 "Invalid Request: a request with this id is still running", code=INVALID_REQUEST
             )
         channel = LineChannel(self._output)
-        round = admit(message, self._dispatcher, STDIO, channel=channel)
+        request = admit(message, self._dispatcher.served, STDIO, channel=channel)
         if len(self._tasks) > RUNNING:
             raise Unavailable("Too many requests are running.")
-        if round.method == "subscriptions/listen":
-            work: Coroutine[Any, Any, bytes | None] = self._listen(round, told, channel)
+        if request.method == "subscriptions/listen":
+            work: Coroutine[Any, Any, bytes | None] = self._listen(request, own_id, channel)
         else:
-            work = self._dispatcher.dispatch(round)
+            work = self._dispatcher.dispatch(request)
         # Each request has a context of its own, as it would have in a task of its own.
         context = copy_context()
         try:
-            handed_out = context.run(work.send, None)
+            yielded = context.run(work.send, None)
         except StopIteration as end:
             channel.over = True
             self._answer(id, end.value)
             return None
-        self._running[told] = channel
-        return _Running(told, channel, work, handed_out, context)
+        self._running[own_id] = channel
+        return _WaitingRequest(own_id, channel, work, yielded, context)
 
-    async def _finish(self, running: _Running) -> None:
+    async def _finish(self, running: _WaitingRequest) -> None:
         channel, id = running.channel, messages.encode_id(running.id)
         try:
-            result = await resume(running.work, running.handed_out, running.context)
+            result = await resume(running.work, running.yielded, running.context)
             answer = messages.response(id, result) if result is not None else None
-        except CallerError as refused:
-            answer = messages.refusal(id, refused)
         except asyncio.CancelledError:
-            if not channel.orphaned:
+            if not channel.disconnected:
                 raise
             return
-        except Exception:  # noqa: BLE001 - the edge: nothing may pass
-            _log.exception("a request failed unexpectedly")
-            answer = messages.internal(id)
+        except Exception as error:  # noqa: BLE001 - the outermost: every error becomes an answer
+            answer = messages.refusal(id, self._dispatcher.refusal(error))
         finally:
             channel.over = True
             if self._running.get(running.id) is channel:
                 del self._running[running.id]
-        if answer is not None and not channel.orphaned:
+        if answer is not None and not channel.disconnected:
             await self._output.drain()
             self._write(answer)
 
@@ -371,7 +346,7 @@ class Session:
             if channel is not None:
                 # The client awaits nothing under this id any more, so it may use it again.
                 del self._running[message["params"]["requestId"]]
-                channel.cancel()
+                channel.disconnect()
 
     def _cancellable(self, message: Json) -> LineChannel | None:
         params: Any = message.get("params")
@@ -380,55 +355,62 @@ class Session:
 
     # --- listening ----------------------------------------------------------------------------
 
-    async def _listen(self, round: Request, id: Id, channel: LineChannel) -> None:
-        listener = await self._dispatcher.hub.subscribe(round)
-        self._listeners.add(listener)
+    async def _listen(self, request: Request, id: Id, channel: LineChannel) -> None:
+        subscription = await self._dispatcher.subscriptions.subscribe(request)
+        self._subscriptions.add(subscription)
         try:
-            self._write(messages.acknowledged(listener.accepted, id))
-            while not listener.ended:
-                for method, params in await listener.news():
+            self._write(messages.acknowledged(subscription.accepted, id))
+            while not subscription.ended:
+                for method, params in await subscription.news():
                     await self._output.drain()
                     self._write(messages.subscribed(method, params, id))
-            if not channel.orphaned:
-                # The server ends it: by the book with both (AMB-03).
+            if not channel.disconnected:
+                # The server ends it: with both messages that the protocol names.
                 self._write(messages.cancelled(id, "the server is ending"))
                 self._write(messages.listen_result(messages.encode_id(id)))
         finally:
-            listener.close()
-            self._listeners.discard(listener)
+            subscription.close()
+            self._subscriptions.discard(subscription)
 
     # --- the earlier era ----------------------------------------------------------------------
 
-    def _is_not_ours(self, message: Json, line: bytes) -> bool:
-        """Hand a line of the earlier era on, or refuse its handshake."""
+    def _handed_over(self, message: Json, line: bytes) -> bool:
+        """Hand over a line of the earlier era, or refuse its handshake."""
         if self._legacy is None:
             if message.get("method") == "initialize" and request_id(message) is not None:
-                refuse_handshake(message, self._dispatcher)
+                refuse_handshake(message, self._dispatcher.served)
             return False
         is_message = type(message.get("method")) is str or "result" in message or "error" in message
         ours = message.get("method") == "notifications/cancelled" and self._cancellable(message)
         if ours or not is_message or message.get("jsonrpc") != "2.0":
             return False
-        self._old.append(line)
-        self._old_size += len(line)
-        self._old_news.set()
-        if self._old_task is None:
-            self._old_task = asyncio.create_task(self._feed_old(self._legacy))
-            self._tasks.add(self._old_task)
-            self._old_task.add_done_callback(self._tasks.discard)
+        self._legacy_lines.append(line)
+        self._legacy_size += len(line)
+        self._legacy_news.set()
+        if self._legacy_task is None:
+            self._legacy_task = asyncio.create_task(self._feed_legacy(self._legacy))
+            self._tasks.add(self._legacy_task)
+            self._legacy_task.add_done_callback(self._tasks.discard)
         return True
 
-    async def _feed_old(self, legacy: Legacy) -> None:
-        host = await legacy(self._write)
+    async def _feed_legacy(self, legacy: Legacy) -> None:
+        session = await legacy(self._write)
         try:
-            while self._old or not self._drained.is_set():
-                if self._old:
-                    line = self._old.popleft()
-                    self._old_size -= len(line)
-                    await host.feed(line)
+            while self._legacy_lines or not self._drained.is_set():
+                if self._legacy_lines:
+                    line = self._legacy_lines.popleft()
+                    self._legacy_size -= len(line)
+                    await session.feed(line)
                     self._pace()
                 else:
-                    self._old_news.clear()
-                    await self._old_news.wait()
+                    self._legacy_news.clear()
+                    await self._legacy_news.wait()
         finally:
-            await host.close()
+            await session.close()
+
+
+def _cancel_here() -> Callable[[], object]:
+    """Return what cancels the current task."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task.cancel

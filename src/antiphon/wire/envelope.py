@@ -3,23 +3,23 @@
 The order is that of HTTP-21 and is the same on every transport:
 
     parse      JSON (-32700), a JSON-RPC message (-32600)
-    (the adapter chooses the era here)
+    (the transport chooses the era here)
     admit      envelope keys (-32602), mirrored headers (-32020), version served (-32022),
                method known (-32601), params (-32602), `Mcp-Param-*` headers (-32020)
 
-Owns what a message must look like. Knows no transport, no handler and no token: answers and token
-are handed on as they came, because only the engine can tell what they are worth.
+Owns what a message must look like. Answers and token are handed on unchecked: only the engine can
+open a token.
 """
 
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn, Protocol, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 import msgspec
 
-from antiphon.core.limits import Limits
-from antiphon.core.request import LEVELS, Channel, Principal, Request
+from antiphon.core.methods import MODERN_METHODS, Method, Offered
+from antiphon.core.request import LEVELS, NO_CHANNEL, Channel, Principal, Request
 from antiphon.core.text import safe
 from antiphon.errors import (
     INVALID_REQUEST,
@@ -39,24 +39,14 @@ CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
+_REQUIRED = 2
+"""Members that every `_meta` has."""
+
 ID_LENGTH = 1024
 """Characters of a request id. It is kept while the request runs and repeated in its answer."""
 
 CONTAINERS = 50_000
-"""Opening brackets in one message: walking through them is work that a stranger orders."""
-
-NAMED = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
-}
-"""Methods with a target, and the member of params that names it; mirrored by `Mcp-Name`."""
-
-MULTI_ROUND = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""The only methods that may ask, so the only ones that may carry answers and a token."""
+"""Opening brackets in one message: walking through them is work that any client can cause."""
 
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.{1,200})?"
@@ -70,27 +60,26 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Served(Protocol):
-    """What the checks must know of a server."""
+class Served(msgspec.Struct):
+    """What a server serves at this moment. Its owner changes it as handlers are registered."""
 
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def versions(self) -> tuple[str, ...]: ...
-    def serves(self, method: str) -> bool:
-        """Whether the method is known and its capability declared."""
-        ...
+    versions: tuple[str, ...]
+    capabilities: set[Offered]
+    """What has been declared; never taken back."""
 
-    def header_params(self, tool: str) -> Mapping[str, HeaderParam] | None:
-        """What headers mirror of a tool's arguments; None when nothing."""
-        ...
+    methods: dict[str, Method]
+    """The methods of the table whose capability is declared."""
+
+    header_params: dict[str, Mapping[str, HeaderParam]]
+    """For the tools that have some: which arguments headers mirror."""
 
 
-class Mirror(msgspec.Struct, frozen=True):
+class RequestHeaders(msgspec.Struct, frozen=True):
     """The headers of one HTTP request, for the transports that have some."""
 
-    headers: Headers
+    values: Headers
     doubled: frozenset[bytes] = frozenset()
+    """Names that were sent more than once."""
 
 
 # --- parse ------------------------------------------------------------------------------------
@@ -114,9 +103,9 @@ def parse(raw: bytes) -> Json:
 
 
 def request_id(message: Json) -> str | int | None:
-    """Give the id of a request, or None when it has none that an answer could repeat.
+    """Return the id of a request, or None when it has none that an answer could repeat.
 
-    A response has an id too, but of a request that we sent, so it is not ours to repeat.
+    A response has an id too, but of a request that the server sent.
     """
     if "result" in message or "error" in message:
         return None
@@ -127,7 +116,7 @@ def request_id(message: Json) -> str | int | None:
 
 
 def check_shape(message: Json, id: str | int | None, raw: bytes, depth: int) -> None:
-    """Refuse what is no single JSON-RPC 2.0 request or notification (BASE-01, BASE-02, S2-5).
+    """Refuse what is no single JSON-RPC 2.0 request or notification (BASE-01, BASE-02).
 
     `id` is what `request_id` said; with None the message is a notification or refused here.
     """
@@ -153,8 +142,8 @@ def check_shape(message: Json, id: str | int | None, raw: bytes, depth: int) -> 
 def _refuse_doubled(message: Json, raw: bytes) -> None:
     """Refuse a member name that stands twice in one object: readers would disagree about it.
 
-    Decoding drops all but the last, so bytes that encode again to themselves have none. Blanks
-    are looked through; only escapes and unusual numbers need the slow reader.
+    Decoding keeps only the last of them, so bytes that encode again to themselves have none.
+    White space is ignored; only escapes and unusual numbers need the slow reader.
     """
     if msgspec.json.format(raw, indent=-1) == _encode(message):
         return
@@ -167,7 +156,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _skip(_: str) -> None:
-    """Read a number as nothing: only names matter here, and digits can be many."""
+    """Ignore a number: only names matter here, and a number may have many digits."""
 
 
 def _deeper(value: object, depth: int) -> bool:
@@ -202,7 +191,7 @@ def claims_modern(message: Json) -> bool:
 
 
 def refuse_handshake(message: Json, served: Served) -> NoReturn:
-    """Tell a client of the earlier era what a server without that era speaks (VER-34)."""
+    """Refuse a client of the earlier era; the error names the versions served (VER-34)."""
     params = message.get("params")
     offered = cast("Json", params).get("protocolVersion") if type(params) is dict else None
     raise _unsupported(served, offered if isinstance(offered, str) else "")
@@ -216,32 +205,37 @@ def admit(
     served: Served,
     principal: Principal,
     *,
-    mirror: Mirror | None = None,
-    channel: Channel | None = None,
+    headers: RequestHeaders | None = None,
+    channel: Channel = NO_CHANNEL,
     trace: str = "",
 ) -> Request:
     """Check a modern request and make a `Request` of it.
 
     Raises:
         InvalidRequest: The first rule it breaks, in the order above.
-        TokenRefused: `requestState` is not a string, or is empty (S2-7).
+        TokenRefused: `requestState` is not a string, or is empty.
     """
-    method: str = message["method"]
+    name: str = message["method"]
     params: Any = message.get("params")
-    meta, version, capabilities = _envelope(params)
-    member = NAMED.get(method)
+    meta: Any = params.get("_meta") if type(params) is _OBJECT else None
+    version: Any = meta.get(PROTOCOL_VERSION) if type(meta) is _OBJECT else None
+    capabilities: Any = meta.get(CLIENT_CAPABILITIES) if type(version) is str else None
+    if type(capabilities) is not _OBJECT:
+        raise _bad_envelope(params, meta, version)
+    method = MODERN_METHODS.get(name)
+    member = method.target if method is not None else None
     target: Any = params.get(member) if member is not None else None
-    if mirror is not None:
-        check_mirrors(mirror.headers, mirror.doubled, version, method, target)
+    if headers is not None:
+        check_mirrors(headers.values, headers.doubled, version, name, target)
     if version not in served.versions:
         raise _unsupported(served, version)
-    if not served.serves(method):
+    if method is None or name not in served.methods:
         raise InvalidRequest(
-            f"Method not found: {safe(method, _NO_ANSWER_TEXT)}", code=METHOD_NOT_FOUND
+            f"Method not found: {safe(name, _NO_ANSWER_TEXT)}", code=METHOD_NOT_FOUND
         )
-    arguments = shapes.check(method, member, params)
-    round = Request(
-        method=method,
+    arguments = shapes.check(name, member, params)
+    request = Request(
+        method=name,
         target=target if member is not None else "",
         arguments=arguments,
         capabilities=capabilities,
@@ -250,46 +244,41 @@ def admit(
         channel=channel,
         params=params,
     )
-    _optional(round, params, meta, trace)
-    if mirror is not None and method == "tools/call":
-        mirrored = served.header_params(round.target)
-        if mirrored:
-            check_params(mirror.headers, mirror.doubled, mirrored, arguments)
-    return round
-
-
-def _optional(round: Request, params: Json, meta: Json, trace: str) -> None:
-    """Read what a request may bring; most bring little of it."""
-    if round.method in MULTI_ROUND:
-        round.answers = params.get("inputResponses")
+    if method.may_ask:
+        request.answers = params.get("inputResponses")
         if "requestState" in params:
-            round.token = _token(params)
+            request.token = _token(params)
+    if len(meta) > _REQUIRED or trace:
+        _optional(request, meta, trace)
+    if headers is not None and target in served.header_params and name == "tools/call":
+        mirrored = served.header_params[target]
+        check_params(headers.values, headers.doubled, mirrored, arguments)
+    return request
+
+
+def _optional(request: Request, meta: Json, trace: str) -> None:
+    """Read what `_meta` may hold besides its required members."""
     client = meta.get(CLIENT_INFO)
     if type(client) is _OBJECT:
         # For display only: one that is malformed is not worth refusing a request for.
-        round.client = client
+        request.client = client
     if "progressToken" in meta:
-        round.progress_token = _progress_token(meta)
+        request.progress_token = _progress_token(meta)
     if LOG_LEVEL in meta:
-        round.log_level = _log_level(meta)
+        request.log_level = _log_level(meta)
     if trace or "traceparent" in meta:
-        round.trace = _trace(meta, trace)
+        request.trace = _trace(meta, trace)
 
 
-def _envelope(params: Any) -> tuple[Json, str, Json]:
-    """Read the required members of `_meta`; they must stand on every request (WIRE-02)."""
+def _bad_envelope(params: Any, meta: Any, version: Any) -> InvalidRequest:
+    """Name the first member of the envelope that is missing or wrong (WIRE-02)."""
     if type(params) is not _OBJECT:
-        raise InvalidRequest('"params" with "_meta" is missing or not an object')
-    meta: Any = params.get("_meta")
+        return InvalidRequest('"params" with "_meta" is missing or not an object')
     if type(meta) is not _OBJECT:
-        raise InvalidRequest('params need an object "_meta"')
-    version: Any = meta.get(PROTOCOL_VERSION)
+        return InvalidRequest('params need an object "_meta"')
     if type(version) is not str:
-        raise InvalidRequest(f'_meta needs "{PROTOCOL_VERSION}", a string')
-    capabilities: Any = meta.get(CLIENT_CAPABILITIES)
-    if type(capabilities) is not _OBJECT:
-        raise InvalidRequest(f'_meta needs "{CLIENT_CAPABILITIES}", an object')
-    return meta, version, capabilities
+        return InvalidRequest(f'_meta needs "{PROTOCOL_VERSION}", a string')
+    return InvalidRequest(f'_meta needs "{CLIENT_CAPABILITIES}", an object')
 
 
 def _token(params: Json) -> str | None:
@@ -316,7 +305,7 @@ def _log_level(meta: Json) -> str | None:
 
 
 def _trace(meta: Json, header: str) -> str:
-    """Take the trace of `_meta`, else that of the transport; an invalid one counts as none."""
+    """Return the trace of `_meta`, else that of the transport; ignore an invalid one."""
     own = meta.get("traceparent")
     if type(own) is str and _TRACEPARENT.fullmatch(own):
         return own

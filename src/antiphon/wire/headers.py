@@ -9,7 +9,6 @@ than once: a mirrored header that was sent twice is refused, whatever it says.
 import binascii
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from antiphon.errors import HEADER_MISMATCH, ConfigError, InvalidRequest
@@ -25,12 +24,10 @@ SAFE_INTEGER = 2**53 - 1
 """Beyond it, a client that counts in floating point cannot mirror an integer (HDR-10)."""
 
 _BLANKS = b" \t"
-_SHORT = 128
-"""Bytes of a name that is worth keeping decoded."""
-
 _PREFIX = b"=?base64?"
 _SUFFIX = b"?="
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PLAIN = re.compile(r"[0-9A-Za-z_.:/-]+").fullmatch
 _DECIMAL = re.compile(r"(-?[0-9]{1,20})(?:\.0{1,20})?")
 
 
@@ -61,8 +58,9 @@ def check_mirrors(
         raise _differs("Mcp-Method", sent, "the method")
     if type(name) is str:
         sent = headers.get(NAME)
-        if sent is None or name != (
-            _decode_short(sent) if len(sent) <= _SHORT else decode_value(sent, "Mcp-Name")
+        # Most names are plain words, which are sent as they are.
+        if (sent != name.encode() or not _PLAIN(name)) and (
+            sent is None or _decode_name(sent) != name
         ):
             raise _differs("Mcp-Name", sent, "the name, uri or taskId in params")
 
@@ -110,9 +108,7 @@ def decode_value(raw: bytes, header: str) -> str:
     return text
 
 
-@lru_cache(maxsize=256)
-def _decode_short(raw: bytes) -> str:
-    """Decode a short name once: the same few tools are called again and again."""
+def _decode_name(raw: bytes) -> str:
     return decode_value(raw, "Mcp-Name")
 
 

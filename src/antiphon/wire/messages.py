@@ -13,7 +13,6 @@ import msgspec
 from antiphon.errors import (
     CAPABILITY_MISSING,
     HEADER_MISMATCH,
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -73,11 +72,6 @@ def error(id: bytes | None, code: int, message: str, data: object = None) -> byt
 def refusal(id: bytes | None, refused: CallerError) -> bytes:
     """Write the error response of a request that broke a rule."""
     return error(id, refused.code, refused.message, refused.data)
-
-
-def internal(id: bytes | None) -> bytes:
-    """Write the error response of an unexpected failure."""
-    return error(id, INTERNAL_ERROR, INTERNAL_MESSAGE)
 
 
 def notification(method: str, params: Mapping[str, Any]) -> bytes:

@@ -1,16 +1,18 @@
-"""Who may come in over HTTP: Host, Origin, media types, header size. Reads headers, no body.
+"""Who may use the endpoint over HTTP: Host, Origin, media types, size of the head.
 
-A page in a browser can reach a server on the same machine, under a name it makes the browser
-resolve to it. The Host such a page sends is its own name, so only known names are let in; its
-Origin is not the server's, so only known origins are. Both checks hold for both eras (S7-1).
+A page in a browser can reach a server on the same machine under a name that it makes the browser
+resolve to it. The Host that such a page sends is its own name, so only known names are accepted;
+its Origin is not the server's, so only known origins are. Both checks hold for both eras.
+
+Clients repeat the same few headers in every request, so what they mean is computed once for each
+set of values and looked up afterwards.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
 
 Headers: TypeAlias = Mapping[bytes, bytes]
-T = TypeVar("T")
 
 HEAD_BYTES = 64 * 1024
 """All header values of one request; a mirrored name or argument fits many times."""
@@ -23,14 +25,16 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ANY = "*"
 
 _SINGLE = (b"host", b"origin", b"content-type", b"content-length", b"mcp-session-id")
-_REMEMBERED = 64
+_KEPT, _KEPT_BYTES = 64, 1024
+"""Sets of header values that are remembered, and the size of the largest."""
+
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _DEFAULT_PORT = {"http": "80", "https": "443"}
 
 
-class Refusal(NamedTuple):
-    """An answer that ends a request before its body counts."""
+class HttpRefusal(NamedTuple):
+    """A plain-text answer that ends a request before its body is read as JSON-RPC."""
 
     status: int
     text: str
@@ -38,71 +42,76 @@ class Refusal(NamedTuple):
 
 
 class Accepts(NamedTuple):
-    """What kinds of answer a client takes."""
+    """Which kinds of answer a client accepts."""
 
     json: bool
     stream: bool
 
 
-class Remembered(dict[bytes, T]):
-    """What a header value means, computed once; forgets everything when it grows too large."""
+class Admission(NamedTuple):
+    """What the headers of a request allow."""
 
-    def __init__(self, compute: Callable[[bytes], T]) -> None:
-        """Keep results of a pure function of one header value."""
-        super().__init__()
-        self._compute = compute
+    refused: HttpRefusal | None
+    """Why no request with these headers is served; None when it may go on."""
 
-    def __missing__(self, value: bytes) -> T:
-        """Compute and keep; clients repeat themselves, and attackers must not fill memory."""
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        computed = self._compute(value)
-        if len(value) <= _REMEMBERED * 4:
-            self[value] = computed
-        return computed
+    media: HttpRefusal | Accepts
+    """For a POST: which answers the client accepts, or why its body is not read."""
 
 
-class Door:
-    """The checks of one endpoint."""
+_NO_MEDIA = Accepts(json=False, stream=False)
+_TOO_LARGE = Admission(HttpRefusal(431, "The headers are too large."), _NO_MEDIA)
+_DOUBLED = Admission(HttpRefusal(400, "A header that may stand once was sent twice."), _NO_MEDIA)
+_BAD_HOST = HttpRefusal(
+    403, "This Host is not allowed. The server's author names it in allowed_hosts."
+)
+_BAD_ORIGIN = HttpRefusal(
+    403, "This Origin is not allowed. The server's author names it in allowed_origins."
+)
+
+Facts: TypeAlias = tuple[bytes | None, bytes | None, bytes | None, bytes | None, bool]
+"""Host, Origin, Content-Type, Accept, and whether there is a Content-Encoding."""
+
+
+class AccessPolicy(dict[Facts, Admission]):
+    """The checks of one endpoint: what each set of header values allows, computed when missing."""
 
     def __init__(
         self, *, hosts: Iterable[str] | None = None, origins: Iterable[str] | None = None
     ) -> None:
         """Allow these besides loopback hosts and origins of the same host."""
+        super().__init__()
         self._names = LOOPBACK | {host.lower() for host in hosts or ()}
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins or ())
-        self._known_host: Remembered[bool] = Remembered(self._host_allowed)
-        self._json: Remembered[bool] = Remembered(_is_json)
-        self._accepts: Remembered[Accepts] = Remembered(_read_accept)
 
-    def check(self, headers: Headers, doubled: frozenset[bytes]) -> Refusal | None:
-        """Check what every request must fulfil, whatever its method and era."""
+    def check(self, headers: Headers, doubled: frozenset[bytes]) -> Admission:
+        """Return what the headers of one request allow."""
         if len(headers) > HEAD_FIELDS or sum(map(len, headers.values())) > HEAD_BYTES:
-            return Refusal(431, "The headers are too large.")
+            return _TOO_LARGE
         if doubled and any(name in doubled for name in _SINGLE):
-            return Refusal(400, "A header that may stand once was sent twice.")
-        host = headers.get(b"host")
-        if host is None or not self._known_host[host]:
-            return Refusal(
-                403, "This Host is not allowed. The server's author names it in allowed_hosts."
-            )
-        origin = headers.get(b"origin")
-        if origin is not None and not self._origin_allowed(origin, host):
-            return Refusal(
-                403, "This Origin is not allowed. The server's author names it in allowed_origins."
-            )
-        return None
+            return _DOUBLED
+        get = headers.get
+        return self[
+            get(b"host"),
+            get(b"origin"),
+            get(b"content-type"),
+            get(b"accept"),
+            b"content-encoding" in headers,
+        ]
 
-    def check_media(self, headers: Headers) -> Refusal | Accepts:
-        """Check the media types of a POST, and read which answers its client takes."""
-        if b"content-encoding" in headers:
-            return Refusal(415, "Content-Encoding is not supported: send the body as it is.")
-        if not self._json[headers.get(b"content-type", b"")]:
-            return Refusal(415, "Content-Type must be application/json.")
-        accepts = self._accepts[headers.get(b"accept", b"*/*")]
-        if not (accepts.json or accepts.stream):
-            return Refusal(406, "Accept must list application/json and text/event-stream.")
-        return accepts
+    def __missing__(self, facts: Facts) -> Admission:
+        """Compute and keep; forget everything when full, because clients choose the values."""
+        host, origin, content_type, accept, encoded = facts
+        refused = None
+        if host is None or not self._host_allowed(host):
+            refused = _BAD_HOST
+        elif origin is not None and not self._origin_allowed(origin, host):
+            refused = _BAD_ORIGIN
+        admission = Admission(refused, _media(content_type, accept, encoded))
+        if sum(len(value) for value in facts[:4] if value is not None) <= _KEPT_BYTES:
+            if len(self) >= _KEPT:
+                self.clear()
+            self[facts] = admission
+        return admission
 
     def _host_allowed(self, value: bytes) -> bool:
         if ANY in self._names:
@@ -123,30 +132,31 @@ class Door:
         return origin[2] == authority[1] and same_port
 
 
+def _media(
+    content_type: bytes | None, accept: bytes | None, encoded: bool
+) -> HttpRefusal | Accepts:
+    if encoded:
+        return HttpRefusal(415, "Content-Encoding is not supported: send the body as it is.")
+    if (content_type or b"").partition(b";")[0].strip().lower() != b"application/json":
+        return HttpRefusal(415, "Content-Type must be application/json.")
+    types = {
+        part.partition(b";")[0].strip().lower()
+        for part in (b"*/*" if accept is None else accept).split(b",")
+    }
+    anything = b"*/*" in types
+    accepts = Accepts(
+        json=anything or not types.isdisjoint({b"application/json", b"application/*"}),
+        stream=anything or not types.isdisjoint({b"text/event-stream", b"text/*"}),
+    )
+    if not (accepts.json or accepts.stream):
+        return HttpRefusal(406, "Accept must list application/json and text/event-stream.")
+    return accepts
+
+
 def doubled_names(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """Give the header names that stand more than once."""
+    """Return the header names that stand more than once."""
     seen: set[bytes] = set()
     twice: set[bytes] = set()
     for name, _ in headers:
         (twice if name in seen else seen).add(name)
     return frozenset(twice)
-
-
-def relative_path(scope: Mapping[str, Any]) -> str:
-    """Give the path below the place where the application is mounted."""
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    return path.removeprefix(root) if root else path
-
-
-def _is_json(value: bytes) -> bool:
-    return value.partition(b";")[0].strip().lower() == b"application/json"
-
-
-def _read_accept(value: bytes) -> Accepts:
-    types = {part.partition(b";")[0].strip().lower() for part in value.split(b",")}
-    anything = b"*/*" in types
-    return Accepts(
-        json=anything or not types.isdisjoint({b"application/json", b"application/*"}),
-        stream=anything or not types.isdisjoint({b"text/event-stream", b"text/*"}),
-    )

@@ -1,26 +1,20 @@
-"""One HTTP request and its answer: JSON, or an event stream opened by the first notification.
+"""One HTTP response: JSON, or an event stream opened by the first notification.
 
-Owns what goes out and the watch for the client's going away. Knows no method and no handler.
-
-Cancellation. A round that never waits is answered before anybody could look. For one that waits,
-a watcher reads `receive` until the client disconnects; then `keep_running` is asked, if the engine
-has set it: True lets the round go on for somebody else who waits for its outcome (S3-6), with
-`orphaned` set and everything it sends dropped; `give_up` cancels it later, when nobody waits any
-more. Otherwise the task of the request is cancelled, and exactly that cancellation is swallowed
-here; any other goes through.
+Also the channel of the round. A round that never waits is answered before anybody could look. For
+one that waits, a watcher reads `receive` until the client disconnects; what that means for the
+round is `ConnectedChannel`'s to decide. Exactly the cancellation that follows from it is swallowed
+here; any other is passed on.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
-from antiphon.engine.eager import resume
+from antiphon.core.request import ConnectedChannel
 from antiphon.transports.http.access import Accepts
+from antiphon.transports.http.request import Receive, Send
+from antiphon.transports.stepping import resume
 from antiphon.wire import messages
-
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 KEEP_ALIVE_SECONDS = 15.0
 """Shorter than the idle limit of common proxies."""
@@ -33,103 +27,92 @@ _STREAM_HEAD = [
 _JSON = (b"content-type", b"application/json")
 
 
-class Exchange:
-    """The channel of one round over HTTP."""
+class HttpResponse(ConnectedChannel):
+    """The response to one request, and the channel of its round."""
 
-    __slots__ = (
-        "_beat", "_cancelled", "_lock", "_over", "_receive", "_send", "_streaming", "_task",
-        "accepts", "keep_running", "orphaned",
-    )  # fmt: skip
+    answered = False
+    """Whether the final response has been sent, wholly or in part."""
+
+    keep_alive: asyncio.Task[None] | None = None
+    """Sends comments on an open stream."""
+
+    _streaming = False
+    _lock: asyncio.Lock | None = None
 
     def __init__(self, receive: Receive, send: Send, accepts: Accepts) -> None:
-        """Answer on `send`, in a form that the client takes."""
-        self.keep_running: Callable[[], bool] | None = None
-        self.orphaned = False
+        """Answer on `send`, in a form that the client accepts."""
         self.accepts = accepts
         self._receive = receive
         self._send = send
-        self._streaming = False
-        self._over = False
-        self._cancelled = False
-        self._lock: asyncio.Lock | None = None
-        self._beat: asyncio.Task[None] | None = None
-        self._task: asyncio.Task[Any] | None = None
 
     # --- running ------------------------------------------------------------------------------
 
-    async def watch(self, work: Coroutine[Any, Any, bytes], handed_out: Any) -> bytes | None:
-        """Go on with work that waits; None when the client went away and it was cancelled."""
-        task = self._task = asyncio.current_task()
+    async def watch(self, work: Coroutine[Any, Any, bytes], yielded: Any) -> bytes | None:
+        """Run work that waits to its end; None when the client disconnected and it was cancelled.
+
+        `yielded` is what the first step of the work gave to the event loop.
+        """
+        task = asyncio.current_task()
         assert task is not None, "an ASGI application runs in a task"
+        self.runs_in(task.cancel)
         watcher = asyncio.create_task(self._watch())
         try:
-            return await resume(work, handed_out)
+            return await resume(work, yielded)
         except asyncio.CancelledError:
-            if self._cancelled and task.cancelling() == 1:
+            if self.aborted and task.cancelling() == 1:
                 return None
             raise
         finally:
             # Also when the work ended in another way than by our cancellation.
-            if self._cancelled:
+            if self.aborted:
                 task.uncancel()
-            self._over = True
+            self.over = True
             watcher.cancel()
 
     async def _watch(self) -> None:
         try:
             while (await self._receive())["type"] != "http.disconnect":
                 pass
-        except OSError:  # some servers tell it this way
+        except OSError:  # some servers report a disconnect this way
             pass
-        self.orphaned = True
-        if self.keep_running is None or not self.keep_running():
-            self.give_up()
-
-    def give_up(self) -> None:
-        """Cancel the round if its client is gone and it still runs."""
-        if self.orphaned and not self._over and not self._cancelled and self._task is not None:
-            self._cancelled = True
-            self._task.cancel()
+        self.disconnect()
 
     # --- answering ----------------------------------------------------------------------------
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification; the first one turns the answer into a stream (HTTP-22)."""
-        if self.accepts.stream and not (self._over or self.orphaned):
-            await self._event(messages.notification(method, params))
+        if self.accepts.stream and not (self.over or self.disconnected):
+            await self.send_event(messages.notification(method, params))
 
     async def answer(self, body: bytes, status: int = 200) -> None:
         """Send the response: the last event of an open stream, or the body.
 
-        A client that takes nothing but streams gets its result as one; an error keeps its status.
+        A client that accepts only streams gets its result as one; an error keeps its status.
         """
-        self._over = True
-        if self.orphaned:
+        self.over = self.answered = True
+        if self.disconnected:
             return
         if self._streaming or not (self.accepts.json or status != 200):
-            await self._event(body, last=True)
+            await self.send_event(body, last=True)
             return
         send = self._send
         head = [_JSON, (b"content-length", b"%d" % len(body))]
         try:
             await send({"type": "http.response.start", "status": status, "headers": head})
             await send({"type": "http.response.body", "body": body})
-        except OSError:  # the client is gone; nobody is left to be told
-            self.orphaned = True
+        except OSError:
+            self.disconnected = True
 
     async def open_stream(self) -> None:
-        """Commit to a stream before there is anything to say."""
+        """Send the head of a stream before there is anything to say."""
         self._streaming = True
         start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEAD}
         await self._send(start)
-        self._beat = asyncio.create_task(self._keep_alive())
+        self.keep_alive = asyncio.create_task(self._keep_alive_forever())
 
-    async def send_event(self, message: bytes) -> None:
-        """Send one message on an open stream."""
-        await self._event(message)
-
-    async def _event(self, message: bytes, *, last: bool = False) -> None:
-        # Branches of one handler may speak at once; the head of the stream must go first.
+    async def send_event(self, message: bytes, *, last: bool = False) -> None:
+        """Send one message on the stream, which the first one opens."""
+        # Branches of one handler may notify at the same time; the head of the stream goes first.
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
@@ -137,24 +120,24 @@ class Exchange:
                 if not self._streaming:
                     await self.open_stream()
                 if last:
-                    self.stop_beating()
+                    self.stop_keep_alive()
                 await self._chunk(messages.sse(message), more=not last)
             except OSError:
-                self.orphaned = True
+                self.disconnected = True
 
     async def _chunk(self, body: bytes, *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
-    async def _keep_alive(self) -> None:
+    async def _keep_alive_forever(self) -> None:
         try:
             while True:
                 await asyncio.sleep(KEEP_ALIVE_SECONDS)
                 await self._chunk(messages.KEEP_ALIVE, more=True)
         except OSError:
-            self.orphaned = True
+            self.disconnected = True
 
-    def stop_beating(self) -> None:
-        """Send no more keep-alives."""
-        if self._beat is not None:
-            self._beat.cancel()
-            self._beat = None
+    def stop_keep_alive(self) -> None:
+        """Send no more keep-alives. Idempotent."""
+        if self.keep_alive is not None:
+            self.keep_alive.cancel()
+            self.keep_alive = None

@@ -1,7 +1,7 @@
 """The back channel of one legacy request: asks and notifications on that request's own stream.
 
-Owns how a failed ask is read (GUIDE-04). Abilities are gated by the engine before; the SDK gates
-nothing by itself.
+Owns how a failed ask is read. The engine has checked the client's capabilities before; the SDK
+checks none.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from mcp_types import (
 )
 from pydantic import ConfigDict, ValidationError
 
-from antiphon.core.request import LegacyAsk
+from antiphon.core.request import Channel, LegacyAsk
 from antiphon.core.text import safe
 from antiphon.errors import ToolError
 from antiphon.ports import Entropy
@@ -32,10 +32,10 @@ from antiphon.transports.legacy.revisions import ask_params, notice
 _log = logging.getLogger("antiphon.legacy")
 
 KEY = "antiphon/key"
-"""Where an ask says its key: old sessions have no place for it, and scripts answer by key."""
+"""The member of `_meta` that holds the key of an ask: older revisions have none for it."""
 
 _DENIED = -1
-"""What clients answer when a person refused a completion (LEGACY-24)."""
+"""What clients answer when a person refused a completion."""
 
 _END_SECONDS = 5.0
 """By when the SDK has cancelled the handlers of a session that it has closed."""
@@ -47,8 +47,8 @@ class RawResult(Result):
     model_config = ConfigDict(extra="allow")
 
 
-class NoticeChannel:
-    """The channel of a request whose client can be told, but not asked."""
+class SessionlessChannel(Channel):
+    """The channel of a request whose client can be notified, but not asked."""
 
     def __init__(self, context: ServerRequestContext[Any, Any]) -> None:
         self._context = context
@@ -56,13 +56,13 @@ class NoticeChannel:
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on the stream of this request."""
         context = self._context
-        told = notice(method, params, context.protocol_version)
-        message = Notification[dict[str, Any], str](method=method, params=told)
+        adapted = notice(method, params, context.protocol_version)
+        message = Notification[dict[str, Any], str](method=method, params=adapted)
         session = cast("Any", context.session)
         await session.send_notification(message, related_request_id=context.request_id)
 
-    async def release(self) -> bool:
-        """Close the stream of this request; the client comes back for what follows."""
+    async def release_stream(self) -> bool:
+        """Close the stream of this request; the client reconnects for what follows."""
         close = self._context.close_sse_stream
         if close is None:
             return False
@@ -70,8 +70,10 @@ class NoticeChannel:
         return True
 
 
-class SessionChannel(NoticeChannel):
-    """The channel of a request on a session."""
+class SessionChannel(SessionlessChannel):
+    """The channel of a request on a session, whose client can be asked."""
+
+    can_ask = True
 
     def __init__(self, context: ServerRequestContext[Any, Any], entropy: Entropy) -> None:
         super().__init__(context)
@@ -79,23 +81,23 @@ class SessionChannel(NoticeChannel):
         self._visits: dict[str, str] = {}
 
     async def ask(self, requests: Mapping[str, LegacyAsk]) -> Mapping[str, Any]:
-        """Send the asks at once; `{"action": ...}` where one ended without an answer.
+        """Send the asks concurrently; `{"action": ...}` where one ended without an answer.
 
         Raises:
             UnsupportedForm: The client's revision has no such form. Nothing was sent.
         """
-        told = {key: self._told(key, ask) for key, ask in requests.items()}
-        if len(told) == 1:
-            ((key, request),) = told.items()
+        sent = {key: self._sent(key, ask) for key, ask in requests.items()}
+        if len(sent) == 1:
+            ((key, request),) = sent.items()
             return {key: await self._one(request, requests[key].timeout)}
         async with asyncio.TaskGroup() as group:
             tasks = {
                 key: group.create_task(self._one(request, requests[key].timeout))
-                for key, request in told.items()
+                for key, request in sent.items()
             }
         return {key: task.result() for key, task in tasks.items()}
 
-    def _told(self, key: str, ask: LegacyAsk) -> Request[dict[str, Any], str]:
+    def _sent(self, key: str, ask: LegacyAsk) -> Request[dict[str, Any], str]:
         id = ""
         if ask.params.get("mode") == "url":
             id = self._visits.setdefault(key, self._entropy(16).hex())
@@ -121,10 +123,10 @@ class SessionChannel(NoticeChannel):
         if error.code == REQUEST_TIMEOUT:
             return {"action": "expired"}
         if error.code == CONNECTION_CLOSED:
-            # The session has ended and its handlers are being cancelled (S7-2). A client may have
-            # sent this code itself; then nothing comes, and its error counts as any other.
+            # The session has ended and its handlers are being cancelled. A client may have sent
+            # this code itself; then no cancellation comes, and its error counts as any other.
             await asyncio.sleep(_END_SECONDS)
-        _log.info("the client refused an ask", extra={"method": method, "code": error.code})
+        _log.info("the client refused an ask: %s, code %d", method, error.code)
         if error.code == _DENIED:
             return {"action": "decline"}
         if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS) and method == "elicitation/create":
@@ -136,7 +138,7 @@ class SessionChannel(NoticeChannel):
         )
 
     async def visited(self, key: str) -> None:
-        """Tell the client that the visit it agreed to has done its work."""
+        """Tell the client that the visit it agreed to is complete."""
         id = self._visits.get(key)
         if id is not None:
             await self.notify("notifications/elicitation/complete", {"elicitationId": id})

@@ -1,11 +1,11 @@
-"""What a session has sent, for a client that lost its stream and comes back. One for each session.
+"""What a session has sent, for a client that lost its stream and reconnects. One per session.
 
-Event ids are unique in their session, and a resumed stream brings only what belonged to it
-(LEGACY-16). Bounded by events and bytes: the oldest go first.
+Event ids are unique in their session, and a resumed stream brings only what belonged to it.
+Bounded by events and bytes: the oldest go first.
 
-A resumed stream is also *followed* here until its response has been delivered. The transport's own
-way leaves a moment between replaying and following in which a message is stored and sent to
-nobody; and it never ends the stream.
+A resumed stream is also *followed* here until its response has been delivered. The SDK's transport
+leaves a moment between replaying and following in which a message is stored but not sent, and it
+never ends the stream.
 """
 
 import asyncio
@@ -13,38 +13,38 @@ from collections import deque
 from typing import NamedTuple
 
 from mcp.server.streamable_http import GET_STREAM_KEY, EventMessage, EventStore
-from mcp.server.streamable_http import EventCallback as Send
+from mcp.server.streamable_http import EventCallback as SendEvent
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 EVENTS = 256
 BYTES = 256 * 1024
 UNRELATED = 64
-"""Events kept of the stream that belongs to no request: notices that say "look again"."""
+"""Events kept of the stream that belongs to no request: notifications of changed lists."""
 
 
-class _Event(NamedTuple):
+class _StoredEvent(NamedTuple):
     number: int
     stream: str
     message: JSONRPCMessage | None
     size: int
 
 
-class Replay(EventStore):
+class SessionEvents(EventStore):
     """The events of one session."""
 
     def __init__(self) -> None:
-        self._events: deque[_Event] = deque()
-        self._unrelated: deque[_Event] = deque(maxlen=UNRELATED)
+        self._events: deque[_StoredEvent] = deque()
+        self._unrelated: deque[_StoredEvent] = deque(maxlen=UNRELATED)
         self._size = 0
         self._number = 0
         self._news = asyncio.Event()
         self._closed = False
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
-        """Keep an event and name it; without a message it only marks a place."""
+        """Keep an event and return its id; without a message it only marks a place."""
         self._number += 1
         size = 0 if message is None else len(message.model_dump_json(by_alias=True))
-        event = _Event(self._number, stream_id, message, size)
+        event = _StoredEvent(self._number, stream_id, message, size)
         if stream_id == GET_STREAM_KEY:
             self._unrelated.append(event)
         else:
@@ -56,7 +56,7 @@ class Replay(EventStore):
         self._wake()
         return str(self._number)
 
-    async def replay_events_after(self, last_event_id: str, send_callback: Send) -> str | None:
+    async def replay_events_after(self, last_event_id: str, send_callback: SendEvent) -> str | None:
         """Send what came after an event on its stream, and follow the stream to its response."""
         last = self._find(last_event_id)
         if last is None:
@@ -73,7 +73,9 @@ class Replay(EventStore):
                 await news.wait()
         return None
 
-    async def _send_after(self, last: _Event, events: deque[_Event], send: Send) -> _Event:
+    async def _send_after(
+        self, last: _StoredEvent, events: deque[_StoredEvent], send: SendEvent
+    ) -> _StoredEvent:
         for event in tuple(events):
             if event.number > last.number and event.stream == last.stream:
                 last = event
@@ -81,7 +83,7 @@ class Replay(EventStore):
                     await send(EventMessage(event.message, str(event.number)))
         return last
 
-    def _find(self, id: str) -> _Event | None:
+    def _find(self, id: str) -> _StoredEvent | None:
         for events in (self._events, self._unrelated):
             for event in events:
                 if str(event.number) == id:

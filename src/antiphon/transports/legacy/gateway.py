@@ -1,116 +1,202 @@
-"""The way in for legacy clients: loads the official SDK when the first of them appears.
+"""The way in for legacy clients. The official SDK is loaded behind it, never on import.
 
-Loading takes half a second and 40 MB; it is done in a thread, so that modern requests go on, and
-under a lock, so that it is done once. Names no SDK.
+Loading takes up to two seconds and 40 MB. It happens in a thread after the server has started, so
+that neither the start nor the first legacy client waits for it, and modern requests go on.
 """
 
 import asyncio
+import logging
+import threading
+from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from antiphon.core.request import Principal
-from antiphon.processes.worker_link import Relay
-from antiphon.transports.http.response import Receive, Send
-from antiphon.transports.legacy.offer import Offer
-from antiphon.transports.legacy.plain import header, is_handshake, refuse
+from antiphon.dispatcher import Dispatcher
+from antiphon.errors import INVALID_REQUEST
+from antiphon.ports import Entropy
+from antiphon.transports.http.request import Receive, Scope, Send
+from antiphon.wire import messages
 
 if TYPE_CHECKING:
-    from antiphon.transports.legacy.sessions import Host
-    from antiphon.transports.legacy.stdio import Feed, Write
+    from antiphon.transports.legacy.sessions import LegacySessions
+    from antiphon.transports.legacy.stdio import LineSession, WriteMessage
 
-_HOST = "antiphon.transports.legacy.sessions"
+_SESSIONS = "antiphon.transports.legacy.sessions"
 _STDIO = Principal(transport="stdio")
 
+PRELOAD_SECONDS = 0.25
+"""After the start: by then the server listens, and nobody has waited for the SDK."""
 
-class LegacyDoor:
-    """Serves the earlier era for the transports of one server."""
+SESSION_NOT_FOUND = "Session not found: initialize again"
 
-    def __init__(self, offer: Offer, *, stateless: bool = False) -> None:
-        """Stand ready; nothing is loaded yet."""
-        self._offer = offer
-        self._stateless = stateless
-        self._drains = False
-        self._drained: asyncio.Event | None = None
-        self._relay: Relay | None = None
-        self._host: Host | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock: asyncio.Lock | None = None
+_log = logging.getLogger("antiphon.legacy")
+
+
+class LegacyRequest(NamedTuple):
+    """An HTTP request of the earlier era; its access was checked and its body has been read."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    body: bytes
+    owner: Principal
+
+    def header(self, name: bytes) -> str | None:
+        """Read a header that may stand once."""
+        for key, value in self.scope["headers"]:
+            if key == name:
+                return value.decode("latin-1").strip()
+        return None
 
     @property
-    def sessions(self) -> int:
-        """How many sessions are open over HTTP."""
-        return self._host.sessions if self._host is not None else 0
+    def session(self) -> str | None:
+        """The id of the session that it belongs to; None when it opens one."""
+        return self.header(b"mcp-session-id")
 
-    async def __call__(
-        self, scope: dict[str, Any], receive: Receive, send: Send, body: bytes, owner: Principal
-    ) -> None:
-        """Serve one HTTP request whose body has been read, here or where its session lives."""
-        if self._relay is not None and not self._stateless:
-            worker = self._relay.holder(header(scope, b"mcp-session-id") or "")
-            if worker is not None:
-                return await self._relay.pass_on(worker, scope, receive, send, body, owner)
-        return await self.serve_own(scope, receive, send, body, owner)
+    async def refuse(self, status: int, text: str, code: int = INVALID_REQUEST) -> None:
+        """Answer with a JSON-RPC error that belongs to no request."""
+        body = messages.error(None, code, text)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
 
-    async def serve_own(
-        self, scope: dict[str, Any], receive: Receive, send: Send, body: bytes, owner: Principal
+
+class SessionLink(Protocol):
+    """The other workers of this machine: each session lives in one of them."""
+
+    prefix: str
+    """How the ids of this worker's sessions begin."""
+
+    def owner_of(self, session: str) -> int | None:
+        """Return which other worker a session lives in; None when it is ours or nobody's."""
+        ...
+
+    async def forward(self, worker: int, request: LegacyRequest) -> None:
+        """Let another worker answer a request."""
+        ...
+
+
+class LegacyGateway:
+    """Serves the earlier era for the transports of one server."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        entropy: Entropy,
+        *,
+        stateless: bool = False,
+        link: SessionLink | None = None,
     ) -> None:
-        """Serve one HTTP request in this process."""
+        """Serve a dispatcher; nothing is loaded yet.
+
+        Args:
+            dispatcher: The server.
+            entropy: Makes the ids of sessions.
+            stateless: Without sessions: any process can serve any request, and nothing is asked.
+            link: The other workers, where there are some.
+        """
+        self._dispatcher = dispatcher
+        self._entropy = entropy
+        self._stateless = stateless
+        self._link = link
+        self._will_drain = False
+        self._drained: asyncio.Event | None = None
+        self._sessions: LegacySessions | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock: asyncio.Lock | None = None
+        self._preloading: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Count the sessions that are open over HTTP."""
+        return len(self._sessions) if self._sessions is not None else 0
+
+    # --- serving ------------------------------------------------------------------------------
+
+    async def serve(self, request: LegacyRequest, *, opens: bool = False) -> None:
+        """Serve a request, here or where its session lives; `opens` marks a handshake."""
+        session = request.session
         if not self._stateless:
-            session = header(scope, b"mcp-session-id")
-            if session is None and not is_handshake(body):
-                return await refuse(send, 400, "Initialize first, then send Mcp-Session-Id")
-            if session is not None and self._host is None:
-                return await refuse(send, 404, "Session not found: initialize again")
-        host = await self._ready()
-        return await host.handle(scope, receive, send, body, owner)
+            worker = self._link.owner_of(session or "") if self._link is not None else None
+            if self._link is not None and worker is not None:
+                return await self._link.forward(worker, request)
+            if session is None and not opens:
+                return await request.refuse(400, "Initialize first, then send Mcp-Session-Id")
+        return await self.serve_here(request)
 
-    async def lines(self, write: "Write") -> "Feed":
+    async def serve_here(self, request: LegacyRequest) -> None:
+        """Serve a request in this process."""
+        if self._sessions is None and request.session is not None and not self._stateless:
+            return await request.refuse(404, SESSION_NOT_FOUND)
+        return await (await self._ready()).handle(request)
+
+    async def lines(self, write: "WriteMessage") -> "LineSession":
         """Begin a session over lines; it answers through the writer."""
         return (await self._ready()).lines(write, _STDIO)
 
-    async def _ready(self) -> "Host":
+    async def _ready(self) -> "LegacySessions":
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # the loop of an earlier run took its sessions with it
-            self._loop, self._host, self._lock = loop, None, asyncio.Lock()
-        if self._host is not None:
-            return self._host
+        if self._loop is not loop:  # the sessions of an earlier event loop ended with it
+            self._loop, self._sessions, self._lock = loop, None, asyncio.Lock()
+        if self._sessions is not None:
+            return self._sessions
         assert self._lock is not None
         async with self._lock:
-            if self._host is None:
-                module = await asyncio.to_thread(import_module, _HOST)
-                prefix = self._relay.prefix if self._relay is not None else ""
-                host: Host = module.Host(self._offer, stateless=self._stateless, prefix=prefix)
-                if self._drains:
-                    host.will_drain()
-                await host.start()
-                self._host = host
-        return self._host
+            if self._sessions is None:
+                module = await asyncio.to_thread(import_module, _SESSIONS)
+                sessions: LegacySessions = module.LegacySessions(
+                    self._dispatcher,
+                    self._entropy,
+                    stateless=self._stateless,
+                    prefix=self._link.prefix if self._link is not None else "",
+                )
+                if self._will_drain:
+                    sessions.will_drain()
+                await sessions.start()
+                self._sessions = sessions
+        return self._sessions
 
-    def join(self, relay: Relay) -> None:
-        """Become one of several workers, before the first request."""
-        self._relay = relay
+    # --- lifetime -----------------------------------------------------------------------------
+
+    def preload(self) -> None:
+        """Load the SDK in the background, a moment after the server has started."""
+        loop = asyncio.get_running_loop()
+        self._preloading = loop.call_later(PRELOAD_SECONDS, _load_in_thread)
 
     def will_drain(self) -> None:
-        """Learn that `drain` will be awaited at the end; otherwise streams are cut with it."""
-        self._drains = True
-        if self._host is not None:
-            self._host.will_drain()
+        """Learn that `drain` is awaited before the end; otherwise streams are cut with it."""
+        self._will_drain = True
+        if self._sessions is not None:
+            self._sessions.will_drain()
 
     async def drain(self, grace: float) -> None:
-        """Let running legacy requests end, for at most the grace; then end the sessions."""
-        if self._host is not None and self._loop is asyncio.get_running_loop():
+        """Let running legacy requests finish, for at most the grace; then end the sessions."""
+        if self._sessions is not None and self._loop is asyncio.get_running_loop():
             self._drained = asyncio.Event()
             try:
-                await self._host.drain(grace)
+                await self._sessions.drain(grace)
             finally:
                 self._drained.set()
 
     async def stop(self) -> None:
-        """End every session; a later client would begin anew."""
+        """End every session; a later client would begin anew. Idempotent."""
+        if self._preloading is not None:
+            self._preloading.cancel()
+            self._preloading = None
         if self._drained is not None:
-            # The HTTP server knows nothing of requests that other workers have passed on.
+            # The HTTP server does not count requests that other workers have forwarded.
             await self._drained.wait()
             self._drained = None
-        host, self._host = self._host, None
-        if host is not None and self._loop is asyncio.get_running_loop():
-            await host.stop()
+        sessions, self._sessions = self._sessions, None
+        if sessions is not None and self._loop is asyncio.get_running_loop():
+            await sessions.stop()
+
+
+def _load_in_thread() -> None:
+    # A daemon: a process that ends meanwhile does not wait for it.
+    threading.Thread(target=_load, name="antiphon preload", daemon=True).start()
+
+
+def _load() -> None:
+    with suppress(ImportError):  # the first legacy client gets this error, with its cause
+        import_module(_SESSIONS)

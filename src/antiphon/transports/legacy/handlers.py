@@ -1,13 +1,13 @@
 """The methods of the earlier era as the official SDK's server, over our own dispatcher.
 
 One handler for all: the SDK has checked the params for the revision, we make a `Request` of them,
-and the SDK checks and trims what we give back. Knows no transport.
+and the SDK checks and trims what we return.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Protocol, cast
 
 import anyio
 import msgspec
@@ -16,105 +16,151 @@ from mcp.server.lowlevel import Server as SdkServer
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
-    INTERNAL_ERROR,
     METHOD_NOT_FOUND,
     NotificationParams,
     RequestParams,
     ServerCapabilities,
 )
 
-from antiphon.core.request import Request
-from antiphon.errors import LEGACY_NOT_FOUND, CallerError, ResourceNotFound
-from antiphon.transports.legacy.back_channel import NoticeChannel, SessionChannel
-from antiphon.transports.legacy.offer import Offer
+from antiphon.core.methods import LEGACY_METHODS
+from antiphon.core.request import Principal, Request
+from antiphon.dispatcher import Dispatcher
+from antiphon.errors import LEGACY_NOT_FOUND, ResourceNotFound, Unavailable
+from antiphon.ports import Entropy
+from antiphon.transports.legacy.back_channel import SessionChannel, SessionlessChannel
 from antiphon.transports.legacy.revisions import abilities, degrade, server_capabilities
-from antiphon.transports.legacy.session import Session
 from antiphon.wire import params as shapes
-from antiphon.wire.envelope import NAMED
-
-_METHODS = (
-    "tools/list", "tools/call", "prompts/list", "prompts/get", "resources/list",
-    "resources/templates/list", "resources/read", "completion/complete", "logging/setLevel",
-    "resources/subscribe", "resources/unsubscribe",
-)  # fmt: skip
 
 _log = logging.getLogger("antiphon.legacy")
 
-Context = ServerRequestContext[Session, Any]
+
+class ClientState(Protocol):
+    """What the handlers need of a session."""
+
+    owner: Principal
+    asks: bool
+    level: str
+
+    def watch(self, uri: str) -> None:
+        """Subscribe to a resource."""
+        ...
+
+    def unwatch(self, uri: str) -> None:
+        """Unsubscribe from a resource."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening to changes."""
+        ...
 
 
-class Methods:
+HandlerContext = ServerRequestContext[Any, Any]
+Initialized = Callable[[HandlerContext, NotificationParams], Awaitable[None]]
+
+
+class LegacyHandlers:
     """What legacy clients can call."""
 
-    def __init__(self, offer: Offer) -> None:
-        """Serve what a server offers."""
-        self.offer = offer
-        self.sdk: SdkServer[Session] = SdkServer(offer.name, version=offer.version)
+    def __init__(self, dispatcher: Dispatcher, entropy: Entropy, initialized: Initialized) -> None:
+        """Serve a dispatcher; `initialized` is called when a client has finished its handshake."""
+        self._dispatcher = dispatcher
+        self._entropy = entropy
+        self._running: set[asyncio.Future[bytes]] = set()
+        self._cut = False
+        info = dispatcher.info
+        self.sdk: SdkServer[Any] = SdkServer(info.name, version=info.version)
         # Ours is the span of a call; the SDK would make a second one.
         self.sdk.middleware.clear()
-        for method in _METHODS:
+        for method in LEGACY_METHODS:
             self.sdk.add_request_handler(method, RequestParams, self._serve)
-
-    def on_ready(self, tell: Any) -> None:
-        """Have a function called when a client has finished its handshake."""
-        self.sdk.add_notification_handler("notifications/initialized", NotificationParams, tell)
+        self.sdk.add_notification_handler(
+            "notifications/initialized", NotificationParams, initialized
+        )
 
     def options(self) -> InitializationOptions:
-        """Say what the server offers at this moment."""
-        offer = self.offer
-        declared = server_capabilities(offer.capabilities())
+        """Return what the server offers at this moment."""
+        info = self._dispatcher.info
+        declared = server_capabilities(self._dispatcher.capabilities())
         return InitializationOptions(
-            server_name=offer.name,
-            server_version=offer.version,
-            title=offer.title,
-            instructions=offer.instructions,
+            server_name=info.name,
+            server_version=info.version,
+            title=info.title,
+            instructions=info.instructions,
             capabilities=ServerCapabilities.model_validate(declared),
         )
 
-    async def _serve(self, context: Context, _: RequestParams) -> dict[str, Any]:
-        """Serve one request; nothing but a JSON-RPC error may come out."""
+    async def _serve(self, context: HandlerContext, _: RequestParams) -> dict[str, Any]:
+        """Serve one request; every failure becomes a JSON-RPC error."""
         try:
             return await self._answer(context)
         except ResourceNotFound as error:
             raise MCPError(LEGACY_NOT_FOUND, error.message, error.data) from None
-        except CallerError as error:
-            raise MCPError(error.code, error.message, error.data) from None
         except MCPError:
             raise
-        except Exception:  # noqa: BLE001 - the edge: nothing may pass
-            _log.exception("a legacy request failed unexpectedly")
-            raise MCPError(INTERNAL_ERROR, "Internal error") from None
+        except Exception as error:  # noqa: BLE001 - the outermost: every error becomes an answer
+            refused = self._dispatcher.refusal(error)
+            raise MCPError(refused.code, refused.message, refused.data) from None
 
-    async def _answer(self, context: Context) -> dict[str, Any]:
-        method, session = context.method, context.lifespan_context
+    async def _answer(self, context: HandlerContext) -> dict[str, Any]:
+        method = context.method
+        session: ClientState = context.lifespan_context
         params = dict(context.params or {})
         if method == "logging/setLevel":
             session.level = params["level"]
             return {}
-        dispatcher = self.offer.dispatcher
-        subscribing = method in ("resources/subscribe", "resources/unsubscribe")
-        if not dispatcher.serves("resources/read" if subscribing else method):
+        known, dispatcher = LEGACY_METHODS[method], self._dispatcher
+        if known.capability not in dispatcher.served.capabilities:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
-        if subscribing:
-            shapes.check(method, "uri", params)
+        if "modern" not in known.eras:
+            shapes.check(method, known.target, params)
             act = session.watch if method == "resources/subscribe" else session.unwatch
             act(params["uri"])
             return {}
-        round = self._round(context, params)
-        result = await _apart(dispatcher.dispatch(round))
+        request = self._request(context, session, params)
+        result = await self._in_own_task(dispatcher.dispatch(request))
         return degrade(method, msgspec.json.decode(result), context.protocol_version)
 
-    def _round(self, context: Context, params: dict[str, Any]) -> Request:
-        method, session, revision = (
-            context.method,
-            context.lifespan_context,
-            context.protocol_version,
-        )
-        member = NAMED.get(method)
+    async def _in_own_task(self, work: Coroutine[Any, Any, bytes]) -> bytes:
+        """Run in a task of its own, which is cancelled once.
+
+        The SDK's scopes cancel at every turn of the loop until their task has ended; an effect that
+        is shielded until it is settled would keep the loop spinning.
+        """
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait({task})
+            if not task.cancelled():
+                task.exception()  # retrieved: its client is gone
+            raise
+        finally:
+            self._running.discard(task)
+        if task.cancelled() and self._cut:
+            raise Unavailable("the server is shutting down; call again")
+        return task.result()
+
+    async def cut(self, timeout: float) -> None:
+        """Cancel every running request; each client gets an error instead of a broken stream."""
+        self._cut = True
+        if self._running:
+            _log.warning("%d legacy requests were cut at shutdown", len(self._running))
+            for task in self._running:
+                task.cancel()
+            await asyncio.wait(self._running, timeout=timeout)
+
+    def _request(
+        self, context: HandlerContext, session: ClientState, params: dict[str, Any]
+    ) -> Request:
+        method, revision = context.method, context.protocol_version
+        member = LEGACY_METHODS[method].target
         arguments = shapes.check(method, member, params)
         asks = session.asks and context.session.can_send_request
         client = context.session.client_params
-        channel = SessionChannel(context, self.offer.entropy) if asks else NoticeChannel(context)
+        channel = SessionChannel(context, self._entropy) if asks else SessionlessChannel(context)
         meta = cast("Mapping[str, Any]", params.get("_meta") or {})
         return Request(
             method=method,
@@ -133,25 +179,6 @@ class Methods:
         )
 
 
-def _declared(context: Context) -> Mapping[str, Any]:
+def _declared(context: HandlerContext) -> Mapping[str, Any]:
     declared = context.session.client_capabilities
     return declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared else {}
-
-
-async def _apart(work: Coroutine[Any, Any, bytes]) -> bytes:
-    """Run in a task of its own, which is cancelled once.
-
-    The SDK's scopes cancel at every turn of the loop until their task has ended; an effect that is
-    shielded until it is settled (S3-7) would keep the loop spinning.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait({task})
-    except asyncio.CancelledError:
-        task.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # nobody is left to be told
-        raise
-    return task.result()

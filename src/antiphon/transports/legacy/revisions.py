@@ -1,7 +1,6 @@
-"""What each earlier revision knows: abilities of clients, fields of results, shapes of asks. Pure.
+"""What each earlier revision knows: capabilities of clients, fields of results, shapes of asks.
 
-The official SDK sends whatever it is given, so what a revision lacks is taken out here. Knows no
-SDK and no session.
+The official SDK sends whatever it is given, so what a revision lacks is removed here. Pure.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 
 def abilities(declared: Mapping[str, Any], revision: str) -> Json:
-    """Give what a client may be asked: what it declared, as far as its revision has it."""
+    """Return what a client may be asked: what it declared, as far as its revision has it."""
     found: Json = {}
     elicitation = declared.get("elicitation")
     if isinstance(elicitation, dict) and revision >= FORMS:
@@ -46,27 +45,27 @@ def _modes(elicitation: Json, revision: str) -> Json:
 
 
 def ask_params(method: str, params: Mapping[str, Any], revision: str, id: str) -> Json:
-    """Tell the params of an ask to a revision.
+    """Return the params of an ask as a revision knows them.
 
     Raises:
         UnsupportedForm: The revision has no such form.
     """
-    told = dict(params)
+    adapted = dict(params)
     if method != "elicitation/create":
-        return told
-    if told.get("mode") == "url":
-        return {**told, "elicitationId": id}
-    told["requestedSchema"] = adapt(told["requestedSchema"], revision)
+        return adapted
+    if adapted.get("mode") == "url":
+        return {**adapted, "elicitationId": id}
+    adapted["requestedSchema"] = adapt(adapted["requestedSchema"], revision)
     if revision < MODES:
-        told.pop("mode", None)
-    return told
+        adapted.pop("mode", None)
+    return adapted
 
 
-# --- what the client is told --------------------------------------------------------------------
+# --- what the client is sent ---------------------------------------------------------------
 
 
 def degrade(method: str, result: Json, revision: str) -> Json:
-    """Take out of a result what the revision does not know; the SDK drops modern members."""
+    """Remove from a result what the revision does not know; the SDK drops modern members."""
     meta = result.get("_meta")
     if isinstance(meta, dict):
         kept = {k: v for k, v in cast("Json", meta).items() if k != _SERVER_INFO}
@@ -87,13 +86,13 @@ def degrade(method: str, result: Json, revision: str) -> Json:
 
 
 def _tool_result(result: Json, revision: str) -> Json:
-    told = {**result, "content": [_block(block, revision) for block in result["content"]]}
-    structured = told.get("structuredContent")
-    if "structuredContent" in told and (
-        revision < STRUCTURE or not isinstance(structured, dict)  # LEGACY-28
+    adapted = {**result, "content": [_block(block, revision) for block in result["content"]]}
+    structured = adapted.get("structuredContent")
+    if "structuredContent" in adapted and (
+        revision < STRUCTURE or not isinstance(structured, dict)
     ):
-        del told["structuredContent"]
-    return told
+        del adapted["structuredContent"]
+    return adapted
 
 
 def _tool(tool: Json, revision: str) -> Json:
@@ -114,13 +113,13 @@ def _block(block: Json, revision: str) -> Json:
 
 
 def notice(method: str, params: Mapping[str, Any], revision: str) -> Json:
-    """Tell the params of a notification to a revision."""
-    told = dict(params)
+    """Return the params of a notification as a revision knows them."""
+    adapted = dict(params)
     if method == "notifications/progress" and revision < PROGRESS_TEXT:
-        told.pop("message", None)
-    return told
+        adapted.pop("message", None)
+    return adapted
 
 
 def server_capabilities(declared: Mapping[str, Any]) -> Json:
-    """Give the declared capabilities as a handshake knows them: extensions came later."""
+    """Return the declared capabilities as a handshake knows them: extensions came later."""
     return {name: value for name, value in declared.items() if name != "extensions"}

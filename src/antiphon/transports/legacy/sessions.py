@@ -1,84 +1,143 @@
 """Legacy sessions of one process: a table over the SDK's transport, and everything that ends them.
 
 Ours instead of the SDK's manager, because a session needs an event store of its own, an owner, up
-to date options and an orderly end. The host is a task of its own: a task group must be left by
-whoever entered it, and requests, lifespan and stdio are different tasks.
+to date options and an orderly end. The table runs in a task of its own: a task group must be left
+by the task that entered it, and requests, lifespan and stdio are different tasks.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections import Counter
+from typing import Any, cast
 
 import anyio
 import anyio.abc
 from mcp.server.connection import Connection
 from mcp.server.runner import serve_connection, serve_loop
+from mcp.server.session import ServerSession
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp_types import NotificationParams
+from mcp_types import Notification, NotificationParams
 from sse_starlette.sse import AppStatus
 
 from antiphon.core.request import Principal
-from antiphon.errors import INTERNAL_ERROR
-from antiphon.transports.http.response import Message, Receive, Send
-from antiphon.transports.legacy.event_store import Replay
-from antiphon.transports.legacy.handlers import Context, Methods
-from antiphon.transports.legacy.offer import Offer
-from antiphon.transports.legacy.plain import Scope, header, refuse
-from antiphon.transports.legacy.session import Session
-from antiphon.transports.legacy.stdio import Feed, Write
+from antiphon.dispatcher import Dispatcher
+from antiphon.errors import INTERNAL_ERROR, InvalidRequest
+from antiphon.ports import Entropy
+from antiphon.subscriptions import Subscription
+from antiphon.transports.http.request import Message, Receive
+from antiphon.transports.legacy.event_store import SessionEvents
+from antiphon.transports.legacy.gateway import SESSION_NOT_FOUND, LegacyRequest
+from antiphon.transports.legacy.handlers import HandlerContext, LegacyHandlers
+from antiphon.transports.legacy.stdio import LineSession, WriteMessage
 
 RETRY_MILLISECONDS = 500
-"""When a client whose stream was closed is to come back."""
+"""When a client whose stream was closed is to reconnect."""
 
 ASSUMED = "2025-03-26"
-"""The revision of a request that names none (LEGACY-13)."""
+"""The revision of a request that names none."""
+
+WATCHED = 1_000
+"""Resources that one session may subscribe to."""
+
+NOTIFY_SECONDS = 5.0
+"""A client that does not read for so long misses a notification of a change."""
+
+CUT_SECONDS = 1.0
+"""Of the grace at shutdown: how long cancelled requests have to be answered with an error."""
 
 _log = logging.getLogger("antiphon.legacy")
 
 
-class HttpSession(Session):
+class LegacySession:
+    """The state of one legacy session."""
+
+    def __init__(
+        self, id: str, owner: Principal, dispatcher: Dispatcher, *, asks: bool = True
+    ) -> None:
+        """Begin a session of a principal; `asks` tells whether answers can come back."""
+        self.id = id
+        self.owner = owner
+        self.asks = asks
+        self.level = "info"
+        """What is logged to a client that has set no level."""
+
+        self._changes: Subscription = dispatcher.subscriptions.attach(owner)
+        self._watched: set[str] = set()
+
+    def watch(self, uri: str) -> None:
+        """Subscribe to a resource."""
+        if uri not in self._watched and len(self._watched) >= WATCHED:
+            raise InvalidRequest(f"at most {WATCHED} resources can be subscribed to")
+        self._watched.add(uri)
+        self._changes.watch(uri)
+
+    def unwatch(self, uri: str) -> None:
+        """Unsubscribe from a resource."""
+        self._watched.discard(uri)
+        self._changes.unwatch(uri)
+
+    async def notify(self, client: ServerSession) -> None:
+        """Notify the client of changes, on the stream that belongs to no request."""
+        while not self._changes.ended:
+            for method, params in await self._changes.news():
+                message = Notification[dict[str, Any], str](method=method, params=dict(params))
+                with anyio.move_on_after(NOTIFY_SECONDS) as scope:
+                    await client.send_notification(cast("Any", message))
+                if scope.cancelled_caught:
+                    _log.warning("a legacy client does not read; it missed %s", method)
+
+    def close(self) -> None:
+        """Stop listening to changes."""
+        self._changes.end()
+        self._changes.close()
+
+
+class HttpLegacySession(LegacySession):
     """A session over HTTP."""
 
-    def __init__(self, id: str, owner: Principal, offer: Offer) -> None:
-        super().__init__(id, owner, offer)
-        self.replay = Replay()
+    def __init__(self, id: str, owner: Principal, dispatcher: Dispatcher) -> None:
+        super().__init__(id, owner, dispatcher)
+        self.events = SessionEvents()
         self.posts = 0
         """Requests that are being answered."""
 
         self.transport = StreamableHTTPServerTransport(
             id,
-            event_store=self.replay,
+            event_store=self.events,
             retry_interval=RETRY_MILLISECONDS,
-            idle_timeout=offer.dispatcher.limits.session_idle.total_seconds(),
+            idle_timeout=dispatcher.limits.session_idle.total_seconds(),
         )
 
     def close(self) -> None:
         """End what waits inside the session."""
         super().close()
-        self.replay.close()
+        self.events.close()
 
 
-class Host:
-    """Everything that lives on behalf of legacy clients."""
+class LegacySessions:
+    """Every legacy session of one server in this process."""
 
-    def __init__(self, offer: Offer, *, stateless: bool, prefix: str = "") -> None:
-        """Serve what a server offers.
+    def __init__(
+        self, dispatcher: Dispatcher, entropy: Entropy, *, stateless: bool, prefix: str = ""
+    ) -> None:
+        """Serve a dispatcher.
 
         Args:
-            offer: The server.
+            dispatcher: The server.
+            entropy: Makes the ids of sessions.
             stateless: Without sessions: any process can serve any request, and nothing is asked.
-            prefix: How session ids begin: they name the worker that holds them.
+            prefix: How session ids begin: they name the worker that they live in.
         """
-        self._offer = offer
-        self._limits = offer.dispatcher.limits
+        self._dispatcher = dispatcher
+        self._entropy = entropy
+        self._limits = dispatcher.limits
         self._stateless = stateless
         self._prefix = prefix
-        self._methods = Methods(offer)
-        self._methods.on_ready(self._ready)
-        self._sessions: dict[str, HttpSession] = {}
+        self._handlers = LegacyHandlers(dispatcher, entropy, self._initialized)
+        self._sessions: dict[str, HttpLegacySession] = {}
         self._owners: Counter[Principal] = Counter()
         self._group: anyio.abc.TaskGroup
         self._stop = asyncio.Event()
@@ -87,9 +146,8 @@ class Host:
         self._idle = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def sessions(self) -> int:
-        """How many sessions are open over HTTP."""
+    def __len__(self) -> int:
+        """Count the sessions that are open over HTTP."""
         return len(self._sessions)
 
     # --- lifetime -----------------------------------------------------------------------------
@@ -101,7 +159,7 @@ class Host:
         await ready.wait()
 
     async def stop(self) -> None:
-        """End every session; twice is once."""
+        """End every session. Idempotent."""
         self._stop.set()
         if self._task is not None:
             await self._task
@@ -131,51 +189,60 @@ class Host:
         self._drains = True
 
     async def drain(self, grace: float) -> None:
-        """Let running requests end, for at most the grace; then end every session."""
+        """Let running requests finish within the grace; then cut them and end every session."""
         self._draining = True
         for session in self._sessions.values():
             session.transport.close_standalone_sse_stream()
+        cutting = min(CUT_SECONDS, grace / 2)
+        if not await self._all_answered(grace - cutting):
+            await self._handlers.cut(cutting)
+            await self._all_answered(cutting)
+        await self._terminate_all()
+
+    async def _all_answered(self, timeout: float) -> bool:
+        """Wait until no request is being answered; False after the time."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout(timeout):
                 while any(session.posts for session in self._sessions.values()):
                     self._idle.clear()
                     await self._idle.wait()
-        await self._terminate_all()
+                return True
+        return False
 
     # --- sessions over HTTP -------------------------------------------------------------------
 
-    async def handle(
-        self, scope: Scope, receive: Receive, send: Send, body: bytes, owner: Principal
-    ) -> None:
+    async def handle(self, request: LegacyRequest) -> None:
         """Serve one HTTP request of the earlier era."""
-        receive = _again(body, receive)
+        request = request._replace(receive=_replayed(request.body, request.receive))
         if self._stateless:
-            return await self._single(scope, receive, send, owner)
-        id = header(scope, b"mcp-session-id")
+            return await self._single(request)
+        id = request.session
         if id is None:
-            return await self._open(scope, receive, send, owner)
+            return await self._open(request)
         session = self._sessions.get(id)
-        if session is None or session.owner != owner:
-            # The same answer for both: nobody learns that a session of somebody else exists.
-            return await refuse(send, 404, "Session not found: initialize again")
-        await self._pass(session, scope, receive, send)
+        if session is None or session.owner != request.owner:
+            # The same answer for both: a session of somebody else looks like none.
+            return await request.refuse(404, SESSION_NOT_FOUND)
+        await self._pass(session, request)
         if session.transport.is_terminated:  # the client sent DELETE
             await self._forget(session)
         return None
 
-    async def _pass(self, session: HttpSession, scope: Scope, receive: Receive, send: Send) -> None:
-        counts = scope["method"] == "POST"
+    async def _pass(self, session: HttpLegacySession, request: LegacyRequest) -> None:
+        counts = request.scope["method"] == "POST"
         session.posts += counts
         try:
-            await session.transport.handle_request(scope, receive, send)
+            await session.transport.handle_request(request.scope, request.receive, request.send)
         finally:
             session.posts -= counts
             self._idle.set()
 
-    async def _open(self, scope: Scope, receive: Receive, send: Send, owner: Principal) -> None:
-        if not self._room(owner):
-            return await refuse(send, 503, "Too many sessions", code=INTERNAL_ERROR)
-        session = HttpSession(self._prefix + self._offer.entropy(16).hex(), owner, self._offer)
+    async def _open(self, request: LegacyRequest) -> None:
+        owner = request.owner
+        if not self._has_room(owner):
+            return await request.refuse(503, "Too many sessions", code=INTERNAL_ERROR)
+        id = self._prefix + self._entropy(16).hex()
+        session = HttpLegacySession(id, owner, self._dispatcher)
         self._sessions[session.id] = session
         self._owners[owner] += 1
         status = 0
@@ -184,24 +251,24 @@ class Host:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-            await send(message)
+            await request.send(message)
 
         try:
             await self._group.start(self._serve, session)
-            await self._pass(session, scope, receive, noting)
+            await self._pass(session, request._replace(send=noting))
         finally:
             if not 200 <= status < 300 or not session.transport.mcp_session_id:
                 await self._forget(session)  # it was no handshake
         return None
 
-    def _room(self, owner: Principal) -> bool:
+    def _has_room(self, owner: Principal) -> bool:
         if self._draining or self._stop.is_set() or len(self._sessions) >= self._limits.sessions:
             return False
         return owner.anonymous or self._owners[owner] < self._limits.sessions_per_principal
 
     async def _serve(
         self,
-        session: HttpSession,
+        session: HttpLegacySession,
         *,
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -210,19 +277,19 @@ class Host:
                 task_status.started()
                 with session.transport.idle_scope or anyio.CancelScope():
                     await serve_loop(
-                        self._methods.sdk,
+                        self._handlers.sdk,
                         read,
                         write,
                         lifespan_state=session,
                         session_id=session.id,
-                        init_options=self._methods.options(),
+                        init_options=self._handlers.options(),
                     )
         except Exception:  # noqa: BLE001 - one session must not end the others
-            _log.exception("a legacy session failed")
+            _log.exception("the legacy session of a client failed")
         finally:
             await self._forget(session)
 
-    async def _forget(self, session: HttpSession) -> None:
+    async def _forget(self, session: HttpLegacySession) -> None:
         if self._sessions.pop(session.id, None) is not None:
             self._owners[session.owner] -= 1
             if not self._owners[session.owner]:
@@ -231,17 +298,17 @@ class Host:
         with anyio.CancelScope(shield=True):
             await session.transport.terminate()
 
-    async def _ready(self, context: Context, _: NotificationParams) -> None:
-        self._group.start_soon(context.lifespan_context.tell, context.session)
+    async def _initialized(self, context: HandlerContext, _: NotificationParams) -> None:
+        self._group.start_soon(context.lifespan_context.notify, context.session)
 
     # --- without sessions ---------------------------------------------------------------------
 
-    async def _single(self, scope: Scope, receive: Receive, send: Send, owner: Principal) -> None:
-        """Serve one request by itself; nothing can be asked, for no answer could find its way."""
-        if scope["method"] != "POST":
-            return await refuse(send, 405, "This server keeps no sessions: send a POST")
-        version = header(scope, b"mcp-protocol-version") or ASSUMED
-        session = Session("", owner, self._offer, asks=False)
+    async def _single(self, request: LegacyRequest) -> None:
+        """Serve one request by itself; nothing can be asked, because no answer could come back."""
+        if request.scope["method"] != "POST":
+            return await request.refuse(405, "This server keeps no sessions: send a POST")
+        version = request.header(b"mcp-protocol-version") or ASSUMED
+        session = LegacySession("", request.owner, self._dispatcher, asks=False)
         transport = StreamableHTTPServerTransport(None)
 
         async def serve(
@@ -258,16 +325,16 @@ class Host:
                     ),
                 )
                 await serve_connection(
-                    self._methods.sdk,
+                    self._handlers.sdk,
                     dispatcher,
                     connection=Connection.from_envelope(version, None, None),
                     lifespan_state=session,
-                    init_options=self._methods.options(),
+                    init_options=self._handlers.options(),
                 )
 
         try:
             await self._group.start(serve)
-            await transport.handle_request(scope, receive, send)
+            await transport.handle_request(request.scope, request.receive, request.send)
         finally:
             session.close()
             with anyio.CancelScope(shield=True):
@@ -276,15 +343,16 @@ class Host:
 
     # --- lines --------------------------------------------------------------------------------
 
-    def lines(self, write: Write, owner: Principal) -> Feed:
+    def lines(self, write: WriteMessage, owner: Principal) -> LineSession:
         """Begin a session over lines."""
-        feed = Feed(self._methods, Session("stdio", owner, self._offer), write)
-        self._group.start_soon(feed.run)
-        return feed
+        session = LegacySession("stdio", owner, self._dispatcher)
+        lines = LineSession(self._handlers, session, write)
+        self._group.start_soon(lines.run)
+        return lines
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Give the body once more; after it the client's own messages."""
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body again, and then the client's own messages."""
     given = False
 
     async def again() -> Message:

@@ -9,21 +9,26 @@ from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from antiphon.errors import INVALID_REQUEST
-from antiphon.transports.legacy.handlers import Methods
-from antiphon.transports.legacy.session import Session
+from antiphon.transports.legacy.handlers import ClientState, LegacyHandlers
 from antiphon.wire import messages
 
-Write = Callable[[bytes], None]
+WriteMessage = Callable[[bytes], None]
+"""Writes one message; the newline is added."""
 
 _BUFFER = 16
 
 
-class Feed:
+class LineSession:
     """The streams between our lines and the SDK's loop."""
 
-    def __init__(self, methods: Methods, session: Session, write: Write) -> None:
+    def __init__(
+        self,
+        handlers: LegacyHandlers,
+        session: ClientState,
+        write: WriteMessage,
+    ) -> None:
         """Answer through `write`, which takes one message."""
-        self._methods = methods
+        self._handlers = handlers
         self._session = session
         self._write = write
         self._to_sdk, self._sdk_reads = anyio.create_memory_object_stream[
@@ -44,7 +49,7 @@ class Feed:
         await self._to_sdk.send(SessionMessage(message))
 
     async def close(self) -> None:
-        """End: running handlers are cancelled (S7-2), what was answered is written."""
+        """End: running handlers are cancelled, what was answered is written."""
         self._to_sdk.close()
         await self._over.wait()
 
@@ -54,11 +59,11 @@ class Feed:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._write_all)
                 await serve_loop(
-                    self._methods.sdk,
+                    self._handlers.sdk,
                     self._sdk_reads,
                     self._sdk_writes,
                     lifespan_state=self._session,
-                    init_options=self._methods.options(),
+                    init_options=self._handlers.options(),
                 )
         finally:
             self._to_sdk.close()

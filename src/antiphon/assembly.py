@@ -1,0 +1,156 @@
+"""The parts of a server, made and joined in one place; each is complete when it is constructed.
+
+changes -> registry -> catalog
+changes + environment -> tasks -> engine
+changes + registry + tasks -> subscriptions
+all of them -> dispatcher (for the transports) and lifetime (what is open while one runs)
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypedDict
+
+from antiphon.core.changes import Changes
+from antiphon.core.limits import Limits
+from antiphon.core.methods import TASK_METHODS
+from antiphon.dispatcher import Dispatcher, ServerInfo
+from antiphon.engine.engine import Engine
+from antiphon.engine.environment import Environment, Redeem
+from antiphon.engine.hints import CachePolicy
+from antiphon.handlers.catalog import Catalog
+from antiphon.handlers.registry import Registry
+from antiphon.lifetime import ServerLifetime
+from antiphon.ports import Clock, Entropy, Store, Telemetry
+from antiphon.seal.policy import Seal
+from antiphon.seal.sealer import Sealer
+from antiphon.stores import open_store
+from antiphon.subscriptions import Subscriptions, TaskPolling
+from antiphon.tasks.service import TaskService
+from antiphon.wire.results import server_meta
+
+
+class ServerSettings(TypedDict, total=False):
+    """What few servers set: observability, development and tests."""
+
+    telemetry: Telemetry | None
+    cache: CachePolicy | None
+    expose_errors: bool
+    clock: Clock
+    entropy: Entropy
+    environ: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerParts:
+    """Everything that a server consists of."""
+
+    environment: Environment
+    changes: Changes
+    registry: Registry
+    catalog: Catalog
+    tasks: TaskService
+    engine: Engine
+    subscriptions: Subscriptions
+    lifetime: ServerLifetime
+    dispatcher: Dispatcher
+
+
+def assemble(
+    info: ServerInfo,
+    limits: Limits,
+    seal: Seal,
+    store: str | Store | None,
+    redeem: Redeem,
+    cache: CachePolicy,
+    settings: ServerSettings,
+) -> ServerParts:
+    """Make the parts of a server and join them; nothing is opened."""
+    environment, own_keys = _environment(info, limits, seal, store, redeem, settings)
+    changes = Changes()
+    registry = Registry(changes)
+    catalog = Catalog(
+        registry,
+        environment.sealer,
+        limits,
+        meta=environment.meta,
+        cache=cache,
+        instructions=info.instructions,
+    )
+    tasks = TaskService(environment, registry, changes)
+    engine = Engine(environment, registry, tasks)
+    subscriptions = Subscriptions(
+        limits,
+        changes,
+        offered=registry.served.capabilities,
+        task_view=tasks.view if tasks.available else None,
+    )
+    polling = None
+    if tasks.available:
+        registry.offer("tasks")
+        if environment.store.shared:
+            polling = TaskPolling(subscriptions, changes, tasks.store.tasks_updated)
+    dispatcher = Dispatcher(
+        info,
+        limits=limits,
+        served=registry.served,
+        subscriptions=subscriptions,
+        changes=changes,
+        capabilities=catalog.capabilities,
+        calls=engine.call,
+        others={**catalog.methods(), **dict.fromkeys(TASK_METHODS, tasks.serve)},
+        probe=partial(environment.store.effects, "readiness"),
+    )
+    return ServerParts(
+        environment=environment,
+        changes=changes,
+        registry=registry,
+        catalog=catalog,
+        tasks=tasks,
+        engine=engine,
+        subscriptions=subscriptions,
+        lifetime=ServerLifetime(environment, registry, engine, tasks, polling, own_keys=own_keys),
+        dispatcher=dispatcher,
+    )
+
+
+def _environment(
+    info: ServerInfo,
+    limits: Limits,
+    seal: Seal,
+    store: str | Store | None,
+    redeem: Redeem,
+    settings: ServerSettings,
+) -> tuple[Environment, bool]:
+    """Return what the engine needs of the world, and whether keys were made for this process."""
+    clock = settings.get("clock", time.time)  # noqa: TID251 - the real clock is injected here
+    entropy = settings.get("entropy", os.urandom)  # noqa: TID251 - real randomness likewise
+    environ = settings.get("environ")
+    environ = os.environ if environ is None else environ
+    # `antiphon serve --workers` gives its workers a common store this way.
+    store = store if store is not None else environ.get("ANTIPHON_STORE") or None
+    keyring, origin = seal.keyring(environ, entropy)
+    sealer = Sealer(
+        keyring,
+        ttl=seal.ttl,
+        audience=seal.audience or info.name,
+        clock=clock,
+        entropy=entropy,
+        codec=seal.codec,
+        max_bytes=2 * limits.state_bytes + 16_384,
+    )
+    environment = Environment(
+        sealer=sealer,
+        store=open_store(store, clock=clock),
+        limits=limits,
+        clock=clock,
+        entropy=entropy,
+        meta=server_meta(info.name, info.version, info.title),
+        redeem=redeem,
+        spill=store is not None,
+        telemetry=settings.get("telemetry"),
+        expose_errors=settings.get("expose_errors", False),
+    )
+    return environment, origin == "made"

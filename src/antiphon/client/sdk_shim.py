@@ -1,0 +1,347 @@
+"""The only patchwork on the official SDK (`mcp` 2.3), each part with the condition for its removal.
+
+`CapabilityShim` can be deleted when `ClientSession` accepts the capabilities to declare, the
+timeout of discovery, and an observer of raw notifications.
+
+`ConnectionTask` can be deleted when the SDK's contexts may be left from another task than the one
+that entered them, and raise plain errors instead of groups.
+
+`ContainedClient` can be deleted when an exception of one POST fails that request, and no longer the
+whole session. Every failure becomes a response to its request, and the reason is kept in `Failures`
+under a name that no server can guess.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
+
+import anyio
+import anyio.abc
+import httpx2
+from mcp.client.auth import OAuthFlowError
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.exceptions import MCPError
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, CONNECTION_CLOSED
+
+from antiphon.client.errors import CannotConnect, InvalidResponse
+from antiphon.client.flow_types import Lost
+from antiphon.client.http import RawDispatcher
+from antiphon.client.task_updates import TaskListeners
+
+T = TypeVar("T")
+
+LOST = 1
+"""The code of a failed request: local, and outside every range of the protocol (ERR-04)."""
+
+MAX_BODY = 32 * 1024 * 1024
+"""Bytes of one reply that is not a stream; a bound against an endless one."""
+
+TIMEOUT = httpx2.Timeout(30.0, read=None)
+"""For connecting and writing. The time for a reply is bounded by the call."""
+
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_NOT_ERA_EVIDENCE = frozenset({401, 403, 407, 429})
+
+
+class CapabilityShim:
+    """The dispatcher under the SDK's session: it declares exactly what the client can do.
+
+    The session always declares form and URL elicitation together. Calls that may ask do not pass
+    through the session, only discovery, the handshake, lists, completion and subscriptions.
+    """
+
+    def __init__(
+        self,
+        inner: RawDispatcher,
+        capabilities: Mapping[str, Any],
+        *,
+        probe: float,
+        listeners: TaskListeners,
+    ) -> None:
+        """Wrap a dispatcher.
+
+        Args:
+            inner: The dispatcher that is wrapped.
+            capabilities: Declared on every request of the session.
+            probe: Seconds allowed for discovery.
+            listeners: Receive notifications about tasks, before the session.
+        """
+        self._inner = inner
+        self._capabilities = dict(capabilities)
+        self._probe = probe
+        self._listeners = listeners
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Send one request of the session."""
+        options = cast("CallOptions", dict(opts or {}))
+        if method == "server/discover":
+            options["timeout"] = self._probe
+        result = await self._inner.send_raw_request(method, self._declare(method, params), options)
+        if result.get("resultType") == "task":
+            raise InvalidResponse(f"{method} may not be answered with a task")
+        return result
+
+    def _declare(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        out = dict(params or {})
+        meta = cast("dict[str, Any]", out.get("_meta") or {})
+        if method == "initialize":
+            # Extensions are declared in the modern era only.
+            known = self._capabilities.items()
+            out["capabilities"] = {name: value for name, value in known if name != "extensions"}
+        elif CLIENT_CAPABILITIES_META_KEY in meta:
+            out["_meta"] = {**meta, CLIENT_CAPABILITIES_META_KEY: self._capabilities}
+        return out
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """Send a notification."""
+        await self._inner.notify(method, params, opts)
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Run the wrapped dispatcher; notifications about tasks are taken in order of arrival."""
+
+        def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
+            if self._listeners.take(method, params):
+                return True
+            return on_notify_intercept is not None and on_notify_intercept(method, params)
+
+        await self._inner.run(on_request, on_notify, intercept, task_status=task_status)
+
+
+@dataclass(slots=True)
+class Failures:
+    """The reasons of failed requests, by names that no server can guess."""
+
+    _kept: dict[str, Lost] = field(default_factory=dict[str, Lost])
+    url: httpx2.URL | None = None
+    """The URL of the last POST."""
+
+    nothing_there: bool = False
+    """Whether the last response was a 404 without a JSON body."""
+
+    @property
+    def where(self) -> str:
+        """The URL of the last POST, without credentials and query."""
+        if self.url is None:
+            return ""
+        return str(self.url.copy_with(username=None, password=None, query=None, fragment=None))
+
+    def keep(self, lost: Lost) -> httpx2.Response:
+        """Keep a reason and return the response that stands for it."""
+        name = secrets.token_hex(8)
+        self._kept[name] = lost
+        error = {"code": LOST, "message": "connection failed", "data": name}
+        return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": error})
+
+    def take(self, code: int, data: object) -> Lost | None:
+        """Return the reason of an error, if it was kept here."""
+        return self._kept.pop(data, None) if code == LOST and isinstance(data, str) else None
+
+
+class ConnectionTask(Generic[T]):
+    """Holds the SDK's contexts open in a task of its own until they are closed or fail."""
+
+    def __init__(
+        self, opener: Callable[[AsyncExitStack, Failures], Awaitable[T]], within: float
+    ) -> None:
+        """Take the function that opens the connection, and the seconds allowed for it."""
+        self._opener = opener
+        self._within = within
+        self._failures = Failures()
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._opened = False
+
+    async def open(self) -> T:
+        """Open the connection.
+
+        Raises:
+            CannotConnect: It cannot be opened, or not in time.
+        """
+        ready: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._hold(ready), name="antiphon-connection")
+        try:
+            await asyncio.wait([ready], timeout=self._within)
+            if not ready.done():
+                at = f" at {self._failures.where}" if self._failures.where else ""
+                raise CannotConnect(f"the server{at} was not ready within {self._within:g} s")
+            return ready.result()
+        except BaseException:
+            ready.cancel()
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close the connection and wait for its task."""
+        self._stop.set()
+        if self._task is not None:
+            # Shielded: a cancelled caller must not leave a child process or a socket behind.
+            with anyio.CancelScope(shield=True):
+                if not self._task.done() and not self._opened:
+                    self._task.cancel()
+                await asyncio.wait([self._task])
+
+    async def _hold(self, ready: "asyncio.Future[T]") -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                opened = await self._opener(stack, self._failures)
+                self._opened = True
+                if not ready.done():
+                    ready.set_result(opened)
+                    await self._stop.wait()
+        except BaseException as error:  # noqa: BLE001 - raised to the caller that opens it
+            cause = _first(error)
+            if isinstance(cause, asyncio.CancelledError):
+                ready.cancel()
+            elif not ready.done():
+                ready.set_exception(connect_error(cause, self._failures))
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the first plain error of nested groups, a cancellation only if there is no other."""
+    while isinstance(error, BaseExceptionGroup):
+        inner = cast("tuple[BaseException, ...]", error.exceptions)
+        plain = [each for each in inner if not isinstance(each, asyncio.CancelledError)]
+        error = (plain or list(inner))[0]
+    return error
+
+
+# --- an HTTP client that contains failures ------------------------------------------------------
+
+
+class ContainedClient(httpx2.AsyncClient):
+    """An HTTP client whose failed POSTs return a response instead of raising."""
+
+    def __init__(self, failures: Failures, **options: Any) -> None:
+        """Take where reasons are kept, and the options of `httpx2.AsyncClient`."""
+        super().__init__(**options)
+        self._failures = failures
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request; the failure of a POST becomes a response that names it."""
+        if request.method != "POST":
+            return await super().send(request, **options)
+        self._failures.url = request.url
+        self._failures.nothing_there = False
+        try:
+            response = await super().send(request, **options)
+        except _NOT_SENT as error:
+            why = f"{cannot_reach(self._failures.where)} ({type(error).__name__}: {error})"
+            return self._answer(request, Lost(sent=False, why=why))
+        except httpx2.HTTPError as error:
+            return self._failed(request, error, sent=True)
+        except OAuthFlowError as error:
+            return self._failed(request, error, sent=False)
+        if _uninformative(response):
+            why = _explain(response.status_code)
+            await response.aclose()
+            return self._answer(request, Lost(sent=response.status_code >= 500, why=why))
+        self._failures.nothing_there = response.status_code == 404 and not _is_json(response)
+        stream = response.stream
+        if isinstance(stream, httpx2.AsyncByteStream):
+            streaming = "text/event-stream" in response.headers.get("content-type", "")
+            response.stream = _BoundedBody(stream, None if streaming else MAX_BODY)
+        return response
+
+    def _failed(self, request: httpx2.Request, error: Exception, *, sent: bool) -> httpx2.Response:
+        why = str(error) or type(error).__name__
+        return self._answer(request, Lost(sent=sent, why=f"{type(error).__name__}: {why}"))
+
+    def _answer(self, request: httpx2.Request, lost: Lost) -> httpx2.Response:
+        answer = self._failures.keep(lost)
+        answer.request = request
+        return answer
+
+
+def _uninformative(response: httpx2.Response) -> bool:
+    """Return whether the response is neither JSON-RPC nor a sign of the era (VER-23)."""
+    status = response.status_code
+    if status < 500 and status not in _NOT_ERA_EVIDENCE:
+        return False
+    return not _is_json(response)
+
+
+def _is_json(response: httpx2.Response) -> bool:
+    return response.headers.get("content-type", "").lower().startswith("application/json")
+
+
+def cannot_reach(where: str) -> str:
+    """Return that no server was reached at a URL, and what to try."""
+    return (
+        f"cannot reach {where}: is the server running? Start it with "
+        "`antiphon serve MODULE:SERVER`, or check the address"
+    )
+
+
+def connect_error(cause: BaseException, failures: Failures) -> BaseException:
+    """Return the error for a connection that could not be opened."""
+    where = failures.where
+    at = f"cannot connect to {where}" if where else "cannot connect"
+    match cause:
+        case CannotConnect() | MCPError() if failures.nothing_there:
+            reason = CannotConnect(
+                f"{at}: nothing is there (HTTP 404): the path may be wrong; /mcp is usual"
+            )
+        case CannotConnect():
+            return cause
+        case MCPError():
+            lost = failures.take(cause.code, cause.error.data)
+            why = lost.why if lost else cause.error.message
+            if cause.code == CONNECTION_CLOSED:
+                why = "the server ended the connection before it was ready"
+            unreached = lost is not None and why.startswith(cannot_reach(where))
+            reason = CannotConnect(why if unreached else f"{at}: {why}")
+        case _:
+            reason = CannotConnect(f"{at}: {type(cause).__name__}: {cause}")
+    reason.__cause__ = cause
+    return reason
+
+
+def _explain(status: int) -> str:
+    if status == 401:
+        return "the server wants authorization (HTTP 401): pass auth= or headers="
+    if status == 403:
+        return "the server forbids this (HTTP 403): other credentials, scope or Origin are needed"
+    return f"the server answered HTTP {status}"
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    """A response body of bounded length; a network failure ends it."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, limit: int | None) -> None:
+        self._inner = inner
+        self._left = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._inner:
+                if self._left is not None:
+                    self._left -= len(chunk)
+                    if self._left < 0:
+                        return
+                yield chunk
+        except httpx2.TransportError:
+            return
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def contained_client(
+    failures: Failures, *, headers: Mapping[str, str] | None, auth: httpx2.Auth | None
+) -> ContainedClient:
+    """Return the HTTP client for one connection; proxies are taken from the environment."""
+    return ContainedClient(failures, headers=dict(headers or {}), auth=auth, timeout=TIMEOUT)

@@ -1,0 +1,306 @@
+"""Where the server is: a URL, a command, or an object in this process, and how each is opened.
+
+A target that is saved loses its credentials.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TextIO, cast
+from urllib.parse import urlsplit, urlunsplit
+
+import anyio
+import anyio.abc
+import httpx2
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from pydantic_core import to_jsonable_python
+
+from antiphon.client.errors import CannotConnect
+from antiphon.client.http import MAX_EVENT, HttpDispatcher, RawDispatcher
+from antiphon.client.sdk_shim import Failures, contained_client
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+
+
+Notify = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+
+
+class InProcessServer(Protocol):
+    """A server object: one request in, its result out, notifications meanwhile."""
+
+    async def exchange(
+        self, method: str, params: Mapping[str, Any], notify: Notify
+    ) -> Mapping[str, Any]:
+        """Serve one modern request.
+
+        Args:
+            method: The JSON-RPC method.
+            params: Its params with the whole envelope in `_meta`.
+            notify: Takes the notifications that belong to this request, in order.
+
+        Raises:
+            Exception: With `code`, `message` and `data`: the JSON-RPC error.
+        """
+        ...
+
+
+class InProcessDispatcher:
+    """A dispatcher that calls a server object directly, without bytes, streams or ids."""
+
+    def __init__(self, server: InProcessServer) -> None:
+        """Take the server object."""
+        self._server = server
+        self._on_notify: OnNotify | None = None
+        self._intercept: OnNotifyIntercept | None = None
+        self._requests = 0
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Serve one request in the caller's task: cancelling it cancels the round."""
+        # A copy in JSON values: the server may neither see other types nor change the caller's.
+        out = to_jsonable_python(params or {})
+        options = opts or {}
+        progress = options.get("on_progress")
+        self._requests += 1
+        if progress is not None:
+            out["_meta"] = {**(out.get("_meta") or {}), "progressToken": self._requests}
+
+        async def notify(name: str, body: Mapping[str, Any]) -> None:
+            if name == "notifications/progress":
+                if progress is not None:
+                    total, text = body.get("total"), body.get("message")
+                    await progress(float(body["progress"]), total, text)
+            elif self._intercept is None or not self._intercept(name, body):
+                await self._deliver(name, body)
+
+        try:
+            timeout = options.get("timeout")
+            with nullcontext() if timeout is None else anyio.fail_after(timeout):
+                return dict(await self._server.exchange(method, out, notify))
+        except MCPError:
+            raise
+        except Exception as error:
+            code, message = getattr(error, "code", None), getattr(error, "message", None)
+            if not isinstance(code, int) or not isinstance(message, str):
+                raise
+            raise MCPError(code=code, message=message, data=getattr(error, "data", None)) from error
+
+    async def _deliver(self, method: str, params: Mapping[str, Any]) -> None:
+        if self._on_notify is not None:
+            # The session reads nothing from the context of a notification.
+            await self._on_notify(cast("Any", None), method, params)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """Ignore it: the modern era has no client notifications but cancelling."""
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Wait until cancelled; requests are served in their callers' tasks."""
+        self._on_notify, self._intercept = on_notify, on_notify_intercept
+        task_status.started()
+        await anyio.sleep_forever()
+
+
+class Target(Protocol):
+    """A place a connection can be opened to."""
+
+    @property
+    def origin(self) -> str:
+        """The key of its era, and what a person is shown; empty if there is nothing suitable."""
+        ...
+
+    @property
+    def saved(self) -> str | list[str] | None:
+        """How a saved call refers to it."""
+        ...
+
+    @property
+    def cancels_by_closing(self) -> bool:
+        """Whether a request is cancelled by closing it, without a notification."""
+        ...
+
+    async def open(self, stack: AsyncExitStack, failures: Failures) -> RawDispatcher:
+        """Open the connection within `stack`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpTarget:
+    """A Streamable HTTP endpoint."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    auth: httpx2.Auth | None = None
+    client: httpx2.AsyncClient | None = None
+    """The user's own; its failures end the connection."""
+
+    @property
+    def origin(self) -> str:
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+        return f"{parts.scheme}://{host}{port}"
+
+    @property
+    def saved(self) -> str:
+        parts = urlsplit(self.url)
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+    @property
+    def cancels_by_closing(self) -> bool:
+        return True
+
+    async def open(self, stack: AsyncExitStack, failures: Failures) -> RawDispatcher:
+        client = self.client
+        if client is None:
+            client = await stack.enter_async_context(
+                contained_client(failures, headers=self.headers, auth=self.auth)
+            )
+        read, write = await stack.enter_async_context(
+            streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_EVENT)
+        )
+        return HttpDispatcher(self.url, client, JSONRPCDispatcher(read, write))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandTarget:
+    """A server started as a child process, over its standard streams."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str] | None = None
+    cwd: str | None = None
+    errlog: TextIO | None = None
+
+    @property
+    def origin(self) -> str:
+        # A command may start another program each time: its era is not remembered.
+        return ""
+
+    @property
+    def saved(self) -> list[str]:
+        return list(self.command)
+
+    @property
+    def cancels_by_closing(self) -> bool:
+        return False
+
+    async def open(self, stack: AsyncExitStack, failures: Failures) -> RawDispatcher:
+        parameters = StdioServerParameters(
+            command=self.command[0],
+            args=list(self.command[1:]),
+            env=dict(self.env) if self.env is not None else None,
+            cwd=self.cwd,
+        )
+        opened = stdio_client(parameters, self.errlog) if self.errlog else stdio_client(parameters)
+        try:
+            read, write = await stack.enter_async_context(opened)
+        except (OSError, ValueError) as error:
+            raise CannotConnect(f"cannot start {self.command[0]!r}: {error}") from error
+        return JSONRPCDispatcher(read, write)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTarget:
+    """A server object in this process."""
+
+    server: InProcessServer
+
+    @property
+    def origin(self) -> str:
+        return ""
+
+    @property
+    def saved(self) -> None:
+        return None
+
+    @property
+    def cancels_by_closing(self) -> bool:
+        return True
+
+    async def open(self, stack: AsyncExitStack, failures: Failures) -> RawDispatcher:
+        running = getattr(self.server, "running", None)
+        if callable(running):
+            # The server's store stays open as long as this connection.
+            await stack.enter_async_context(cast("AbstractAsyncContextManager[None]", running()))
+        return InProcessDispatcher(self.server)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetOptions:
+    """What a target may need besides its name."""
+
+    headers: Mapping[str, str] | None = None
+    auth: Any = None
+    http_client: Any = None
+    env: Mapping[str, str] | None = None
+    cwd: str | os.PathLike[str] | None = None
+    errlog: TextIO | None = None
+
+
+def read_target(target: object, options: TargetOptions) -> Target:
+    """Return the target of a URL, a command (text or list) or a server object.
+
+    Raises:
+        CannotConnect: It is none of them.
+    """
+    if isinstance(target, str):
+        text = target.strip()
+        scheme, marks, _ = text.partition("://")
+        if marks and _SCHEME.fullmatch(scheme):
+            if scheme.lower() not in ("http", "https"):
+                raise CannotConnect(
+                    f"unknown scheme {scheme!r}: a URL begins with http:// or https://"
+                )
+            _check_url(text)
+            return HttpTarget(
+                url=text,
+                headers=options.headers or {},
+                auth=options.auth,
+                client=options.http_client,
+            )
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise CannotConnect(f"the command cannot be read: {error}") from error
+        return _command(words, options)
+    if isinstance(target, Sequence) and not isinstance(target, bytes | bytearray):
+        return _command([str(word) for word in cast("Sequence[object]", target)], options)
+    if callable(getattr(target, "exchange", None)):
+        return LocalTarget(server=cast("InProcessServer", target))
+    raise CannotConnect(
+        f"{type(target).__name__} is not a target: pass a URL, a command, or a Server"
+    )
+
+
+def _check_url(url: str) -> None:
+    try:
+        _ = urlsplit(url).port
+    except ValueError as error:
+        raise CannotConnect(f"the URL cannot be read: {error}") from error
+
+
+def _command(words: Sequence[str], options: TargetOptions) -> CommandTarget:
+    if not words:
+        raise CannotConnect("the target is empty: pass a URL or a command")
+    return CommandTarget(
+        command=tuple(words),
+        env=options.env,
+        cwd=os.fspath(options.cwd) if options.cwd is not None else None,
+        errlog=options.errlog,
+    )

@@ -1,0 +1,135 @@
+"""What is open while any transport of a server runs: the store, and whoever runs its tasks.
+
+Nothing is opened on construction. Several transports may run at a time; the first one opens and
+the last one closes.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from antiphon.engine.engine import Engine
+from antiphon.engine.environment import Environment
+from antiphon.errors import ConfigError
+from antiphon.handlers.registry import Registry
+from antiphon.subscriptions import TaskPolling
+from antiphon.tasks.runner import Runner
+from antiphon.tasks.service import TaskService
+
+_log = logging.getLogger("antiphon")
+
+
+class ServerLifetime:
+    """Opens and closes what one server needs."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        registry: Registry,
+        engine: Engine,
+        tasks: TaskService,
+        polling: TaskPolling | None,
+        *,
+        own_keys: bool,
+    ) -> None:
+        """Take the parts of a server; `own_keys` tells that its keys end with the process."""
+        self._environment = environment
+        self._registry = registry
+        self._engine = engine
+        self._tasks = tasks
+        self._polling = polling
+        self._own_keys = own_keys
+        self._users = 0
+        self._runner: Runner | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store is open and tasks are run: any handler may detach."""
+        return self._users > 0
+
+    @property
+    def running_tasks(self) -> int:
+        """How many tasks run in this process now."""
+        return len(self._runner) if self._runner is not None else 0
+
+    def runner(
+        self, *, concurrency: int | None = None, per_tool: Mapping[str, int] | None = None
+    ) -> Runner:
+        """Make a runner of this server's tasks."""
+        limits = self._environment.limits
+        own = {
+            name: listed.handler.options.max_concurrent
+            for name, listed in self._registry.tools.items()
+            if listed.handler.options.max_concurrent is not None
+        }
+        return Runner(
+            self._tasks,
+            concurrency=concurrency or limits.concurrent_task_runs,
+            per_tool={**own, **(per_tool or {})},
+            lease=limits.lease.total_seconds(),
+        )
+
+    def check_worker(self) -> None:
+        """Refuse a worker where it could see no tasks.
+
+        Raises:
+            ConfigError: No other process sees the store, or it keeps no tasks.
+        """
+        if not (self._tasks.available and self._environment.store.shared):
+            raise ConfigError(
+                "a worker runs the tasks that other processes made, so it needs a store that they "
+                'share and that keeps tasks: Server(store="sqlite:///..." or "postgresql://...")'
+            )
+
+    @asynccontextmanager
+    async def open(self, make_runner: Callable[[], Runner] | None) -> AsyncGenerator[None]:
+        """Keep everything open; with a runner, also run tasks."""
+        self._check_tasks()
+        if self._users == 0:
+            self._warn()
+            await self._environment.store.open()
+            if make_runner is not None and self._tasks.available:
+                self._runner = make_runner()
+                self._runner.start()
+            if self._polling is not None:
+                self._polling.start()
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                await self._close()
+
+    async def _close(self) -> None:
+        if self._polling is not None:
+            await self._polling.stop()
+        if self._runner is not None:
+            await self._runner.stop()
+            self._runner = None
+        await self._engine.parked.close()
+        await self._engine.redemptions.close()
+        await self._environment.store.close()
+
+    def _check_tasks(self) -> None:
+        """Refuse a tool that can only be a task where nothing can keep one."""
+        if self._tasks.available:
+            return
+        for listed in self._registry.tools.values():
+            if listed.handler.needs_tasks:
+                raise ConfigError(
+                    f"tool {listed.handler.name!r} must run as a task, and this store keeps none: "
+                    "use sqlite:///, postgresql:// or the memory store"
+                )
+
+    def _warn(self) -> None:
+        if self._own_keys:
+            _log.warning(
+                "no keys given: made keys for this process; tokens end with it. Set ANTIPHON_KEYS "
+                "(antiphon keygen) to keep calls across restarts and processes"
+            )
+        elif not self._environment.store.shared:
+            _log.warning(
+                "keys are shared but the store is memory: tokens are redeemed once, and effects "
+                "happen once, within one process only. Set store= (sqlite:///..., postgresql://...)"
+            )

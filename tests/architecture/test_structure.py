@@ -1,0 +1,245 @@
+"""Rules of structure that can be read off the source: names, wiring, reflection, size of folders.
+
+Each rule has a list of what still breaks it. The lists only get shorter.
+"""
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from antiphon.core.methods import METHODS
+from tests.architecture.source import PACKAGE, SOURCE
+
+TREE = SOURCE / PACKAGE
+FILES = {path: ast.parse(path.read_text("utf-8")) for path in sorted(TREE.rglob("*.py"))}
+
+
+def within(path: Path) -> str:
+    return path.relative_to(TREE).as_posix()
+
+
+# --- one name, one class ------------------------------------------------------------------------
+
+DEFINED_TWICE = {
+    "Answers", "Ask", "Asking", "Cache", "Call", "Codec", "Connection", "Done", "Link", "Reply",
+    "Running", "Step", "Task", "Watch",
+}  # fmt: skip
+"""Class names that still stand for two things."""
+
+
+def test_no_class_name_is_defined_twice() -> None:
+    defined: dict[str, list[str]] = defaultdict(list)
+    for path, tree in FILES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                defined[node.name.lstrip("_")].append(within(path))
+    twice = {name: places for name, places in defined.items() if len(places) > 1}
+    assert {name: twice[name] for name in twice.keys() - DEFINED_TWICE} == {}
+
+
+# --- no wiring after construction ---------------------------------------------------------------
+
+WIRED_LATE = {
+    ("assembly.py", "tasks.engine = engine"),
+    ("engine/engine.py", "run.context = Context(run)"),
+    ("engine/engine.py", "run.task, run.way = (asyncio.current_task(), self._suspend)"),
+    ("engine/parked.py", "run.way = self"),
+    ("tasks/runner.py", "service.cancelling = self.cancel"),
+}
+"""File and assignment that still join two objects after both were made."""
+
+
+NOT_WIRING = {
+    (
+        "client/sdk_shim.py",
+        "response.stream = _BoundedBody(stream, None if streaming else MAX_BODY)",
+    ),
+    ("stores/memory.py", "row.fence = self._fence"),
+}
+"""What looks like it: a stream of a foreign response is wrapped, and a number is copied."""
+
+
+def late_references(tree: ast.AST) -> Iterator[ast.Assign]:
+    """Find assignments that join two objects after both were made.
+
+    An assignment to an attribute of an object other than `self` is one if what is assigned is a
+    collaborator and no data: `self`, an attribute of `self` such as a bound method, a lambda, a new
+    object, or a variable of the function that holds a new object. A plain value (a flag, a number,
+    a field of a row or a request) is data, whoever writes it.
+    """
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        made = {
+            target.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assign) and _makes_object(node.value)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and any(
+                _is_reference(value, made) and _is_elsewhere(target)
+                for target, value in _pairs(node)
+            ):
+                yield node
+
+
+def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=True)
+        else:
+            yield target, node.value
+
+
+def _is_elsewhere(target: ast.expr) -> bool:
+    return isinstance(target, ast.Attribute) and not (
+        isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")
+    )
+
+
+def _is_reference(value: ast.expr, made: set[str]) -> bool:
+    if isinstance(value, ast.Name):
+        return value.id == "self" or value.id in made
+    if isinstance(value, ast.Attribute):
+        return isinstance(value.value, ast.Name) and value.value.id == "self"
+    return isinstance(value, ast.Lambda) or _makes_object(value)
+
+
+def _makes_object(value: ast.expr) -> bool:
+    if not isinstance(value, ast.Call):
+        return False
+    name = value.func.attr if isinstance(value.func, ast.Attribute) else ast.unparse(value.func)
+    return name.lstrip("_")[:1].isupper()
+
+
+def test_no_object_is_joined_to_another_after_construction() -> None:
+    found = {
+        (within(path), ast.unparse(node))
+        for path, tree in FILES.items()
+        for node in late_references(tree)
+    }
+    assert found - WIRED_LATE - NOT_WIRING == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "late"),
+    [
+        ("service.cancelling = self.cancel", True),
+        ("tasks = Tasks()\n    engine = Engine(tasks)\n    tasks.engine = engine", True),
+        ("self.hub.view = lambda: None", True),
+        ("run.way, run.task = self, 1", True),
+        ("self.tasks = Tasks()", False),
+        ("row.state = 'running'", False),
+        ("request.token = params['token']", False),
+    ],
+)
+def test_the_search_tells_wiring_from_data(source: str, late: bool) -> None:
+    tree = ast.parse(f"def f(self, service, run, row, request, params):\n    {source}")
+    assert bool(list(late_references(tree))) == late
+
+
+# --- no reflection on our own objects -----------------------------------------------------------
+
+REFLECTED: dict[str, set[str]] = {
+    "__init__.py": {"client"},
+    "cli": {"command", "loaded", "os"},
+    "client": {"self.session", "answerer", "answers", "error", "import_module(_HOME[name])", "link.session", "found",
+        "signal", "target", "value",
+    },
+    "engine": {"fn", "getattr(self.fn, '__wrapped__', self.fn)", "inner", "self.fn", "target"},
+    "forms": {"member", "spec"},
+    "handlers": {"fn", "item", "parameter.annotation", "type(fn)", "type_", "value"},
+    "seal": {"self.codec"},
+    "stores": {"error", "import_module(f'antiphon.stores.{module}')", "store"},
+    "testing": {"self._store"},
+    "transports": {"select", "token", "user"},
+}  # fmt: skip
+"""By package: what is foreign, so that its attributes must be looked for: functions, annotations
+and models of authors, users of a framework, errors of drivers, modules of the system."""
+
+REFLECTED_OWN: dict[str, set[str]] = {
+    "cli": {"ask", "found", "store"},
+    "client": {"self", "self.server"},
+    "core": {"self"},
+    "engine": {"self", "self._inner", "self.store", "value"},
+    "handlers": {"ask"},
+}
+"""By package: our own objects whose attributes are still looked for by name."""
+
+
+def test_attributes_of_our_own_objects_are_not_looked_for_by_name() -> None:
+    found = {
+        f"{within(path)}:{node.lineno} {ast.unparse(node)}"
+        for path, tree in FILES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("hasattr", "getattr", "setattr")
+        and ast.unparse(node.args[0]) not in _reflected(within(path).split("/")[0])
+    }
+    assert found == set()
+
+
+def _reflected(package: str) -> set[str]:
+    return REFLECTED.get(package, set()) | REFLECTED_OWN.get(package, set())
+
+
+# --- folders that can be read -------------------------------------------------------------------
+
+MOST_FILES = 21
+STILL_LARGER = {"client": 28, "engine": 26}
+"""Folders above it, with the number of files that they may not exceed."""
+
+
+def test_no_folder_holds_more_files_than_a_reader_can_hold() -> None:
+    sizes = Counter(within(path.parent) for path in FILES if path.name != "__init__.py")
+    assert {
+        folder: size
+        for folder, size in sizes.items()
+        if size > STILL_LARGER.get(folder, MOST_FILES)
+    } == {}
+
+
+# --- one table of methods -----------------------------------------------------------------------
+
+
+def test_only_the_table_of_methods_lists_methods() -> None:
+    def lists(node: ast.AST) -> bool:
+        if not isinstance(node, ast.Set | ast.List | ast.Tuple):
+            return False
+        named = [one for one in node.elts if isinstance(one, ast.Constant)]
+        return sum(one.value in METHODS for one in named) > 1
+
+    found = {
+        f"{within(path)}:{node.lineno}"
+        for path, tree in FILES.items()
+        if within(path) != "core/methods.py"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Set | ast.List | ast.Tuple) and lists(node)
+    }
+    assert found == set()
+
+
+# --- log lines that say it ----------------------------------------------------------------------
+
+FACTS_BESIDE_THE_MESSAGE = {"engine", "tasks"}
+"""Packages whose log lines still put facts where a plain formatter does not show them."""
+
+
+def test_log_lines_carry_their_facts_in_the_message() -> None:
+    found = {
+        f"{within(path)}:{node.lineno}"
+        for path, tree in FILES.items()
+        if within(path).split("/")[0] not in FACTS_BESIDE_THE_MESSAGE
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and ast.unparse(node.func.value) in ("log", "_log")
+        and any(keyword.arg == "extra" for keyword in node.keywords)
+    }
+    assert found == set()

@@ -1,0 +1,49 @@
+"""Runs one soak, watches the memory of the process, and says in figures what came of it."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.simulated_time import SimulatedLoop
+from tests.soak.simulation import Simulation
+
+GROWTH = 64 * 1024 * 1024
+"""Bytes by which the process may grow after the first third of the calls."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a soak."""
+
+    lines: list[str]
+    wrong: list[str]
+    ends: dict[str, int]
+    counts: dict[str, int]
+
+
+def soak(kind: str, folder: Path, *, calls: int, lanes: int, seed: int) -> Done:
+    """Run a soak."""
+    for noisy in ("antiphon", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    simulation = Simulation(kind, folder, calls=calls, lanes=lanes, seed=seed)
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(simulation.run())
+        days = runner.get_loop().time() / 86_400
+    wrong = list(simulation.wrong)
+    figures = simulation.figures
+    grown = simulation.grown
+    if grown > GROWTH:
+        wrong.append(f"the process grew by {grown >> 20} MiB")
+    lines = [
+        f"{sum(figures.ends.values())} calls over {days:.1f} days, "
+        f"{figures.counts['rounds']} rounds, {simulation.shop.acted} effects",
+        "ends: " + ", ".join(f"{name} {count}" for name, count in sorted(figures.ends.items())),
+        *(f"{name}: {count}" for name, count in sorted(figures.counts.items())),
+        f"most rows at a time: {dict(figures.peak)}",
+        f"left in the end: {simulation.left}, in a new store: {simulation.expected}",
+        f"memory after a third of the calls and in the end: +{grown >> 20} MiB",
+        f"wrong: {len(wrong)}",
+        *wrong[:10],
+    ]
+    return Done(lines, wrong, dict(figures.ends), dict(figures.counts))
