@@ -28,6 +28,12 @@ class Cloud:
     def mail(self, text: str) -> None:
         self.mails.append(text)
 
+    async def charge(self, amount: int, idempotency_key: str) -> str:
+        return f"charge {idempotency_key[:4]} of {amount}"
+
+    async def find_charge(self, amount: int, idempotency_key: str) -> str:
+        raise NotDone("there is no charge under this key")
+
     async def reserve(self, name: str) -> str:
         if name == "taken":
             raise NotDone("the name is taken")
@@ -47,6 +53,13 @@ def make_server(cloud: Cloud, **kit: Any) -> Server:
         if not await ctx.approve(f"Start it for {price:.2f} an hour?"):
             return f"{machine} left stopped."
         return f"{machine} runs for {price:.2f} since {ctx.now():%Y}."
+
+    @server.tool
+    async def pay(ctx: Context, amount: int) -> str:
+        """Charge once, also where the service knows idempotency keys or can be asked."""
+        first = await ctx.once("deposit", cloud.charge, amount, retry=True)
+        rest = await ctx.once("rest", cloud.charge, amount, verify=cloud.find_charge)
+        return f"{first}, {rest}"
 
     @server.tool
     async def reserve(ctx: Context, name: str) -> str:

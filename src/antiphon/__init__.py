@@ -41,6 +41,7 @@ from antiphon.errors import EffectUncertain as EffectUncertain
 from antiphon.errors import Expired as Expired
 from antiphon.errors import InvalidRequest as InvalidRequest
 from antiphon.errors import KeyReused as KeyReused
+from antiphon.errors import MemoFailed as MemoFailed
 from antiphon.errors import NestedEffect as NestedEffect
 from antiphon.errors import NotDone as NotDone
 from antiphon.errors import Refused as Refused

@@ -79,9 +79,8 @@ def assemble(
         cache=cache,
         instructions=info.instructions,
     )
-    tasks = TaskService(environment, changes)
+    tasks = TaskService(environment, registry, changes)
     engine = Engine(environment, registry, tasks)
-    tasks.engine = engine
     subscriptions = Subscriptions(
         limits,
         changes,

@@ -51,6 +51,7 @@ __all__ = [
     "HandlerError",
     "InvalidRequest",
     "KeyReused",
+    "MemoFailed",
     "NestedEffect",
     "NotDone",
     "Refused",
@@ -301,6 +302,15 @@ class EffectFailed(EffectError):
             f"effect {key!r} failed: {error}. Raise NotDone inside it when nothing happened, or "
             "pass retry=True when it may be called again."
         )
+        self.key = key
+        self.error = error
+
+
+class MemoFailed(EffectError):
+    """The function of a memo raised what cannot be raised again in a later round."""
+
+    def __init__(self, key: str, error: str) -> None:
+        super().__init__(f"memo {key!r} failed: {error}")
         self.key = key
         self.error = error
 

@@ -64,7 +64,6 @@ class ServerLifetime:
         }
         return Runner(
             self._tasks,
-            self._engine,
             concurrency=concurrency or limits.concurrent_task_runs,
             per_tool={**own, **(per_tool or {})},
             lease=limits.lease.total_seconds(),
@@ -108,8 +107,8 @@ class ServerLifetime:
         if self._runner is not None:
             await self._runner.stop()
             self._runner = None
-        await self._engine.lot.close()
-        await self._engine.redeemer.close()
+        await self._engine.parked.close()
+        await self._engine.redemptions.close()
         await self._environment.store.close()
 
     def _check_tasks(self) -> None:

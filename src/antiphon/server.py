@@ -205,10 +205,10 @@ class Server(HandlerDecorators):
     def stats(self) -> dict[str, int]:
         """Count what is alive in this process."""
         return {
-            "rounds": self._engine.redeemer.running,
+            "rounds": self._engine.redemptions.running,
             "listeners": len(self._subscriptions),
             "sessions": sum(map(len, self._gateways)),
-            "parked": len(self._engine.lot),
+            "parked": len(self._engine.parked),
             "task_runs": self._lifetime.running_tasks,
         }
 

@@ -57,6 +57,7 @@ NOT_WIRING = {
         "client/sdk_shim.py",
         "response.stream = _BoundedBody(stream, None if streaming else MAX_BODY)",
     ),
+    ("engine/call.py", "following.began_effect = self.began_effect"),
     ("stores/memory_effects.py", "row.fence = self._fence"),
 }
 """What looks like it: a stream of a foreign response is wrapped, and a number is copied."""

@@ -99,6 +99,15 @@ async def test_an_effect_that_ends_badly_says_how(name: str, said: str) -> None:
         assert (await world.call("reserve", {"name": name})).text == said
 
 
+async def test_a_payment_is_made_once_for_each_of_its_effects() -> None:
+    async with Rounds(lambda **kit: effects.make_server(effects.Cloud(), **kit)) as world:
+        done = await world.call("pay", {"amount": 5})
+    first, rest = done.text.split(", ")
+    assert first.endswith("of 5")
+    assert rest.endswith("of 5")
+    assert first != rest  # each effect has an idempotency key of its own
+
+
 BILL = {"cents": 4200, "to": "ACME"}
 
 

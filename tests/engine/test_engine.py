@@ -20,6 +20,7 @@ EXAMPLES: dict[str, Exception] = {
     "Cancelled": errors.Cancelled("place"),
     "Expired": errors.Expired("place"),
     "EffectFailed": errors.EffectFailed("pay", "OSError: password=hunter2"),
+    "MemoFailed": errors.MemoFailed("price", "OSError: password=hunter2"),
     "EffectUncertain": errors.EffectUncertain("c1", "pay"),
     "NotDone": errors.NotDone("the bank is closed"),
     "Diverged": errors.Diverged(recorded="ask 'a'", now="ask 'b'", cure="Do this."),

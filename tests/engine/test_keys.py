@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.engine.keys import Keys, check_key
+from antiphon.engine.questions import Keys, check_key
 from antiphon.errors import AmbiguousKey, HandlerError
 
 

@@ -83,7 +83,7 @@ async def test_a_round_that_outlives_its_token_runs_once_and_is_answered(
     assert server is not None
     for _ in range(60):
         fake_clock.advance(20)
-        redemptions = server._engine.redeemer
+        redemptions = server._engine.redemptions
         await redemptions._renew_all(redemptions._state())
     await others(rounds, 30)
     go.set()
@@ -340,7 +340,7 @@ async def test_a_failing_store_is_logged_once_with_its_cause_and_the_rounds_refu
     step = await rounds.begin("order")
     server = rounds._kept
     assert server is not None
-    monkeypatch.setattr(server._engine.services.trouble, "_clock", fake_clock)
+    monkeypatch.setattr(server._engine.environment.trouble, "_clock", fake_clock)
     store.error = StoreError("the Redis store failed: ConnectionError.")
     for _ in range(20):
         refused = await rounds.answer(step, ANSWERS)

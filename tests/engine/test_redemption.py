@@ -158,14 +158,6 @@ async def test_strict_spends_what_is_released(rounds, tally):
     assert tally["ran"] == 1
 
 
-async def test_switched_off_every_round_runs_and_effects_still_happen_once(rounds, tally):
-    world = rounds(shop(tally, config={"redeem": "off"}))
-    step = await world.answer(await world.begin("order"), ANSWERS)
-    for _ in range(2):
-        assert (await world.answer(step, ANSWERS)).text == "eu 1 big"
-    assert tally.counts == {"create": 1, "finished": 2}
-
-
 @pytest.mark.parametrize("arguments", [{"count": "many"}, {}])
 async def test_wrong_arguments_claim_nothing(rounds, arguments):
     async def order(ctx: Context, count: int) -> str:
@@ -334,7 +326,7 @@ async def test_a_round_knows_whether_a_duplicate_waits_for_it():
     await slow.begun.wait()
     server = world._kept
     assert isinstance(server, Server)
-    [running] = server._engine.redeemer._state().rounds.values()
+    [running] = server._engine.redemptions._state().rounds.values()
     assert not running.wanted()
     second = asyncio.create_task(world.answer(step, ANSWERS))
     for _ in range(20):

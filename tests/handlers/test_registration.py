@@ -98,7 +98,7 @@ def test_options_that_do_not_fit_are_named_with_what_would(
     ("setting", "text"),
     [
         ({"eras": ("moden",)}, "eras='moden' is none of 'modern', 'legacy'"),
-        ({"redeem": "twice"}, "redeem='twice' is none of 'once', 'strict', 'off'"),
+        ({"redeem": "twice"}, "redeem='twice' is none of 'once', 'strict'"),
         ({"task_runs": "there"}, "task_runs='there' is none of 'in_process', 'workers'"),
         ({"lmits": None}, "Server.. has no setting 'lmits'"),
         ({"store": 5}, "store= takes a URL or a store, not a int"),

@@ -628,7 +628,7 @@ async def test_two_branches_with_the_same_wording_cannot_swap_answers(rounds):
 
 
 def test_the_signal_teaches_whoever_meets_it():
-    from antiphon.engine.signals import Suspended
+    from antiphon.engine.suspension import Suspended
 
     assert "let it pass" in str(Suspended(None))
     assert not issubclass(Suspended, Exception)

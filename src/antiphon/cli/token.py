@@ -84,11 +84,11 @@ def _plain(claims: Claims, *, reveal: bool) -> dict[str, Any]:
     }
     if journal is not None:
         shown["journal"] = [
-            {"kind": each.kind, "key": each.key, **({"value": each.value} if reveal else {})}
+            {"kind": each.kind, "key": each.key, **({"value": each.value()} if reveal else {})}
             for each in journal.entries
         ]
         if reveal:
-            shown["state"] = journal.state
+            shown["state"] = None if journal.state is None else msgspec.json.decode(journal.state)
     return shown
 
 

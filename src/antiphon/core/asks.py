@@ -109,14 +109,14 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, Generic[T], frozen=True):
-    """How one ask ended. True only when it was accepted: a refusal is never truthy (P5)."""
+    """How one ask ended. True only when it was accepted: a refusal is never truthy."""
 
     status: Status
     value: T | None = None
     key: str = ""
 
     def __bool__(self) -> bool:
-        """Tell whether there is an accepted value."""
+        """Return whether there is an accepted value."""
         return self.status == "accepted"
 
     @property
@@ -125,7 +125,7 @@ class Outcome(msgspec.Struct, Generic[T], frozen=True):
         return self.status == "accepted"
 
     def unwrap(self) -> T:
-        """Give the accepted value, or raise `Declined`, `Cancelled` or `Expired`."""
+        """Return the accepted value, or raise `Declined`, `Cancelled` or `Expired`."""
         if self.status == "accepted":
             return self.value  # pyright: ignore[reportReturnType]
         refusal = {"declined": Declined, "expired": Expired}.get(self.status, Cancelled)
@@ -138,10 +138,10 @@ class Approval(msgspec.Struct, frozen=True):
     outcome: Literal["approved", "declined", "cancelled", "unavailable"]
 
     def __bool__(self) -> bool:
-        """Tell whether it was explicitly approved."""
+        """Return whether it was explicitly approved."""
         return self.outcome == "approved"
 
 
 def seconds(span: Seconds) -> float:
-    """Give a span of time as a number of seconds."""
+    """Return a span of time as a number of seconds."""
     return span.total_seconds() if isinstance(span, timedelta) else float(span)

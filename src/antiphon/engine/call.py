@@ -1,6 +1,7 @@
 """A call as one round finds it: who it is, what it knows, which asks are out.
 
-Owns how answers enter the journal (S4-6, S4-7). Knows no handler, no store and no transport.
+Owns how answers enter the journal, and what becomes of a running call when the declared version of
+its handler has changed.
 """
 
 from collections.abc import Mapping
@@ -10,12 +11,13 @@ from typing import Any, cast
 import msgspec
 
 from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import Entry, Handle, Journal, Pending
+from antiphon.core.journal import Entry, Handle, Journal, Pending, encode_value
 from antiphon.core.text import safe
+from antiphon.engine.handler import Handler
 from antiphon.engine.questions import EXPIRED, check_shape, reasons, unanswered
-from antiphon.errors import AnswerInvalid, InvalidRequest
+from antiphon.errors import AnswerInvalid, Diverged, InvalidRequest
 from antiphon.forms.schema import FlatSchema
-from antiphon.ports import Entropy
+from antiphon.ports import Entropy, Store
 
 _ID = 16
 _SEED = 16
@@ -35,6 +37,7 @@ class Call:
         "_entropy",
         "_id",
         "_seed",
+        "began_effect",
         "deadline",
         "entries",
         "handle",
@@ -59,7 +62,7 @@ class Call:
         trace: str = "",
         handle: Handle | None = None,
     ) -> None:
-        """A call without an id is born in this round; its id is drawn when somebody needs it."""
+        """A call without an id begins in this round; its id is drawn when it is first needed."""
         self._entropy = entropy
         self._id = id
         self._seed = journal.seed
@@ -69,6 +72,9 @@ class Call:
         self.entries = journal.entries
         self.pending = {p.key: p for p in pending} if pending else _NONE
         self.trace = trace
+        self.began_effect = False
+        """Whether an effect of this call was claimed by this process."""
+
         self.handle = handle
         """Where the journal is, while it has not been fetched from the store."""
 
@@ -76,11 +82,12 @@ class Call:
         self.timed: list[Entry] = []
         """Answers of this round that came in time or not: what another try must see again."""
 
-        self.unasked: dict[str, dict[str, Any]] = {}
+        self.unasked: dict[str, bytes] = {}
+        """Answers of a first request that nobody asked for, encoded."""
 
     @property
     def id(self) -> str:
-        """128 random bits, the same in every round (S2-1)."""
+        """128 random bits, the same in every round."""
         if not self._id:
             self._draw()
         return self._id
@@ -99,8 +106,8 @@ class Call:
         self._seed = self._seed or drawn[_ID:]
 
     def next(self, journal: Journal, pending: tuple[Pending, ...]) -> "Call":
-        """Give the same call in its next round, where no token carries it."""
-        return Call(
+        """Return the same call in its next round, where no token carries it."""
+        following = Call(
             id=self.id,
             number=self.number + 1,
             deadline=self.deadline,
@@ -109,6 +116,8 @@ class Call:
             pending=pending,
             trace=self.trace,
         )
+        following.began_effect = self.began_effect
+        return following
 
     def take_journal(self, journal: Journal) -> None:
         """Take the journal that was fetched from the store, below what this round has brought."""
@@ -118,7 +127,7 @@ class Call:
         self.entries = [*journal.entries, *self.entries]
 
     def restart(self, journal: Journal) -> None:
-        """Begin the call again with another version of its handler: what came is not for it."""
+        """Begin the call again with another version of its handler: the answers are not for it."""
         self.journal = journal
         self.entries = journal.entries
         self.pending = _NONE
@@ -130,10 +139,10 @@ class Call:
         self.accept({key: raw for key, raw in answers.items() if key not in ended}, now)
         for key, raw in ended.items():
             pending = self.pending[key]
-            self.entries.append(Entry("ask", key, raw, pending.digest, pending.note))
+            self.entries.append(_answer(pending, raw))
 
     def accept(self, answers: object, now: float) -> bytes:
-        """Take in the answers to pending asks and give the digest that the claim keeps (S3-2).
+        """Take in the answers to pending asks; return the digest that the claim keeps.
 
         Raises:
             InvalidRequest: Not a map, or an answer of the wrong shape; nothing is spent.
@@ -150,14 +159,14 @@ class Call:
                 raw = accepted[key] = check_shape(pending.kind, key, given[key])
             if late:
                 raw = EXPIRED
-            elif pending.schema and not self._fits(pending, raw):
+            elif pending.schema and pending.kind == "form" and not self._fits(pending, raw):
                 continue
-            entry = Entry("ask", key, raw, pending.digest, pending.note, secret=pending.secret)
+            entry = _answer(pending, raw)
             entries.append(entry)
             if pending.expires:
                 self.timed.append(entry)
         self.entries = entries
-        # With the seed, which only tokens carry: who reads the ledger cannot try out answers.
+        # With the seed, which only tokens carry: who reads the ledger cannot guess answers.
         return short_digest(self.seed, canonical(accepted)) if accepted else b""
 
     def _fits(self, pending: Pending, raw: Mapping[str, Any]) -> bool:
@@ -172,18 +181,32 @@ class Call:
         return True
 
     def take_unasked(self, answers: object) -> None:
-        """Keep the answers of a first request for a tool that opted in (S4-7)."""
+        """Keep the answers of a first request for a tool that opted in."""
         for key, raw in check_map(answers).items():
             if not isinstance(raw, dict):
                 raise InvalidRequest(f"the answer to {safe(key, 128)!r} must be an object")
-            self.unasked[key] = cast("dict[str, Any]", raw)
+            self.unasked[key] = encode_value(cast("dict[str, Any]", raw))
+
+
+def _answer(pending: Pending, raw: Mapping[str, Any]) -> Entry:
+    if pending.kind == "url" and pending.schema and raw.get("action") == "accept":
+        raw = {**raw, "url": pending.schema.decode()}
+    return Entry(
+        "ask",
+        pending.key,
+        encode_value(raw),
+        pending.digest,
+        pending.note,
+        secret=pending.secret,
+        branch=pending.branch,
+    )
 
 
 _NONE: Mapping[str, Pending] = {}
 
 
 def check_map(answers: object) -> dict[str, Any]:
-    """Give the answers as a map; absent ones are an empty map."""
+    """Return the answers as a map; absent ones are an empty map."""
     if answers is None:
         return {}
     if not isinstance(answers, dict):
@@ -194,3 +217,34 @@ def check_map(answers: object) -> dict[str, Any]:
 @lru_cache(maxsize=512)
 def _compiled(schema: bytes) -> FlatSchema:
     return FlatSchema.tolerant(msgspec.json.decode(schema))
+
+
+# --- another version of the handler --------------------------------------------------------------
+
+
+async def restart(store: Store, recorded: str, call: Call, handler: Handler) -> None:
+    """Begin a running call again with another version of its handler: only effects are kept.
+
+    What an attempt did that failed before its end is in the ledger only.
+
+    Raises:
+        Diverged: The author wants no restart, or an effect may not be met again.
+    """
+    options, journal = handler.options, call.journal
+    effects = [e for e in call.entries if e.kind == "effect"]
+    if options.on_version_change == "refuse" or any(not e.retry for e in effects):
+        raise _version_changed(recorded, handler)
+    known = {entry.key for entry in effects}
+    if any(row.key not in known for row in await store.effects(call.id)):
+        raise _version_changed(recorded, handler)
+    carried = [msgspec.structs.replace(e, carried=True) for e in effects]
+    call.restart(Journal(journal.seed, carried, None, journal.asked, journal.pauses))
+
+
+def _version_changed(recorded: str, handler: Handler) -> Diverged:
+    return Diverged(
+        recorded=f"version {recorded!r} of {handler.identity}",
+        now=f"version {handler.options.version!r}",
+        cure='Start the call again; or on_version_change="restart", which is refused after an '
+        "effect that has no retry=True.",
+    )

@@ -1,13 +1,16 @@
-"""`Context`: what a handler sees. A thin surface; every duty is elsewhere.
+"""`Context`: what a handler sees, with `ctx.answers`, progress and log messages.
 
-The asking methods are plain functions that return something to await, so that a handler running
-in a thread is told at once that it cannot ask.
+Methods that wait are plain functions that return something to await: a handler running in a thread
+is refused at once, and the execution knows what it has handed out and was never awaited.
 """
 
+import inspect
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
+from math import isfinite
 from typing import Any, Literal, TypeVar, overload
 
 from antiphon.core.asks import (
@@ -16,6 +19,7 @@ from antiphon.core.asks import (
     Completion,
     Elicit,
     ElicitUrl,
+    Kind,
     ListRoots,
     Opened,
     Outcome,
@@ -25,19 +29,17 @@ from antiphon.core.asks import (
     seconds,
 )
 from antiphon.core.capabilities import allows, missing
-from antiphon.core.journal import PATCHED, Entry
-from antiphon.core.request import Era, Principal
-from antiphon.engine import effects
-from antiphon.engine.answers import Answers
-from antiphon.engine.checks import check_function
+from antiphon.core.journal import PATCHED, decode_value, encode_value
+from antiphon.core.request import LEVELS, Era, Principal
+from antiphon.core.text import safe
+from antiphon.engine import asking, effects
+from antiphon.engine.call import Rejected
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import needs_of
-from antiphon.engine.keys import check_key
-from antiphon.engine.notices import log, report
-from antiphon.engine.push import must_restart, url_required, visited
-from antiphon.engine.questions import question
-from antiphon.engine.unawaited import Unawaited
-from antiphon.errors import HandlerError
+from antiphon.engine.questions import check_key, check_shape, question, read_answer, reasons
+from antiphon.engine.suspension import call_user, in_thread
+from antiphon.errors import AnswerInvalid, HandlerError, KeyReused
+from antiphon.forms.form import Form, of
 
 T = TypeVar("T")
 
@@ -46,17 +48,19 @@ _APPROVE = {
     "properties": {"approve": {"type": "boolean", "title": "Approve"}},
     "required": ["approve"],
 }
-_UNAVAILABLE = {"action": "unavailable"}
+_UNAVAILABLE = encode_value({"action": "unavailable"})
+_YES = encode_value(True)
+_TEXT = 2_000
 
 
 class Context:
     """One call, as its handler sees it in this round."""
 
-    __slots__ = ("_answers", "_run")
+    __slots__ = ("_answers", "_execution")
 
-    def __init__(self, run: Execution) -> None:
+    def __init__(self, execution: Execution) -> None:
         """Made by the engine."""
-        self._run = run
+        self._execution = execution
         self._answers: Answers | None = None
 
     # --- asking ----------------------------------------------------------------------------------
@@ -79,10 +83,9 @@ class Context:
             Cancelled: Dismissed without a choice.
             Expired: No answer within `timeout=`.
         """
-        self._run.need_async("elicit")
-        if not options:
-            return self._run.ask_form(key, message, form)
-        return self._one(Elicit(message, form, **options), key)
+        if options:
+            return self._awaited("elicit", self._one(Elicit(message, form, **options), key))
+        return self._awaited("elicit", asking.ask_form(self._execution, key, message, form))
 
     def elicit_url(
         self,
@@ -99,30 +102,26 @@ class Context:
         `until` is called in rounds of their own, at least `every` seconds apart, and says whether
         the outcome has arrived on the server's side.
         """
-        self._run.need_async("elicit_url")
-        return self._url(ElicitUrl(message, url, **options), key, until, seconds(every))
+        ask = ElicitUrl(message, url, **options)
+        return self._awaited("elicit_url", self._url(ask, key, until, seconds(every)))
 
     def sample(
         self, messages: Any, *, key: str | None = None, **options: Any
     ) -> Coroutine[Any, Any, Completion]:
         """Ask the client's model for a completion."""
-        self._run.need_async("sample")
-        return self._one(Sample(messages, **options), key)
+        return self._awaited("sample", self._one(Sample(messages, **options), key))
 
     def roots(self, *, key: str | None = None, **options: Any) -> Coroutine[Any, Any, list[Root]]:
         """Ask for the workspace roots."""
-        self._run.need_async("roots")
-        return self._one(ListRoots(**options), key)
+        return self._awaited("roots", self._one(ListRoots(**options), key))
 
     def outcome(self, ask: Ask, *, key: str | None = None) -> Coroutine[Any, Any, Outcome[Any]]:
         """Ask anything, and get a refusal as a value instead of an exception."""
-        self._run.need_async("outcome")
-        return self._outcome(ask, key)
+        return self._awaited("outcome", asking.ask_one(self._execution, key, ask))
 
     def gather(self, **asks: Ask) -> Coroutine[Any, Any, dict[str, Any]]:
         """Ask several things in one round; the names are the keys."""
-        self._run.need_async("gather")
-        return self._gather(asks)
+        return self._awaited("gather", self._gather(asks))
 
     def approve(
         self,
@@ -132,53 +131,65 @@ class Context:
         key: str | None = None,
         **options: Any,
     ) -> Coroutine[Any, Any, Approval]:
-        """Ask for an explicit yes. False unless the person approved this very question (S4-9)."""
-        self._run.need_async("approve")
+        """Ask for an explicit yes. False unless the person approved this very question."""
         ask = Elicit(message, _APPROVE, details=details, **options)
-        return Unawaited(self._approve(ask, key))
+        return self._awaited("approve", ApprovalAwaitable(self._approve(ask, key)))
+
+    def _awaited(self, what: str, made: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """Hand out something to await, so that one which was forgotten is noticed."""
+        execution = self._execution
+        if in_thread():
+            made.close()
+            raise execution.not_async(what)
+        execution.calls.append((what, made))
+        return made
 
     async def _one(self, ask: Ask, key: str | None) -> Any:
-        return (await self._run.ask_one(key, ask)).unwrap()
-
-    async def _outcome(self, ask: Ask, key: str | None) -> Outcome[Any]:
-        return await self._run.ask_one(key, ask)
+        return (await asking.ask_one(self._execution, key, ask)).unwrap()
 
     async def _gather(self, asks: Mapping[str, Ask]) -> dict[str, Any]:
         if not asks:
             raise HandlerError("gather needs at least one ask")
-        outcomes = await self._run.ask(tuple(asks.items()))
+        outcomes = await asking.ask(self._execution, tuple(asks.items()))
         return {name: o.unwrap() for name, o in zip(asks, outcomes, strict=True)}
 
     async def _url(
         self, ask: ElicitUrl, key: str | None, until: Callable[[], Any] | None, every: float
     ) -> Opened:
-        run = self._run
-        await run.enter_async("elicit_url")
-        key = run.key_for("url", key)
-        if until is not None and must_restart(run):
-            if await effects.call_user(run, key, until, (), {}):
-                return Opened(ask.url)  # the visit that an earlier call asked for is done
-            raise url_required(run, key, ask)
-        (outcome,) = await run.ask_named(((key, ask),))
+        execution = self._execution
+        await execution.enter_async("elicit_url")
+        key = execution.key_for("url", key)
+        if until is not None:
+            error = execution.delivery.url_error(execution, key, ask)
+            if error is not None:
+                if await self._look(key, until):
+                    return Opened(ask.url)  # the visit that an earlier call asked for is done
+                raise error
+        (outcome,) = await asking.ask_named(execution, ((key, ask),))
         outcome.unwrap()
-        if until is not None and run.recall_memo(f"{key}:done") is None:
-            while not await effects.call_user(run, key, until, (), {}):
-                await run.pause(hold=every)
-            run.enter("elicit_url")
-            run.replay.record(Entry("memo", f"{key}:done", True))
-            await visited(run, key)
+        if until is not None and execution.recall_memo(f"{key}:done") is None:
+            while not await self._look(key, until):
+                await execution.pause(every)
+            execution.enter("elicit_url")
+            execution.record("memo", f"{key}:done", _YES)
+            await execution.delivery.visited(execution, key)
         return Opened(ask.url)
 
+    async def _look(self, key: str, until: Callable[[], Any]) -> bool:
+        with self._execution.inside(key):
+            return bool(await call_user(until))
+
     async def _approve(self, ask: Elicit, key: str | None) -> Approval:
-        run = self._run
-        await run.enter_async("approve")
-        key = run.key_for("approve", key)
+        execution = self._execution
+        await execution.enter_async("approve")
+        key = execution.key_for("approve", key)
         ready = question(ask)
-        if not run.replay.knows("ask", key) and missing(run.round.capabilities, ready.needs):
-            run.check_new("ask", key, ready.note)
-            run.replay.record(Entry("ask", key, _UNAVAILABLE, ready.digest, ready.note))
+        known = execution.replay.knows("ask", key)
+        if not known and missing(execution.request.capabilities, ready.needs):
+            execution.check_new("ask", key, ready.note)
+            execution.record("ask", key, _UNAVAILABLE, ready.digest, ready.note)
             return Approval("unavailable")
-        (outcome,) = await run.ask_named(((key, ask),))
+        (outcome,) = await asking.ask_named(execution, ((key, ask),))
         if outcome.status == "accepted":
             content: Any = outcome.value
             return Approval("approved" if content.get("approve") is True else "declined")
@@ -192,40 +203,50 @@ class Context:
         fn: Callable[..., Awaitable[T]] | Callable[..., T],
         *args: Any,
         retry: bool = False,
+        verify: Callable[..., Any] | None = None,
         scope: effects.Scope = "call",
         window: Seconds | None = None,
         scope_key: str | None = None,
         returns: Any = None,
     ) -> Coroutine[Any, Any, T]:
-        """Do something once, however often the code re-runs; give its recorded result (P1).
+        """Do something once, however often the code re-runs; returns its recorded result.
+
+        Args:
+            key: Names the effect in this call.
+            fn: The function that acts; called with `args`, and with `idempotency_key=` if it takes
+                one.
+            args: Its arguments.
+            retry: It may be called again with the same idempotency key.
+            verify: Called like `fn` when the effect was started and its end is not known: returns
+                the result if it happened, raises `NotDone` if it did not.
+            scope: `arguments` shares the result between calls of one caller.
+            window: How long a shared result counts.
+            scope_key: Tells apart callers that are not authenticated.
+            returns: The type of the result, where the annotation does not say it.
 
         Raises:
-            EffectFailed: It raised; the same in every run.
+            EffectFailed: It raised; the same in every execution.
+            NotDone: It raised `NotDone`: nothing happened, and it may be tried again.
             EffectUncertain: It was started before and its end is not known.
         """
-        self._run.need_async("once")
-        check_function("once", key, fn)
+        _check_function("once", key, fn)
         spec = effects.Once(
             key=key,
             fn=fn,
             args=args,
             retry=retry,
+            verify=verify,
             scope=scope,
             window=window,
             scope_key=scope_key,
             returns=returns,
         )
-        return self._once(spec)
-
-    async def _once(self, spec: effects.Once) -> Any:
-        value, reused = await effects.once(self._run, spec)
-        if reused:
-            self._run.reused.add(spec.key)
-        return value
+        return self._awaited("once", effects.once(self._execution, spec))
 
     def reused(self, key: str) -> bool:
-        """Tell whether an effect of `scope="arguments"` was taken from an earlier call."""
-        return key in self._run.reused
+        """Return whether an effect of `scope="arguments"` was taken from an earlier call."""
+        entry = self._execution.replay.peek("effect", key)
+        return entry is not None and entry.reused
 
     def memo(
         self,
@@ -235,33 +256,42 @@ class Context:
         returns: Any = None,
         secret: bool = False,
     ) -> Coroutine[Any, Any, T]:
-        """Compute a value once per call and keep it in the journal."""
-        self._run.need_async("memo")
-        check_function("memo", key, fn)
-        return effects.memo(self._run, key, fn, args, returns=returns, secret=secret)
+        """Compute a value once per call and keep it in the journal; an error is kept as well.
+
+        Raises:
+            MemoFailed: It raised an exception that cannot be made again from its arguments; any
+                other exception is raised as it is, the same in every execution.
+        """
+        _check_function("memo", key, fn)
+        made = effects.memo(self._execution, key, fn, args, returns=returns, secret=secret)
+        return self._awaited("memo", made)
 
     def on_commit(self, key: str, fn: Callable[..., Any], *args: Any) -> Awaitable[None]:
         """Run an effect when the call completes, and never before. Awaiting it is optional."""
-        check_function("on_commit", key, fn)
-        effects.on_commit(self._run, key, fn, args)
+        execution = self._execution
+        _check_function("on_commit", key, fn)
+        execution.enter("on_commit")
+        if check_key(key) in execution.commits:
+            raise execution.fault(KeyReused("on_commit", key))
+        spec = effects.Once(key=f"commit:{key}", fn=fn, args=args)
+        execution.commits[key] = partial(effects.once, execution, spec)
         return _DONE
 
     def pause(self, *, key: str | None = None, hold: Seconds = 0.0) -> Coroutine[Any, Any, None]:
-        """End the round with state only: to shed load, or to cut a long job into legs.
+        """End the round with state only: to shed load, or to cut a long job into rounds.
 
-        `hold` keeps the response back that long, so that clients do not spin (S4-13).
+        `hold` keeps the response back that long, so that clients do not spin.
         """
-        self._run.need_async("pause")
-        return self._pause(key, seconds(hold))
+        return self._awaited("pause", self._pause(key, seconds(hold)))
 
     async def _pause(self, key: str | None, hold: float) -> None:
-        run = self._run
-        await run.enter_async("pause")
-        key = run.key_for("pause", key)
-        if run.replay.recall("patch", f"pause:{key}", b"", "") is None:
-            run.check_new("pause", key, "")
-            run.replay.record(Entry("patch", f"pause:{key}", True))
-            await run.pause(hold=hold)
+        execution = self._execution
+        await execution.enter_async("pause")
+        key = execution.key_for("pause", key)
+        if execution.recall("patch", f"pause:{key}", b"", "") is None:
+            execution.check_new("pause", key, "")
+            execution.record("patch", f"pause:{key}", _YES)
+            await execution.pause(hold)
 
     def detach(self, message: str = "") -> Coroutine[Any, Any, None]:
         """Go on as a task from here: the round ends, and the rest runs in the background.
@@ -269,143 +299,170 @@ class Context:
         For a client without tasks the call goes on as it is, unless the decorator declares
         `detach="refuse"`. In a call that is a task already it does nothing.
         """
-        self._run.need_async("detach")
-        return self._detach(message)
+        return self._awaited("detach", self._detach(message))
 
     async def _detach(self, message: str) -> None:
-        run = self._run
-        await run.enter_async("detach")
-        if run.replay.seen("patch", "detach") is not None or run.leg is not None:
+        execution = self._execution
+        await execution.enter_async("detach")
+        if execution.replay.seen("patch", "detach") is not None or execution.delivery.background:
             return
-        run.replay.check_new("detach", "detach", message)
+        execution.check_new("detach", "detach", message)
+        request = execution.request
         takes_tasks = (
-            run.handler.kind == "tool"
-            and run.round.era == "modern"
-            and allows(run.round.capabilities, "tasks")
+            execution.handler.kind == "tool"
+            and request.era == "modern"
+            and allows(request.capabilities, "tasks")
         )
-        run.replay.record(Entry("patch", "detach", takes_tasks))
-        if takes_tasks and run.services.keeps_tasks:
-            run.detached = message
-            await run.suspend()
+        execution.record("patch", "detach", encode_value(takes_tasks))
+        if takes_tasks and execution.environment.keeps_tasks:
+            await execution.detach(message)
 
     def patched(self, id: str) -> bool:
         """Let code change under running calls: False in a call that came past here before."""
-        run = self._run
-        run.enter("patched")
+        execution = self._execution
+        execution.enter("patched")
         key = PATCHED + check_key(id)
-        known = run.steady.get(key)
+        known = execution.first_reads.get(key)
         if known is None:
-            # The first word holds for the whole run: a loop must not change sides half way.
-            marked = run.replay.seen("patch", key) is not None
-            known = run.steady[key] = marked or not run.replay.replaying
+            # The first answer holds for the whole execution: a loop must not change sides.
+            marked = execution.replay.seen("patch", key) is not None
+            known = execution.first_reads[key] = marked or not execution.behind
             if known and not marked:
-                run.replay.record(Entry("patch", key, True))
+                execution.record("patch", key, _YES)
         return known
 
-    # --- time, dice ------------------------------------------------------------------------------
+    # --- time and randomness ---------------------------------------------------------------------
 
     def now(self, *, key: str | None = None) -> datetime:
         """The time, in UTC, as it was when this line was first reached."""
-        run = self._run
-        run.enter("now")
-        key = "now:" + run.key_for("now", key)
-        value = run.recall_memo(key)
+        execution = self._execution
+        execution.enter("now")
+        key = "now:" + execution.key_for("now", key)
+        value = execution.recall_memo(key)
         if value is None:
-            value = run.services.clock()
-            run.check_new("memo", key, "ctx.now")
-            run.replay.record(Entry("memo", key, value))
+            value = execution.environment.clock()
+            execution.check_new("memo", key, "ctx.now")
+            execution.record("memo", key, encode_value(value))
         return datetime.fromtimestamp(value, UTC)
 
     def uuid(self, *, key: str | None = None) -> uuid.UUID:
         """A random UUID that is the same in every re-run."""
-        return uuid.UUID(bytes=self._dice("uuid", key)[:16], version=4)
+        return uuid.UUID(bytes=self._random("uuid", key)[:16], version=4)
 
     def random(self, *, key: str | None = None) -> float:
         """A random number in [0, 1) that is the same in every re-run."""
-        return (int.from_bytes(self._dice("random", key)[:7], "big") >> 3) / 2**53
+        return (int.from_bytes(self._random("random", key)[:7], "big") >> 3) / 2**53
 
-    def _dice(self, what: str, key: str | None) -> bytes:
-        self._run.enter(what)
-        name = self._run.key_for(what, key)
-        return blake2b(f"{what} {name}".encode(), key=self._run.call.seed, digest_size=32).digest()
+    def _random(self, what: str, key: str | None) -> bytes:
+        execution = self._execution
+        execution.enter(what)
+        name = execution.key_for(what, key)
+        if f"{what} {name}" in execution.first_reads:
+            raise execution.fault(KeyReused(f"ctx.{what}", name))
+        execution.first_reads[f"{what} {name}"] = True
+        seed = execution.call.seed
+        return blake2b(f"{what} {name}".encode(), key=seed, digest_size=32).digest()
 
     # --- about the call --------------------------------------------------------------------------
 
     def can(self, ask: type[Ask] | Ask) -> bool:
-        """Tell whether this client can be asked; the answer is the same in every round (S4-10)."""
+        """Return whether this client can be asked; the same in every round."""
         needs = needs_of(ask)
-        value = self._steady(
-            "can:" + "+".join(needs), lambda: not missing(self._run.round.capabilities, needs)
+        value = self._first_read(
+            "can:" + "+".join(needs),
+            lambda: not missing(self._execution.request.capabilities, needs),
         )
         return bool(value)
 
     @property
     def can_ask(self) -> bool:
         """Whether this client can be asked for anything at all."""
-        capabilities = self._run.round.capabilities
+        has = self._execution.request.capabilities
         kinds: tuple[Any, ...] = ("form", "url", "sampling", "roots")
-        return bool(self._steady("can_ask", lambda: any(allows(capabilities, n) for n in kinds)))
+        return bool(self._first_read("can_ask", lambda: any(allows(has, n) for n in kinds)))
 
     @property
     def era(self) -> Era:
         """`modern` or `legacy`."""
-        return self._steady("era", lambda: self._run.round.era)
+        return self._first_read("era", lambda: self._execution.request.era)
 
     @property
     def protocol_version(self) -> str:
         """The revision that the client speaks."""
-        return self._steady("version", lambda: self._run.round.version)
+        return self._first_read("version", lambda: self._execution.request.version)
 
-    def _steady(self, what: str, read: Callable[[], Any]) -> Any:
+    def _first_read(self, what: str, read: Callable[[], Any]) -> Any:
         """Keep what may differ between rounds as it was first read."""
-        run = self._run
-        run.enter(what)
-        known = run.steady.get(what)
+        execution = self._execution
+        execution.enter(what)
+        known = execution.first_reads.get(what)
         if known is None:
-            known = run.recall_memo(f"ctx.{what}")
+            known = execution.recall_memo(f"ctx.{what}")
             if known is None:
                 known = read()
-                run.replay.record(Entry("memo", f"ctx.{what}", known))
-            run.steady[what] = known
+                execution.record("memo", f"ctx.{what}", encode_value(known))
+            execution.first_reads[what] = known
         return known
 
     @property
     def call_id(self) -> str:
         """The call's own id: the same in every round."""
-        return self._run.call.id
+        return self._execution.call.id
 
     @property
     def round(self) -> int:
         """The number of this round; the first is 1."""
-        return self._run.call.number
+        return self._execution.call.number
 
     @property
     def principal(self) -> Principal:
         """Who is calling, as the transport authenticated it."""
-        return self._run.round.principal
+        return self._execution.request.principal
 
     @property
-    def answers(self) -> Answers:
+    def answers(self) -> "Answers":
         """The answers of this call by key, for handlers that return `InputRequired`."""
         if self._answers is None:
-            self._answers = Answers(self._run)
+            self._answers = Answers(self._execution)
         return self._answers
 
     @property
     def state(self) -> Any:
-        """What the last `InputRequired(state=...)` of this call was given."""
-        return self._run.call.journal.state
+        """What the last `InputRequired(state=...)` of this call said; decoded at each reading."""
+        payload = self._execution.call.journal.state
+        return None if payload is None else decode_value(payload)
 
-    # --- telling ---------------------------------------------------------------------------------
+    # --- progress and log messages ---------------------------------------------------------------
 
-    async def report(
+    def report(
         self, progress: float, total: float | None = None, message: str | None = None
-    ) -> None:
-        """Report progress to the client, if it wants any; silent while replaying (S5-9)."""
-        self._run.enter("report")
-        await report(self._run, progress, total, message)
+    ) -> Coroutine[Any, Any, None]:
+        """Report progress to the client, if it wants any; silent while replaying."""
+        return self._awaited("report", self._report(progress, total, message))
 
-    async def log(
+    async def _report(self, progress: float, total: float | None, message: str | None) -> None:
+        execution = self._execution
+        execution.enter("report")
+        request = execution.request
+        if execution.replay.replaying:
+            return
+        if execution.delivery.background:
+            share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
+            await execution.delivery.say(execution, share if message is None else message)
+            return
+        if request.progress_token is None:
+            return
+        if not (progress > execution.progress and isfinite(progress)):
+            return  # progress must strictly increase
+        execution.progress = progress
+        params: dict[str, Any] = {"progressToken": request.progress_token, "progress": progress}
+        if total is not None and isfinite(total):
+            params["total"] = total
+        if message is not None:
+            params["message"] = safe(message, _TEXT)
+        await request.channel.notify("notifications/progress", params)
+
+    def log(
         self,
         data: Any,
         *,
@@ -413,34 +470,63 @@ class Context:
             "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
         ] = "info",
         logger: str | None = None,
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Send a log message to the client, if it wants that level; silent while replaying."""
-        self._run.enter("log")
-        await log(self._run, data, level, logger)
+        return self._awaited("log", self._log(data, level, logger))
+
+    async def _log(self, data: Any, level: str, logger: str | None) -> None:
+        execution = self._execution
+        execution.enter("log")
+        if level not in LEVELS:
+            raise HandlerError(f"log level {level!r} is none of {', '.join(LEVELS)}")
+        request = execution.request
+        if request.log_level is None or execution.replay.replaying:
+            return
+        if LEVELS.index(level) < LEVELS.index(request.log_level):
+            return
+        params: dict[str, Any] = {
+            "level": level,
+            "data": safe(data, _TEXT) if isinstance(data, str) else data,
+        }
+        if logger is not None:
+            params["logger"] = logger
+        await request.channel.notify("notifications/message", params)
 
     async def release_stream(self) -> bool:
         """Let go of the connection of a long call; the client comes back for what follows.
 
         Only legacy HTTP clients of 2025-11-25 can come back. False where nothing was let go.
         """
-        self._run.enter("release_stream")
-        return await self._run.round.channel.release_stream()
+        self._execution.enter("release_stream")
+        return await self._execution.request.channel.release_stream()
 
     def __repr__(self) -> str:
         """Show which round of which handler."""
-        return f"<Context {self._run.handler.identity} round {self._run.call.number}>"
+        return f"<Context {self._execution.handler.identity} round {self._execution.call.number}>"
 
 
-def run_of(ctx: Context) -> Execution:
-    """Give the run behind a context, for the shapes that are built on it."""
-    return ctx._run  # pyright: ignore[reportPrivateUsage]
+def execution_of(ctx: Context) -> Execution:
+    """Return the execution behind a context, for the shapes that are built on it."""
+    return ctx._execution  # pyright: ignore[reportPrivateUsage]
+
+
+def _check_function(what: str, key: object, fn: object) -> None:
+    """Refuse what cannot be called, before it is claimed and fails for good."""
+    if callable(fn) and isinstance(key, str):
+        return
+    if inspect.iscoroutine(fn):
+        fn.close()  # it was never going to be awaited
+    raise HandlerError(
+        f"ctx.{what} takes a key, a function and its arguments, and calls the function itself: "
+        f'ctx.{what}("create", create, name), not ctx.{what}(create(name)).'
+    )
 
 
 class _Done:
     """What an optional `await` waits for: nothing."""
 
     def __await__(self) -> Any:
-        """Give nothing at once."""
+        """Return at once."""
         return None
         yield
 
@@ -452,3 +538,110 @@ _APPROVAL: Mapping[str, Any] = {
     "expired": "cancelled",
     "unavailable": "unavailable",
 }
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+class Answers:
+    """The accepted answers of this call, by key: only what was asked for."""
+
+    __slots__ = ("_execution", "_payloads")
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._payloads: Mapping[str, bytes] = {
+            **execution.call.unasked,
+            **{e.key: e.payload for e in execution.call.entries if e.kind == "ask"},
+        }
+
+    @overload
+    def get(self, key: str) -> Any: ...
+    @overload
+    def get(self, key: str, model: type[T]) -> T | None: ...
+    def get(self, key: str, model: Any = None) -> Any:
+        """Return the accepted, validated value under a key; None when there is none yet."""
+        return self.outcome(key, model).value
+
+    @overload
+    def outcome(self, key: str) -> Outcome[Any]: ...
+    @overload
+    def outcome(self, key: str, model: type[T]) -> Outcome[T]: ...
+    def outcome(self, key: str, model: Any = None) -> Outcome[Any]:
+        """Return how an ask ended: accepted, declined, cancelled, expired or missing."""
+        payload = self._payloads.get(key)
+        if payload is None:
+            return Outcome("missing", None, key)
+        raw = decode_value(payload)
+        form: Form[Any] | None = of(model) if model is not None else None
+        kind: Kind = "form" if form is not None else _kind(raw)
+        call = self._execution.call
+        if key in call.unasked:
+            raw = check_shape(kind, key, raw)
+        try:
+            return read_answer(kind, raw, key, form)
+        except AnswerInvalid as error:
+            pending = call.pending.get(key)
+            tries = pending.tries + 1 if pending is not None else 1
+            asking.reject(self._execution, key, Rejected(tries, reasons(error)))
+            return Outcome("missing", None, key)
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether anything came back under a key, a refusal included."""
+        return key in self._payloads
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys under which something came back."""
+        return iter(self._payloads)
+
+    def __repr__(self) -> str:
+        """Show keys, never values."""
+        return f"<Answers {sorted(self._payloads)}>"
+
+
+def _kind(raw: Mapping[str, Any]) -> Kind:
+    """Return the kind of an answer by its own members; there is no tag on the wire."""
+    if "roots" in raw:
+        return "roots"
+    if "action" in raw:
+        return "form" if "content" in raw or raw["action"] != "accept" else "url"
+    return "sample" if "model" in raw else "form"
+
+
+class ApprovalAwaitable(Coroutine[Any, Any, Approval]):
+    """What `ctx.approve` returns: it has no truth before it is awaited.
+
+    `if ctx.approve(...)` without `await` would find a coroutine, and every coroutine is true.
+    """
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Coroutine[Any, Any, Approval]) -> None:
+        self._inner = inner
+
+    def __bool__(self) -> bool:
+        """Refuse to be taken for a yes."""
+        self._inner.close()
+        raise HandlerError(
+            "ctx.approve was not awaited, so nobody was asked. Write `if await ctx.approve(...)`."
+        )
+
+    def __await__(self) -> Generator[Any, Any, Approval]:
+        """Ask, and wait for the answer."""
+        return self._inner.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        """Go on, as the coroutine does."""
+        return self._inner.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise inside, as the coroutine does."""
+        return self._inner.throw(*error)
+
+    def close(self) -> None:
+        """End it, as the coroutine does."""
+        self._inner.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what task groups look at in a coroutine (`cr_running` and its like)."""
+        return getattr(self._inner, name)

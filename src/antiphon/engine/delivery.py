@@ -1,54 +1,254 @@
-"""How asks reach the client: the port of all ways, and the modern one.
+"""How asks reach the client, and what else an execution asks of whoever runs it.
 
-Old sessions push (`push`), parked frames wait (`shapes.parked`); a run knows only `Delivery`.
-Decides nothing about keys, answers or tokens.
+`EndRound` sends the asks out with the end of the round (modern requests, and task runs);
+`BackChannelDelivery` sends them over a legacy session while the handler waits. Owns running a call
+on such a session, the bounds that a token would carry elsewhere, and what a client is told that
+cannot be asked.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 
-from antiphon.engine.questions import Question
-from antiphon.engine.signals import Suspended
+from antiphon.core.asks import ElicitUrl, seconds
+from antiphon.core.outcome import InputRequired
+from antiphon.core.request import Channel, LegacyAsk, Request
+from antiphon.core.text import safe
+from antiphon.engine import asking
+from antiphon.engine.call import Call, Rejected
+from antiphon.engine.context import Context
+from antiphon.engine.environment import Environment
+from antiphon.engine.execution import Batch, Execution
+from antiphon.engine.handler import Handler
+from antiphon.engine.outcome import Asked, Completed, ExecutionOutcome, Failed, NeedsInput, Paused
+from antiphon.engine.questions import Question, check_shape, unanswered
+from antiphon.errors import (
+    CannotAsk,
+    CapabilityMissing,
+    InvalidRequest,
+    TooManyRounds,
+    UrlRequired,
+)
+from antiphon.ports import HeldRound, HeldTaskRun
 
-if TYPE_CHECKING:
-    from antiphon.engine.execution import Execution
+MAX_DELAY = 30.0
+"""Seconds for which the end of a round may be held back."""
 
-Batch: TypeAlias = Sequence[tuple[str, Question]]
-
-
-class Asked(msgspec.Struct, frozen=True, gc=False):
-    """An ask that this round puts."""
-
-    question: Question
-    tries: int = 0
-    reason: str = ""
+_URL_ERROR_SINCE = "2025-11-25"
 
 
-class Delivery(Protocol):
-    """How asks reach the client."""
+class Delivery:
+    """What an execution needs of its host; the defaults fit a modern request."""
 
-    async def ask(self, run: "Execution", batch: Batch) -> Sequence[Any]:
-        """Put asks that were gated; give their raw, well-shaped answers, or end the round."""
-        ...
+    background = False
+    """Whether the execution is a run of a task: no client waits for its end."""
 
-    async def pause(self, run: "Execution") -> None:
+    async def ask(self, execution: Execution, batch: Batch) -> Sequence[Any]:
+        """Put asks that were checked; return their raw, well-shaped answers, or end the round."""
+        execution.put(batch)
+        return await execution.suspend(batch)
+
+    async def pause(self, execution: Execution, delay: float) -> None:
         """End a state-only round, or go on where rounds do not end."""
-        ...
+        await execution.suspend()
+
+    async def held(self, execution: Execution) -> HeldRound | HeldTaskRun | None:
+        """Return the claim under which an effect runs, with what was learned before the effect."""
+        call = execution.call
+        if not execution.fence:
+            return None
+        prefix = execution.replay.prefix(call.timed)
+        if prefix:
+            place = f"prefix {call.id} {call.number}"
+            prefix = await execution.environment.protect(prefix, place)
+        return HeldRound(call.id, call.number, execution.fence, prefix or None)
+
+    async def say(self, execution: Execution, message: str) -> None:
+        """Show a status message where there is a status."""
+
+    async def visited(self, execution: Execution, key: str) -> None:
+        """Tell the client that the visit of a URL has done its work."""
+
+    def returned(self, execution: Execution, value: InputRequired) -> ExecutionOutcome:
+        """Put what a native handler returned."""
+        return asking.ask_returned(execution, value)
+
+    def url_error(self, execution: Execution, key: str, ask: ElicitUrl) -> UrlRequired | None:
+        """Return the error that sends the client to a URL, where it cannot be asked otherwise."""
+        return None
+
+    def wake_without_request(self, execution: Execution) -> None:
+        """A parked handler goes on although no request has come."""
 
 
-class EndRound:
-    """The modern way: the asks go out with the end of the round."""
+END_ROUND = Delivery()
+"""The asks go out with the end of the round."""
 
-    async def ask(self, run: "Execution", batch: Batch) -> Sequence[Any]:
-        """End the round."""
-        run.remember_asked(batch)
-        if run.in_branch:
-            return await run.suspend(batch)
-        run.told = True
-        raise Suspended(run)
 
-    async def pause(self, run: "Execution") -> None:
-        """End the round."""
-        await run.suspend()
+class BackChannelDelivery(Delivery):
+    """Asks go out while the handler waits; nothing is sealed and nothing is run again."""
+
+    def __init__(self, request: Request, environment: Environment) -> None:
+        self._channel = back_channel(request)
+        self._limits = environment.limits
+        self._rounds = 0
+        self._pauses = 0
+        self._entered = 0
+
+    async def ask(self, execution: Execution, batch: Batch) -> Sequence[Any]:
+        """Put the asks, all at once; what comes back malformed is asked for again."""
+        channel = self._channel
+        if channel is None:
+            raise CannotAsk(_NO_SESSION)
+        self._rounds += 1
+        if self._rounds > self._limits.rounds:
+            raise TooManyRounds(self._limits.rounds)
+        answers: dict[str, Any] = {}
+        open_: dict[str, Question] = dict(batch)
+        while open_:
+            requests = {key: self._request(execution, key, q) for key, q in open_.items()}
+            raws = await channel.ask(requests)
+            for key, ready in tuple(open_.items()):
+                try:
+                    answers[key] = _shaped(ready, key, raws.get(key))
+                except InvalidRequest as error:
+                    before = execution.call.rejected.get(key)
+                    tries = before.tries + 1 if before else 1
+                    asking.reject(execution, key, Rejected(tries, error.message))
+                else:
+                    del open_[key]
+        return [answers[key] for key, _ in batch]
+
+    def _request(self, execution: Execution, key: str, ready: Question) -> LegacyAsk:
+        rejected = execution.call.rejected.get(key)
+        body = msgspec.json.decode(ready.body(rejected.reason if rejected else ""))
+        span = ready.ask.timeout or ready.ask.ttl or execution.handler.options.ttl
+        limit = seconds(span) if span is not None else self._limits.legacy_ask.total_seconds()
+        return LegacyAsk(body["method"], body.get("params", {}), limit)
+
+    async def pause(self, execution: Execution, delay: float) -> None:
+        """Go on at once, or after the delay: there is no round to end."""
+        self._pauses += 1
+        if self._pauses > self._limits.pauses:
+            raise TooManyRounds(self._limits.pauses, "pauses")
+        await asyncio.sleep(min(delay, MAX_DELAY))
+
+    async def held(self, execution: Execution) -> None:
+        """Nothing was redeemed: an effect runs under no claim of a round."""
+
+    async def visited(self, execution: Execution, key: str) -> None:
+        """Tell the client that the visit of a URL has done its work (LEGACY-22)."""
+        await execution.request.channel.visited(key)
+
+    def url_error(self, execution: Execution, key: str, ask: ElicitUrl) -> UrlRequired | None:
+        """Return the error after which the client visits the URL and calls anew (LEGACY-23).
+
+        Raises:
+            CannotAsk: The call has acted or remembered; a new call would do it again.
+        """
+        if self._channel is not None or execution.request.version < _URL_ERROR_SINCE:
+            return None
+        if any(entry.kind in ("memo", "effect") for entry in execution.replay.entries()):
+            raise CannotAsk(
+                f"the visit {key!r} can only be asked for by ending this call, because the "
+                "connection has no session; but the call has acted or remembered already, and a "
+                "new call would do it again. Ask for the visit first."
+            )
+        return UrlRequired(ask.message, ask.url, execution.call.id)
+
+    async def answer(self, execution: Execution, outcome: NeedsInput | Paused) -> Call:
+        """Put what a native handler returned; return the call with which to enter it again."""
+        self._entered += 1
+        if self._entered > self._limits.legacy_rounds:
+            raise TooManyRounds(self._limits.legacy_rounds, "re-entries for a legacy client")
+        raws: dict[str, Any] = {}
+        asks: Mapping[str, Asked] = outcome.asks if isinstance(outcome, NeedsInput) else {}
+        if asks:
+            batch = [(key, asked.question) for key, asked in asks.items()]
+            raws = dict(zip(asks, await self.ask(execution, batch), strict=True))
+        else:
+            await self.pause(execution, 0.0)
+        now = execution.environment.clock()
+        pending = tuple([one.pending(key, now, native=True) for key, one in asks.items()])
+        call = execution.call.next(execution.journal(), pending)
+        call.accept_pushed(raws, now)
+        return call
+
+
+async def run_in_session(
+    environment: Environment,
+    handler: Handler,
+    request: Request,
+    call: Call,
+    arguments: Mapping[str, Any] | None,
+) -> tuple[Completed | Failed, Call]:
+    """Run a call of a legacy session: its asks are answered in place, so it completes or fails.
+
+    Returns how it ended, and the call as it stood then.
+    """
+    delivery = BackChannelDelivery(request, environment)
+    while True:
+        execution = Execution(environment, handler, request, call, delivery)
+        # Bound anew each time: a native handler that is entered again gets values of its own.
+        outcome: ExecutionOutcome = await execution.run(Context(execution), handler.bind(arguments))
+        if isinstance(outcome, Completed | Failed):
+            return outcome, call
+        if not isinstance(outcome, NeedsInput | Paused):
+            return Failed(CannotAsk("a call of a legacy session cannot become a task")), call
+        try:
+            call = await delivery.answer(execution, outcome)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call has failed
+            return Failed(error), call
+
+
+def _shaped(ready: Question, key: str, raw: object) -> dict[str, Any]:
+    if unanswered(raw):
+        return cast("dict[str, Any]", raw)
+    return check_shape(ready.kind, key, raw)
+
+
+def back_channel(request: Request) -> Channel | None:
+    """Return the channel of a legacy request if it can carry asks."""
+    return request.channel if request.channel.can_ask else None
+
+
+# --- clients that cannot be asked --------------------------------------------------------------
+
+_NO_SESSION = (
+    "this connection has no session over which the server could ask. Connect with a session "
+    "(initialize, then Mcp-Session-Id), or with a client that speaks 2026-07-28"
+)
+_SINCE = {
+    "elicitation": "2025-06-18",
+    "elicitation.url": "2025-11-25",
+    "sampling.tools": "2025-11-25",
+}
+
+
+def lacking(error: CapabilityMissing, handler: Handler, request: Request) -> str:
+    """Return what to tell a legacy client: what it lacks and what would help."""
+    head = f"{handler.kind} {handler.name!r} has to ask the client for something"
+    if back_channel(request) is None:
+        return f"{head}, but {_NO_SESSION}."
+    reasons = [_reason(name, request.version) for name in _names(error.required)]
+    return safe(f"{head}, but {'; and '.join(reasons)}.", 2_000)
+
+
+def _reason(name: str, revision: str) -> str:
+    since = _SINCE.get(name, "")
+    if since > revision:
+        return (
+            f"revision {revision} of the protocol, which it speaks, has no {name!r}. A client of "
+            f"revision {since} or later is needed"
+        )
+    return f"it did not declare the capability {name!r}. Enable it in the client, or use another"
+
+
+def _names(required: Mapping[str, Any]) -> list[str]:
+    names: list[str] = []
+    for top, sub in required.items():
+        inner = [f"{top}.{name}" for name in cast("Mapping[str, Any]", sub) if name != "form"]
+        names += inner or [top]
+    return names

@@ -1,43 +1,50 @@
-"""Effects and memos: what happens once, and what is computed once (S5).
+"""Effects and memos: what happens once, and what is computed once.
 
-Owns the claim, the shielded body, the settling and what a replay gives back. Knows the store only
-by its port.
+Owns the claim of an effect, its shielded body, how its end is settled in the store, and what a
+replay returns or raises. Every outcome that the handler saw is an entry of the journal; an outcome
+that the next try of the round should look at anew (`NotDone`, `EffectUncertain`) is only kept when
+something was recorded after it, because only then a journal is written.
 """
 
 import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
-from pydantic import BaseModel, Secret, SecretBytes, SecretStr
-from pydantic_core import to_jsonable_python
 
 from antiphon.core.asks import Seconds, seconds
 from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import Entry, Journal
-from antiphon.engine import settling
-from antiphon.engine.checks import check_secret
-from antiphon.engine.execution import Execution
-from antiphon.engine.handler import is_async
-from antiphon.engine.keys import check_key
-from antiphon.engine.serialization import Codec, codec_of, function_name, to_json
-from antiphon.engine.signals import Abandoned
+from antiphon.core.journal import Entry, EntryOutcome, encode_value
+from antiphon.core.retry import back_off
+from antiphon.engine.asking import check_secret
+from antiphon.engine.execution import ASLEEP, Execution
+from antiphon.engine.questions import check_key
+from antiphon.engine.serialization import (
+    Codec,
+    RecordedError,
+    arguments_digest,
+    codec_of,
+    dump_error,
+    error_text,
+    function_name,
+    load_error,
+)
+from antiphon.engine.suspension import Abandoned, call_user
 from antiphon.errors import (
     ConfigError,
     Diverged,
     EffectFailed,
     EffectUncertain,
-    HandlerError,
-    KeyReused,
+    MemoFailed,
     NotDone,
     StateTooLarge,
     StoreError,
+    StoreFull,
 )
 from antiphon.ports import (
     About,
@@ -51,16 +58,18 @@ from antiphon.ports import (
     LeaseLost,
     Mismatch,
     Started,
+    Store,
     Uncertain,
 )
-from antiphon.seal.claims import encode_journal, largest
+from antiphon.seal.claims import largest
 
 log = logging.getLogger("antiphon")
 
+T = TypeVar("T")
 Scope = Literal["call", "arguments"]
-_Under: TypeAlias = HeldRound | HeldTaskRun | None
+_Held: TypeAlias = HeldRound | HeldTaskRun | None
 Leaving: TypeAlias = Callable[[], bool]
-"""Tells whether the run that wants an effect is on its way out."""
+"""Returns whether the handler that wants an effect is being cancelled."""
 
 _RETRIES = (0.1, 0.5, 2.0)
 """Seconds between the tries of an effect with `retry=True`; then it has failed."""
@@ -69,7 +78,8 @@ _BUSY_POLL = 0.05
 _NONCE_BYTES = 12
 """Of the name of one claim: it need only differ from other claims of the same effect."""
 
-_ERROR_CHARS = 500
+_CUT_MARGIN = 1.0
+"""Seconds beyond the time of the first cancellation for which a replay waits for the same one."""
 
 
 class Once(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,122 +89,138 @@ class Once(msgspec.Struct, frozen=True, kw_only=True):
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     retry: bool = False
+    verify: Callable[..., Any] | None = None
     scope: Scope = "call"
     window: Seconds | None = None
     scope_key: str | None = None
     returns: Any = None
 
 
-async def once(run: Execution, spec: Once) -> tuple[Any, bool]:
-    """Run an effect, or give its recorded result; the flag tells whether it was reused (S5-6)."""
-    await run.enter_async("once")
+class _Known(msgspec.Struct, frozen=True):
+    """How an effect ended, as the journal keeps it."""
+
+    outcome: EntryOutcome
+    payload: bytes
+    reused: bool = False
+
+
+async def once(execution: Execution, spec: Once) -> Any:
+    """Run an effect, or return or raise what was recorded of it."""
+    await execution.enter_async("once")
     check_key(spec.key)
     name = function_name(spec.fn)
-    arguments = _arguments_digest(spec.args)
+    arguments = arguments_digest(spec.fn, spec.args)
     digest = short_digest(name.encode(), arguments)
     codec = codec_of(spec.fn, spec.returns)
-    entry = run.replay.recall("effect", spec.key, digest, name)
-    if entry is not None:
-        return _recalled(entry, codec, spec.key), bool(entry.value.get("reused"))
-    run.check_new("effect", spec.key, name)
-    await _anchor(run)
-    check_budget(run)
-    effect = _effect(run, spec, name, arguments)
+    entry = execution.recall("effect", spec.key, digest, name)
+    if entry is None:
+        execution.check_new("effect", spec.key, name)
+    elif entry.outcome != "cut":
+        return _seen(entry, codec, spec.key)
+    else:
+        await _cut_again(entry)  # if nothing cuts it this time, the ledger knows how it ended
+    if execution.handler.options.anchor:
+        await _anchor(execution)
+    _check_budget(execution)
+    effect = _effect(execution, spec, name, arguments)
+    record = partial(
+        execution.record, "effect", spec.key, digest=digest, note=name, retry=spec.retry
+    )
+    known = await _recorded(execution, spec, codec, effect, record)
+    return _seen(record(known.payload, outcome=known.outcome, reused=known.reused), codec, spec.key)
+
+
+async def _recorded(
+    execution: Execution,
+    spec: Once,
+    codec: Codec,
+    effect: Effect,
+    record: Callable[..., Entry],
+) -> _Known:
+    """Run an effect; whatever the handler sees instead of a result or a failure is recorded."""
     try:
-        under = await _under(run)
-        begin, outcome = await _shielded(run, partial(_perform, run, spec, codec, effect, under))
+        held = await execution.delivery.held(execution)
+        known = await _shielded(execution, partial(_perform, execution, spec, codec, effect, held))
     except StoreError as error:
-        run.trouble = error
+        raise execution.fault(error) from None
+    except NotDone as error:
+        record(dump_error(error), outcome="not-done")
         raise
-    reused = isinstance(begin, Finished) and begin.call != run.call.id
-    if reused:
-        outcome["reused"] = True
-    entry = Entry("effect", spec.key, outcome, digest, name, retry=spec.retry)
-    run.replay.record(entry)
-    return _recalled(entry, codec, spec.key), reused
+    except EffectUncertain as error:
+        record(encode_value(error.call_id), outcome="uncertain")
+        raise
+    except asyncio.CancelledError:
+        if not execution.ending:
+            record(_cut_payload(execution), outcome="cut")
+        raise
+    if execution.state is ASLEEP:
+        execution.enter("once")
+    return known
 
 
-def _recalled(entry: Entry, codec: Codec, key: str) -> Any:
-    if "error" in entry.value:
-        raise EffectFailed(key, entry.value["error"])
-    return codec.load(entry.value["ok"])
+def _seen(entry: Entry, codec: Codec, key: str) -> Any:
+    """Return or raise what the handler saw of an effect."""
+    if entry.outcome == "ok":
+        return codec.load(entry.payload)
+    if entry.outcome == "failed":
+        raise EffectFailed(key, entry.value())
+    if entry.outcome == "uncertain":
+        raise EffectUncertain(entry.value(), key)
+    raise load_error(entry.payload) or NotDone(RecordedError.of(entry.payload).text)
 
 
-async def _anchor(run: Execution) -> None:
+async def _anchor(execution: Execution) -> None:
     """End round one before its first effect, so that the effect runs under a redeemed token."""
-    if run.handler.options.anchor and run.call.number == 1 and run.round.era == "modern":
-        await run.pause()
+    if execution.call.number == 1 and execution.request.era == "modern":
+        await execution.pause()
 
 
-def check_budget(run: Execution) -> None:
-    """Refuse a journal that is too large before anything is claimed (S6-1)."""
-    if run.services.spill or run.round.era == "legacy" or run.leg is not None:
+def _check_budget(execution: Execution) -> None:
+    """Refuse a journal that is too large before anything is claimed."""
+    environment = execution.environment
+    if environment.spill or execution.request.era == "legacy" or execution.delivery.background:
         return
-    journal = msgspec.structs.replace(run.call.journal, entries=run.replay.entries())
-    size = len(encode_journal(journal))
-    budget = run.services.limits.state_bytes
+    size, budget = execution.replay.size(), environment.limits.state_bytes
     if size > budget:
-        raise StateTooLarge(size, budget, largest(journal))
+        raise StateTooLarge(size, budget, largest(execution.journal()))
 
 
-def _arguments_digest(args: tuple[Any, ...]) -> bytes:
-    # What is no JSON (a connection, a client) counts by its type: the effect is not about it.
-    try:
-        plain = to_jsonable_python(
-            _ordered(args), fallback=lambda value: f"<{type(value).__qualname__}>"
-        )
-        return short_digest(canonical(plain), *_hidden(args))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise HandlerError(
-            "the arguments of an effect must be JSON values, models or dataclasses: "
-            f"{type(error).__name__}"
-        ) from error
+# --- cancellations as entries ---------------------------------------------------------
 
 
-def _ordered(value: Any) -> Any:
-    """Put sets in order: theirs differs between processes, and a digest must not."""
-    if isinstance(value, (set, frozenset)):
-        return sorted(map(_ordered, cast("set[Any]", value)), key=repr)
-    if isinstance(value, (list, tuple)):
-        return [_ordered(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {k: _ordered(v) for k, v in cast("dict[Any, Any]", value).items()}
-    return value
+def _cut_payload(execution: Execution) -> bytes:
+    """Remember how long after its beginning the handler cancelled the wait."""
+    return encode_value(asyncio.get_running_loop().time() - execution.started)
 
 
-def _hidden(value: Any) -> Iterator[bytes]:
-    """Give what is written as stars: a charge to another card must not pass for the same one."""
-    inner: Iterable[Any] = ()
-    if isinstance(value, (Secret, SecretStr, SecretBytes)):
-        yield repr(cast("Secret[Any]", value).get_secret_value()).encode()
-    elif isinstance(value, dict):
-        inner = cast("dict[Any, Any]", value).values()
-    elif isinstance(value, (list, tuple)):
-        inner = cast("list[Any]", value)
-    elif isinstance(value, BaseModel):
-        inner = (field for _, field in value)
-    elif is_dataclass(value):
-        inner = (getattr(value, field.name, None) for field in fields(value))
-    for one in inner:
-        yield from _hidden(one)
+async def _cut_again(entry: Entry) -> None:
+    """Wait to be cancelled as in an earlier execution: by the same timeout, or a sibling's end.
+
+    Returns when that has not happened in time: then it was the client that had gone away.
+    """
+    await asyncio.sleep(entry.value() + _CUT_MARGIN)
 
 
-def _effect(run: Execution, spec: Once, name: str, arguments: bytes) -> Effect:
-    call = run.call.id
+# --- what an effect is ---------------------------------------------------------------------------
+
+
+def _effect(execution: Execution, spec: Once, name: str, arguments: bytes) -> Effect:
+    call = execution.call.id
     if spec.scope == "call":
         identity = f"{call}/{spec.key}"
-        if spec.args:
-            # With the seed, which only tokens carry: who reads the ledger cannot try them out.
-            arguments = short_digest(run.call.seed, arguments)
+        if spec.args or isinstance(spec.fn, partial):
+            # With the seed, which only tokens carry: who reads the ledger cannot guess them.
+            arguments = short_digest(execution.call.seed, arguments)
     else:
-        identity = _shared_identity(run, spec, arguments)
+        identity = _shared_identity(execution, spec, arguments)
     return Effect(identity, call, spec.key, name, arguments)
 
 
-def _shared_identity(run: Execution, spec: Once, arguments: bytes) -> str:
+def _shared_identity(execution: Execution, spec: Once, arguments: bytes) -> str:
     if spec.window is None or not seconds(spec.window) > 0:
         raise ConfigError('once(scope="arguments") needs window=: how long its result counts')
-    principal = run.round.principal
+    request = execution.request
+    principal = request.principal
     if principal.anonymous and principal.transport == "http" and spec.scope_key is None:
         raise ConfigError(
             'once(scope="arguments") for anonymous HTTP callers would mix strangers: give '
@@ -204,170 +230,13 @@ def _shared_identity(run: Execution, spec: Once, arguments: bytes) -> str:
     parts = (
         owner.encode(),
         (spec.scope_key or "").encode(),
-        run.round.method.encode(),
-        run.round.target.encode(),
-        canonical(run.round.arguments or {}),
+        request.method.encode(),
+        request.target.encode(),
+        canonical(request.arguments or {}),
         spec.key.encode(),
         arguments,
     )
     return "shared/" + short_digest(*parts).hex()
-
-
-async def _perform(
-    run: Execution,
-    spec: Once,
-    codec: Codec,
-    effect: Effect,
-    under: HeldRound | HeldTaskRun | None,
-    leaving: Leaving,
-) -> tuple[Begin, dict[str, Any]]:
-    """Claim the effect and do it, or tell what came of it before."""
-    begin = await _begin(run, spec, effect, under, leaving)
-    if not isinstance(begin, Started):
-        return begin, await _known(run, spec, effect, begin)
-    if leaving():
-        # The round ended while the claim was made: nothing has happened yet, and nothing shall.
-        await settling.abandon(run.services.store, effect, begin.fence, patience=_patience(run))
-        raise asyncio.CancelledError
-    return begin, await _body(run, spec, codec, effect, begin.fence)
-
-
-async def _begin(
-    run: Execution, spec: Once, effect: Effect, under: _Under, leaving: Leaving
-) -> Begin:
-    """Claim the effect; wait while another holder runs it."""
-    services = run.services
-    window = seconds(spec.window) if spec.window is not None else None
-    nonce = services.entropy(_NONCE_BYTES)
-    # The window starts when the effect settles, which is before the deadline.
-    ttl = run.call.deadline - services.clock() + (window or 0.0)
-    claim = partial(
-        services.store.begin,
-        effect,
-        lease=services.limits.lease.total_seconds(),
-        ttl=ttl,
-        under=under,
-        retry=spec.retry,
-        window=window,
-        nonce=nonce,
-        about=About(run.handler.name, run.round.principal.owner),
-    )
-    while True:
-        begin = await settling.begin(claim, patience=_patience(run))
-        if not isinstance(begin, Busy):
-            return begin
-        if leaving():
-            raise asyncio.CancelledError
-        await asyncio.sleep(_BUSY_POLL)
-
-
-async def _under(run: Execution) -> _Under:
-    """Name the claimed round or leg, and what it has learned before its effect (S5-2)."""
-    if run.leg is not None:
-        return await run.leg.checkpoint(run)
-    if not run.fence:
-        return None
-    prefix = None
-    learned = [*run.call.timed, *run.replay.fresh]
-    if learned:
-        data = encode_journal(Journal(b"", learned))
-        prefix = await run.services.protect(data, f"prefix {run.call.id} {run.call.number}")
-    return HeldRound(run.call.id, run.call.number, run.fence, prefix)
-
-
-async def _known(run: Execution, spec: Once, effect: Effect, begin: Begin) -> dict[str, Any]:
-    """Turn what the ledger says of an effect that we do not run into what the journal keeps."""
-    match begin:
-        case Finished(result, call):
-            data = await run.services.reveal(result, effect_place(call or effect.call, spec.key))
-            return {"ok": msgspec.json.decode(data)}
-        case FailedEffect(error):
-            return {"error": await run.services.reveal_text(error, f"failure {effect.id}")}
-        case Mismatch(function):
-            raise Diverged(
-                recorded=f"effect {spec.key!r} ({function})",
-                now=f"effect {spec.key!r} ({effect.function})",
-                cure="Give an effect with another function or other arguments a new key.",
-            )
-        case LeaseLost():
-            raise Abandoned
-        case Uncertain(call):
-            raise EffectUncertain(call or run.call.id, spec.key)
-        case Started() | Busy():
-            raise EffectUncertain(run.call.id, spec.key)
-
-
-async def _shielded(
-    run: Execution, perform: Callable[[Leaving], Coroutine[Any, Any, tuple[Begin, dict[str, Any]]]]
-) -> tuple[Begin, dict[str, Any]]:
-    """Claim and settle an effect even when cancelled; deliver the cancellation after (S3-7)."""
-    cancelled: asyncio.CancelledError | None = None
-    task = asyncio.ensure_future(perform(lambda: cancelled is not None or run.told))
-    run.effects.add(task)
-    task.add_done_callback(run.effects.discard)
-    while not task.done():
-        try:
-            with _out_of_reach() if cancelled else contextlib.nullcontext():
-                await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = cancelled or error
-    if cancelled is not None:
-        if not task.cancelled():
-            task.exception()  # seen: what happened is in the ledger, where the next run finds it
-        raise cancelled
-    return task.result()
-
-
-def _words(error: BaseException) -> str:
-    """Say what went wrong; a group of one is that one."""
-    group: object = error
-    if isinstance(group, BaseExceptionGroup):
-        inner = cast("BaseExceptionGroup[BaseException]", group).exceptions
-        if len(inner) == 1:
-            return _words(inner[0])
-    return f"{type(error).__name__}: {error}"[:_ERROR_CHARS]
-
-
-def _out_of_reach() -> contextlib.AbstractContextManager[Any]:
-    """Keep anyio's cancellations out, which it repeats until they are obeyed."""
-    import anyio  # nobody needs it before the first effect that is cancelled
-
-    return anyio.CancelScope(shield=True)
-
-
-async def _body(
-    run: Execution, spec: Once, codec: Codec, effect: Effect, fence: int
-) -> dict[str, Any]:
-    """Call the function and settle what came of it."""
-    services, what, patience = run.services, f"effect {spec.key!r}", _patience(run)
-    with services_lease(run, effect.id, fence):
-        try:
-            value = await _attempts(run, spec)
-            data = to_json(codec.dump(value, what), f"the result of {what}")
-        except NotDone:
-            await settling.abandon(services.store, effect, fence, patience=patience)
-            raise
-        except asyncio.CancelledError:
-            raise  # the process is going down: the claim stays, and is uncertain
-        except Exception as error:
-            log.error(
-                "effect failed",
-                extra={"handler": run.handler.identity, "effect": spec.key},
-                exc_info=error,
-            )
-            text = _words(error)
-            kept = await services.protect_text(text, f"failure {effect.id}")
-            if not await settling.settle(
-                services.store, effect, fence, result=None, error=kept, patience=patience
-            ):
-                raise EffectUncertain(run.call.id, spec.key) from error
-            return {"error": text}
-        kept = await services.protect(data, effect_place(effect.call, spec.key))
-        if not await settling.settle(
-            services.store, effect, fence, result=kept, error=None, patience=patience
-        ):
-            raise EffectUncertain(run.call.id, spec.key)
-        return {"ok": msgspec.json.decode(data)}
 
 
 def effect_place(call: str, key: str) -> str:
@@ -375,15 +244,207 @@ def effect_place(call: str, key: str) -> str:
     return f"effect {call}/{key}"
 
 
-def _patience(run: Execution) -> float:
-    return run.services.limits.lease.total_seconds() / 3
+def idempotency_key(call: str, key: str) -> str:
+    """Name an effect for the outside world: the same in every try."""
+    return sha256(f"{call}\0{key}".encode()).hexdigest()[:32]
+
+
+# --- claiming and running ------------------------------------------------------------------------
+
+
+async def _perform(
+    execution: Execution,
+    spec: Once,
+    codec: Codec,
+    effect: Effect,
+    held: _Held,
+    leaving: Leaving,
+) -> _Known:
+    """Claim the effect and do it, or return what came of it before."""
+    while True:
+        begin = await _begin(execution, spec, effect, held, leaving)
+        match begin:
+            case Started(fence):
+                if leaving():
+                    # The round ended while the claim was made: nothing has happened yet.
+                    await _abandon(execution, effect, fence)
+                    raise asyncio.CancelledError
+                return await _body(execution, spec, codec, effect, fence)
+            case Uncertain(call):
+                if spec.verify is None or leaving():
+                    raise EffectUncertain(call or effect.call, spec.key)
+                await _verify(execution, spec, spec.verify, codec, call or effect.call)
+            case _:
+                return await _known(execution, spec, effect, begin)
+
+
+async def _begin(
+    execution: Execution, spec: Once, effect: Effect, held: _Held, leaving: Leaving
+) -> Begin:
+    """Claim the effect; wait while another holder runs it."""
+    environment = execution.environment
+    window = seconds(spec.window) if spec.window is not None else None
+    execution.call.began_effect = True
+    claim = partial(
+        environment.store.begin,
+        effect,
+        lease=environment.limits.lease.total_seconds(),
+        # The window starts when the effect settles, which is before the deadline.
+        ttl=execution.call.deadline - environment.clock() + (window or 0.0),
+        under=held,
+        retry=spec.retry,
+        window=window,
+        # Asking again after a lost reply is the same claim: nothing can have run in its name.
+        nonce=environment.entropy(_NONCE_BYTES),
+        about=About(execution.handler.name, execution.request.principal.owner),
+    )
+    while True:
+        begin = await _until_reached(claim, _patience(execution))
+        if not isinstance(begin, Busy):
+            return begin
+        if leaving():
+            raise asyncio.CancelledError
+        await asyncio.sleep(_BUSY_POLL)
+
+
+async def _verify(
+    execution: Execution, spec: Once, verify: Callable[..., Any], codec: Codec, call: str
+) -> None:
+    """Ask the author's function how an effect of unknown end has ended, and settle it so.
+
+    Raises:
+        EffectUncertain: It could not tell.
+    """
+    what, environment = f"the result of verify for effect {spec.key!r}", execution.environment
+    try:
+        with execution.inside(spec.key):
+            value = await call_user(verify, spec.args, _extra(verify, call, spec.key))
+        data = codec.dump(value, what)
+        codec.load(data)
+    except NotDone:
+        result = None
+    except Exception as error:
+        raise EffectUncertain(call, spec.key) from error
+    else:
+        result = await environment.protect(data, effect_place(call, spec.key))
+    await environment.store.decide(call, spec.key, result=result)
+
+
+async def _known(execution: Execution, spec: Once, effect: Effect, begin: Begin) -> _Known:
+    """Turn what the ledger says of an effect that we do not run into what the journal keeps."""
+    environment = execution.environment
+    match begin:
+        case Finished(result, call):
+            place = effect_place(call or effect.call, spec.key)
+            payload = await environment.reveal(result, place)
+            return _Known("ok", payload, reused=bool(call) and call != effect.call)
+        case FailedEffect(error):
+            text = await environment.reveal_text(error, f"failure {effect.id}")
+            return _Known("failed", encode_value(text))
+        case Mismatch(function):
+            raise execution.fault(
+                Diverged(
+                    recorded=f"effect {spec.key!r} ({function})",
+                    now=f"effect {spec.key!r} ({effect.function})",
+                    cure="Give an effect with another function or other arguments a new key.",
+                )
+            )
+        case LeaseLost():
+            execution.abandoned = True
+            raise Abandoned
+        case Started() | Busy() | Uncertain():
+            raise EffectUncertain(execution.call.id, spec.key)
+
+
+async def _shielded(
+    execution: Execution, perform: Callable[[Leaving], Coroutine[Any, Any, _Known]]
+) -> _Known:
+    """Claim and settle an effect even when cancelled; deliver the cancellation after."""
+    cancelled: asyncio.CancelledError | None = None
+    task = asyncio.ensure_future(perform(lambda: cancelled is not None or execution.ending))
+    execution.effects.add(task)
+    task.add_done_callback(execution.effects.discard)
+    while not task.done():
+        try:
+            with _shield_from_anyio() if cancelled else contextlib.nullcontext():
+                await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # retrieved: what happened is in the ledger
+        raise cancelled
+    return task.result()
+
+
+def _shield_from_anyio() -> contextlib.AbstractContextManager[Any]:
+    """Keep anyio's cancellations out, which it repeats until they are obeyed."""
+    import anyio  # lazy import: only an effect that is cancelled needs it
+
+    return anyio.CancelScope(shield=True)
+
+
+async def _body(
+    execution: Execution, spec: Once, codec: Codec, effect: Effect, fence: int
+) -> _Known:
+    """Call the function and settle what came of it."""
+    environment, what = execution.environment, f"the result of effect {spec.key!r}"
+    with _lease_renewed(execution, effect.id, fence):
+        try:
+            value = await _attempts(execution, spec, effect.call)
+            payload = codec.dump(value, what)
+            codec.load(payload)  # what cannot be read back must not be settled as done
+        except NotDone:
+            await _abandon(execution, effect, fence)
+            raise
+        except asyncio.CancelledError:
+            raise  # the process is going down: the claim stays, and is uncertain
+        except Exception as error:
+            log.error(
+                "effect failed",
+                extra={"handler": execution.handler.identity, "effect": spec.key},
+                exc_info=error,
+            )
+            text = error_text(error)
+            kept = await environment.protect_text(text, f"failure {effect.id}")
+            if not await _settle(execution, effect, fence, result=None, error=kept):
+                raise EffectUncertain(execution.call.id, spec.key) from error
+            return _Known("failed", encode_value(text))
+        kept = await environment.protect(payload, effect_place(effect.call, spec.key))
+        if not await _settle(execution, effect, fence, result=kept, error=None):
+            raise EffectUncertain(execution.call.id, spec.key)
+        return _Known("ok", payload)
+
+
+async def _attempts(execution: Execution, spec: Once, call: str) -> Any:
+    kwargs = _extra(spec.fn, call, spec.key)
+    for pause in (*_RETRIES, None):
+        try:
+            with execution.inside(spec.key):
+                return await call_user(spec.fn, spec.args, kwargs)
+        except (NotDone, asyncio.CancelledError):
+            raise
+        except Exception:
+            if not spec.retry or pause is None:
+                raise
+            await asyncio.sleep(pause)
+    return None
+
+
+def _extra(fn: Callable[..., Any], call: str, key: str) -> dict[str, Any]:
+    """Return the idempotency key for a function that takes one."""
+    try:
+        wanted = "idempotency_key" in inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        wanted = False
+    return {"idempotency_key": idempotency_key(call, key)} if wanted else {}
 
 
 @contextlib.contextmanager
-def services_lease(run: Execution, effect: str, fence: int) -> Any:
+def _lease_renewed(execution: Execution, effect: str, fence: int) -> Generator[None]:
     """Renew an effect's lease while its body runs."""
-    lease = run.services.limits.lease.total_seconds()
-    store = run.services.store
+    lease = execution.environment.limits.lease.total_seconds()
+    store = execution.environment.store
 
     async def renew() -> None:
         while True:
@@ -407,55 +468,65 @@ def services_lease(run: Execution, effect: str, fence: int) -> Any:
             task.cancel()
 
 
-async def _attempts(run: Execution, spec: Once) -> Any:
-    kwargs: dict[str, Any] = {}
-    if _wants_idempotency_key(spec.fn):
-        kwargs["idempotency_key"] = idempotency_key(run.call.id, spec.key)
-    for pause in (*_RETRIES, None):
+# --- settling ------------------------------------------------------------------------------------
+#
+# An effect has happened when it is settled: a store that is out of reach for a moment must not make
+# its end uncertain. A try that failed may have been heard all the same; the next one then finds the
+# effect settled.
+
+_FIRST_PAUSE, _MOST_PAUSE = 0.05, 1.0
+
+
+async def _settle(
+    execution: Execution, effect: Effect, fence: int, *, result: bytes | None, error: str | None
+) -> bool:
+    """Record the result or the failure; False if the lease is lost."""
+    store, tries = execution.environment.store, 0
+
+    async def settle() -> bool:
+        nonlocal tries
+        tries += 1
+        if await store.settle(effect.id, fence, result=result, error=error):
+            return True
+        return tries > 1 and await _is_settled(store, effect)
+
+    return await _until_reached(settle, _patience(execution))
+
+
+async def _abandon(execution: Execution, effect: Effect, fence: int) -> None:
+    """Free the claim: nothing happened."""
+    store = execution.environment.store
+    await _until_reached(lambda: store.abandon(effect.id, fence), _patience(execution))
+
+
+async def _is_settled(store: Store, effect: Effect) -> bool:
+    rows = await store.effects(effect.call)
+    return any(row.key == effect.key and row.state in ("done", "failed") for row in rows)
+
+
+def _patience(execution: Execution) -> float:
+    return execution.environment.limits.lease.total_seconds() / 3
+
+
+async def _until_reached(operation: Callable[[], Awaitable[T]], patience: float) -> T:
+    """Try until the store answers, for at most so many seconds; not what trying cannot mend."""
+    for pause in back_off(_FIRST_PAUSE, _MOST_PAUSE, within=patience):
         try:
-            return await call_user(run, spec.key, spec.fn, spec.args, kwargs)
-        except (NotDone, asyncio.CancelledError):
+            return await operation()
+        except StoreFull:
             raise
-        except Exception:
-            if not spec.retry or pause is None:
+        except StoreError as error:
+            if not error.retryable:
                 raise
-            await asyncio.sleep(pause)
-    return None
+        await asyncio.sleep(pause)
+    return await operation()
 
 
-def idempotency_key(call: str, key: str) -> str:
-    """Name an effect for the outside world: the same in every try."""
-    return sha256(f"{call}\0{key}".encode()).hexdigest()[:32]
-
-
-def _wants_idempotency_key(fn: Callable[..., Any]) -> bool:
-    try:
-        return "idempotency_key" in inspect.signature(fn).parameters
-    except (TypeError, ValueError):
-        return False
-
-
-async def call_user(
-    run: Execution, key: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Call a function of the author's: async ones here, others in a thread."""
-    if is_async(fn):
-        with run.inside(key):
-            return await fn(*args, **kwargs)
-
-    def in_thread() -> Any:
-        with run.inside(key):
-            return fn(*args, **kwargs)
-
-    value = await asyncio.to_thread(in_thread)
-    if inspect.isawaitable(value):
-        with run.inside(key):
-            return await value
-    return value
+# --- memos ---------------------------------------------------------------------------------------
 
 
 async def memo(
-    run: Execution,
+    execution: Execution,
     key: str,
     fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -463,32 +534,39 @@ async def memo(
     returns: Any = None,
     secret: bool = False,
 ) -> Any:
-    """Compute a value once per call and keep it in the journal."""
-    await run.enter_async("memo")
+    """Compute a value once per call and keep it in the journal; keep an error, too."""
+    await execution.enter_async("memo")
     check_key(key)
     name = function_name(fn)
     codec = codec_of(fn, returns)
-    entry = run.replay.recall("memo", key, b"", name)
+    entry = execution.recall("memo", key, b"", name)
     if entry is None:
-        run.check_new("memo", key, name)
-        check_secret(run, "memo", key, secret=secret)
-        value = await call_user(run, key, fn, args, {})
-        run.enter("memo")  # the round may have ended while it was computed
-        entry = Entry("memo", key, codec.dump(value, f"memo {key!r}"), b"", name, secret=secret)
-        run.replay.record(entry)
-    return codec.load(entry.value)
-
-
-def on_commit(run: Execution, key: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """Note an effect for the end of the call (S5-7)."""
-    run.enter("on_commit")
-    check_key(key)
-    if any(key == known for known, _, _ in run.commits):
-        raise KeyReused("on_commit", key)
-    run.commits.append((key, fn, args))
-
-
-async def commit(run: Execution) -> None:
-    """Run the noted effects: the handler has returned without an error."""
-    for key, fn, args in run.commits:
-        await once(run, Once(key=f"commit:{key}", fn=fn, args=args))
+        execution.check_new("memo", key, name)
+    elif entry.outcome == "ok":
+        return codec.load(entry.payload)
+    elif entry.outcome == "failed":
+        raise load_error(entry.payload) or MemoFailed(key, RecordedError.of(entry.payload).text)
+    else:
+        await _cut_again(entry)
+    check_secret(execution, "memo", key, secret=secret)
+    record = partial(execution.record, "memo", key, note=name, secret=secret)
+    try:
+        with execution.inside(key):
+            value = await call_user(fn, args)
+        payload = codec.dump(value, f"the result of memo {key!r}")
+        value = codec.load(payload)
+    except asyncio.CancelledError:
+        if not execution.ending:
+            record(_cut_payload(execution), outcome="cut")
+        raise
+    except Exception as error:
+        if execution.ending or execution.verdict is not None:
+            raise
+        payload = dump_error(error)
+        record(payload, outcome="failed")
+        if load_error(payload) is None:
+            raise MemoFailed(key, error_text(error)) from error
+        raise
+    execution.enter("memo")  # the round may have ended while it was computed
+    record(payload)
+    return value

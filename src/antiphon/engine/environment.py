@@ -1,4 +1,4 @@
-"""What the engine is given: time, dice, keys, store and limits, in one value. Decides nothing."""
+"""What the engine is given: time, randomness, keys, store and limits, in one value."""
 
 import time
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal import base64url
 from antiphon.seal.sealer import Sealer
 
-Redeem = Literal["once", "strict", "off"]
+Redeem = Literal["once", "strict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Environment:
 
     redeem: Redeem = "once"
     spill: bool = False
-    """Whether journals may go to the store: only when the author configured one (S6-1)."""
+    """Whether journals may go to the store: only when the author configured one."""
 
     telemetry: Telemetry | None = None
     expose_errors: bool = False
@@ -43,7 +43,7 @@ class Environment:
         return hasattr(self.store, "create_task")
 
     async def protect(self, data: bytes, place: str) -> bytes:
-        """Seal what a durable store keeps; memory needs none."""
+        """Seal what a durable store keeps; memory needs no seal."""
         if not self.store.durable:
             return data
         sealed = self.sealer.protect(data, place)

@@ -1,185 +1,280 @@
-"""One run of a handler: recall, asking, and how a round ends inside it.
+"""One execution of a handler against a journal: recalling, asking, and how it ends.
 
-Theory. A run reads the journal from the top (`Replay`). An ask that is not in the journal ends
-the round, in one of two ways. In the handler's own task it raises `Suspended` at once: nearly
-every handler there is, and it costs what raising costs. In a child task it waits on a future; when
-nothing has asked for the quiet time, the own task is cancelled with a private mark, and
-structured concurrency carries that down. From the moment the run is *told* to end, the context is
-dead: every call on it raises again and claims nothing (S4-1, S4-2).
+Theory. An execution reads the journal from the top (`Replay`). An ask that is not in the journal
+ends the round, in one of two ways. In the handler's own task it raises `Suspended` at once: nearly
+every handler there is, and it costs what raising costs. In a child task (a *branch*) it waits on a
+future; when nothing has asked for the quiet time, the own task is cancelled, and structured
+concurrency carries that down. From the moment the round is ending, every call on the context
+raises again and claims nothing.
 
-Legacy sessions and parked frames answer while the handler waits; how an ask is put is therefore a
-`Delivery`, and everything else is the same. Knows no wire and no transport.
+Whatever the framework finds wrong is noted as the *verdict* and raised where it is found; a handler
+may swallow it, but `run` is the single place where an execution ends, and there the verdict counts.
+
+Legacy sessions and parked handlers answer while the handler waits; how an ask is put is therefore a
+`Delivery`, and everything else is the same.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from antiphon.core.asks import Ask, Outcome
-from antiphon.core.capabilities import allows, require
-from antiphon.core.journal import Entry, Replay
-from antiphon.engine.call import Call, Rejected
-from antiphon.engine.checks import check_secret, check_tries
-from antiphon.engine.delivery import Asked, Batch, Delivery
-from antiphon.engine.keys import Keys, check_key
-from antiphon.engine.questions import Question, plain_form, question, read_answer, reasons
-from antiphon.engine.signals import Abandoned, Suspended
+from antiphon.core.journal import (
+    Entry,
+    EntryKind,
+    EntryOutcome,
+    Journal,
+    Replay,
+    describe,
+)
+from antiphon.core.outcome import InputRequired
+from antiphon.core.request import Request
+from antiphon.engine.call import Call
+from antiphon.engine.outcome import (
+    Asked,
+    Completed,
+    Detached,
+    ExecutionOutcome,
+    Failed,
+    NeedsInput,
+    Paused,
+)
+from antiphon.engine.questions import Keys, Question, check_key
 from antiphon.engine.suspension import (
-    drive,
-    foreign_in,
-    give_up,
+    Abandoned,
+    Suspended,
+    abort_handler,
+    block_forever,
     holds,
     in_thread,
     inside,
     key_inside,
-    made_of_an_end,
-    stand_still,
+    raised_while_suspending,
+    run_user_code,
+    user_error,
 )
 from antiphon.errors import (
-    AnswerInvalid,
     CannotAsk,
     HandlerError,
     NestedEffect,
-    StoreError,
     SwallowedAsk,
     TooManyRounds,
 )
 
 if TYPE_CHECKING:
-    from antiphon.core.request import Request
+    from antiphon.engine.context import Context
+    from antiphon.engine.delivery import Delivery
     from antiphon.engine.environment import Environment
     from antiphon.engine.handler import Handler
     from antiphon.seal.claims import Binding
-    from antiphon.tasks.service import Leg
 
-ENDED = object()
-"""What `play` gives when the round ended inside the handler."""
+
+Batch: TypeAlias = Sequence[tuple[str, Question]]
+"""Asks with their keys."""
+
+
+class ExecutionState(Enum):
+    """What a call on the context meets."""
+
+    RUNNING = "running"
+    """It does its work."""
+
+    ASLEEP = "asleep"
+    """The handler is parked between two rounds: there is no request, and nothing may happen."""
+
+    ENDING = "ending"
+    """The round ends: `Suspended` is raised again, until the handler has unwound."""
+
+    CLOSED = "closed"
+    """The execution is over: what still holds the context is refused."""
+
+
+RUNNING, ASLEEP = ExecutionState.RUNNING, ExecutionState.ASLEEP
+ENDING, CLOSED = ExecutionState.ENDING, ExecutionState.CLOSED
+
+NEXT_STATES = {
+    RUNNING: {ASLEEP, ENDING, CLOSED},
+    ASLEEP: {RUNNING, ENDING, CLOSED},
+    ENDING: {CLOSED},
+    CLOSED: set[ExecutionState](),
+}
+"""Every move there is; one that is not here changes nothing."""
 
 _DEAD_CALLS = 16
-"""Calls of one task on a dead context before it is taken for one that swallows and loops."""
+"""Calls of one task on an ended context before it is taken for one that swallows and loops."""
 
-_UNREAD_PATIENCE = 20
-"""Quiet times for which branches may still come past what the journal holds."""
+_CATCH_UP = 20
+"""Quiet times for which a round waits for branches that have recorded entries still to read."""
 
 
 class Execution:
     """A handler being run against a journal."""
 
-    # Most rounds set few of these: a default of the class costs nothing until it is overwritten.
-    context: Any = None
-    """What the handler sees; set by the engine."""
-
+    # Most executions set few of these: a default of the class costs nothing until overwritten.
+    state: ExecutionState = RUNNING
     task: "asyncio.Task[Any] | None" = None
-    told: bool = False
-    closed: bool = False
-    paused: bool = False
-    hold: float = 0.0
-    fence: int = 0
-    leg: "Leg | None" = None
-    """Set while the run is a leg of a task."""
+    """The handler's own task."""
 
-    detached: str | None = None
-    """What to say of the task that the rest of this call becomes."""
+    verdict: Exception | None = None
+    """The first thing that the framework found wrong; it decides how the execution ends."""
 
-    trouble: StoreError | None = None
-    """Why the store could not guard an effect. The handler may not go on as if it had (S1-3)."""
+    started: float = 0.0
+    """When the handler was entered, by the event loop's clock."""
 
-    early: tuple[str, str, str] | None = None
-    """The first new thing that a branch did while entries were unread; judged at the end."""
+    abandoned: bool = False
+    """Whether another process has taken over the round or task."""
 
-    binding: "Binding | None" = None
-    """What the request says of itself, where a token was held against it."""
+    branch_cut: bool = False
+    """Whether the author's code has cancelled a call on the context in a child task."""
 
     progress: float = float("-inf")
+    _new_in_branch: str = ""
+    _ending: Paused | Detached | None = None
+    state_payload: bytes | None = None
     _cuts: int = 0
-    _hopeless: bool = False
+    _unwindable: bool = False
     _timer: "asyncio.TimerHandle | None" = None
-    _quiet_rounds: int = 0
+    _idle_times: int = 0
 
     def __init__(
         self,
-        services: "Environment",
+        environment: "Environment",
         handler: "Handler",
-        round: "Request",
+        request: Request,
         call: Call,
-        way: Delivery,
+        delivery: "Delivery",
+        *,
+        fence: int = 0,
+        binding: "Binding | None" = None,
     ) -> None:
-        self.services = services
+        self.environment = environment
         self.handler = handler
-        self.round = round
+        self.request = request
         """The current request: capabilities, progress and cancellation are looked up here."""
 
         self.call = call
-        self.way = way
+        self.delivery = delivery
+        self.fence = fence
+        """Of the redeemed round; 0 where no token was redeemed."""
+
+        self.binding = binding
+        """What the request says of itself, where a token was held against it."""
+
         self.native = call.journal.native
         self.replay = Replay(call.entries, strict=not self.native)
         self.asked: dict[str, Asked] = {}
-        self.commits: list[tuple[str, Any, tuple[Any, ...]]] = []
+        self.commits: dict[str, Callable[[], Awaitable[Any]]] = {}
+        """Effects for the end of the call, by key."""
+
         self.effects: set[asyncio.Task[Any]] = set()
-        self.steady: dict[str, Any] = {}
-        self.reused: set[str] = set()
-        self._dead_calls: dict[asyncio.Task[Any] | None, int] = {}
+        """Effects that are running."""
+
+        self.calls: list[tuple[str, Coroutine[Any, Any, Any]]] = []
+        """What the context has handed out to be awaited, by the name of its method."""
+
+        self.first_reads: dict[str, Any] = {}
+        """What may differ between rounds, as it was first read in this one."""
+
         self.keys = Keys()
+        self.dead_calls: dict[asyncio.Task[Any] | None, int] = {}
         self._mark = object()
-        """Stands for this run where the run itself would be kept alive for too long."""
+        """Stands for this execution where it would be kept alive for too long itself."""
 
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._branches: set[asyncio.Task[Any] | None] = set()
+        """Child tasks that have used the context."""
 
-    # --- guards ----------------------------------------------------------------------------------
+    # --- states and guards -----------------------------------------------------------------------
+
+    def move(self, state: ExecutionState) -> None:
+        """Go to another state if there is such a move."""
+        if state in NEXT_STATES[self.state]:
+            self.state = state
+
+    @property
+    def ending(self) -> bool:
+        """Whether the round ends or has ended."""
+        return self.state is ENDING or self.state is CLOSED
+
+    def fault(self, error: Exception) -> Exception:
+        """Note what the framework found wrong, for the end of the execution; the first counts."""
+        if self.verdict is None and self.state is not CLOSED:
+            self.verdict = error
+        return error
 
     def enter(self, what: str) -> None:
         """Refuse a context call that must not happen here."""
         key = key_inside(self._mark)
         if key is not None:
-            raise NestedEffect(key, what)
-        if self.closed:
-            self._count_dead_call()
+            raise self.fault(NestedEffect(key, what))
+        if self.state is RUNNING:
+            return
+        self._count_dead_call()
+        if self.state is CLOSED:
             raise CannotAsk(
                 f"ctx.{what} was called after its call had ended: a task outlived the handler. "
                 "Await it inside the handler."
             )
-        if self.told:
-            self._count_dead_call()
-            raise Suspended(self)
+        if self.state is ASLEEP:
+            self.delivery.wake_without_request(self)
+        raise Suspended(self)
 
-    def need_async(self, what: str) -> None:
-        """Refuse in a thread what only an `async` handler can do."""
-        if in_thread():
-            raise CannotAsk(
-                f"ctx.{what} needs an async handler: a function of {self.handler.name!r} runs in a "
-                "thread, where a round cannot end. Write `async def`."
-            )
+    def not_async(self, what: str) -> CannotAsk:
+        """Return the refusal of what only an `async` handler can do."""
+        return CannotAsk(
+            f"ctx.{what} needs an async handler: a function of {self.handler.name!r} runs in a "
+            "thread, where a round cannot end. Write `async def`."
+        )
 
     async def enter_async(self, what: str) -> None:
         """Guard as usual, and leave a handler that swallows every end of its round in a loop."""
-        if self._dead_calls and self._dead_calls.get(asyncio.current_task(), 0) > _DEAD_CALLS:
-            self._hopeless = True
+        if self.dead_calls and self.dead_calls.get(asyncio.current_task(), 0) > _DEAD_CALLS:
+            self._unwindable = True
             if not self.in_branch:
-                await give_up()
-            elif not self.closed:
-                self._cut_short()  # the driver leaves the handler that waits for this branch
-            await stand_still()
+                await abort_handler()
+            elif self.state is not CLOSED:
+                self._cancel_handler()  # the driver leaves the handler that waits for this branch
+            await block_forever()
         self.enter(what)
 
     def _count_dead_call(self) -> None:
         if not in_thread():
             task = asyncio.current_task()
-            self._dead_calls[task] = self._dead_calls.get(task, 0) + 1
+            self.dead_calls[task] = self.dead_calls.get(task, 0) + 1
 
     def inside(self, key: str) -> AbstractContextManager[None]:
-        """Mark what is run as an effect or memo (S5-5)."""
+        """Mark what is run as an effect or memo."""
         return inside(self._mark, key)
 
-    def rebind(self, round: "Request", call: Call, fence: int) -> None:
-        """Go on in another request (parked frames)."""
-        self.round = round
+    def rebind(self, request: Request, call: Call, fence: int) -> None:
+        """Go on in another request (parked handlers)."""
+        self.request = request
         self.call = call
         self.fence = fence
         self.asked = {}
-        self.paused = False
-        self.hold = 0.0
+        self._ending = None
         self.progress = float("-inf")
+        self.move(RUNNING)
+
+    def deliver_by(self, delivery: "Delivery") -> None:
+        """Let another delivery put the asks (parked handlers)."""
+        self.delivery = delivery
+
+    def release_request(self) -> None:
+        """Keep no more of the request than its caller: the handler sleeps until the next one."""
+        old = self.request
+        self.request = Request(
+            method=old.method, target=old.target, capabilities={}, principal=old.principal
+        )
+
+    @property
+    def behind(self) -> bool:
+        """Whether the handler has not come yet to where an earlier round had come."""
+        if self.replay.replaying:
+            return True
+        used, asked = self.replay.used, self.asked
+        return any(key not in asked and not used("ask", key) for key in self.call.pending)
 
     @property
     def branches_wait(self) -> bool:
@@ -188,180 +283,118 @@ class Execution:
 
     @property
     def in_branch(self) -> bool:
-        """Whether the caller is a child task of the handler. A thread stands for the handler."""
+        """Whether this code runs in a child task. A thread stands for the handler."""
         try:
             return asyncio.current_task() is not self.task
         except RuntimeError:
             return False
 
-    # --- keys ------------------------------------------------------------------------------------
+    # --- the journal -----------------------------------------------------------------------------
 
-    def key_for(self, base: str, given: str | None) -> str:
-        """Name an ask: the author's key, or one derived from what it asks for (S4-3)."""
-        if given is not None:
-            return check_key(given)
-        return self.keys.derive(base, in_branch=self.in_branch)
+    def recall(self, kind: EntryKind, key: str, digest: bytes, note: str) -> Entry | None:
+        """Read an entry; None if there is none yet.
 
-    def is_free(self, base: str) -> bool:
-        """Tell whether nobody has asked, or been answered, under a derived key in this call."""
-        return not (
-            base in self.keys or self.replay.used("ask", base) or self.replay.knows("ask", base)
-        )
-
-    # --- asking ----------------------------------------------------------------------------------
-
-    async def ask(self, items: Sequence[tuple[str | None, Ask]]) -> list[Outcome[Any]]:
-        """Give the outcomes of asks, naming them first: recalled, or put to the client."""
-        await self.enter_async("ask")
-        ready = [(given, question(ask)) for given, ask in items]
-        return await self._ask([(self.key_for(q.base, given), q) for given, q in ready])
-
-    async def ask_one(self, given: str | None, ask: Ask) -> Outcome[Any]:
-        """Give the outcome of one ask: `ask` without its lists."""
-        if self._dead_calls:
-            await self.enter_async("ask")
-        self.enter("ask")
-        ready = question(ask)
-        key = self.key_for(ready.base, given)
-        outcome = self._recall(key, ready)
-        return await self._put_one(key, ready) if outcome is None else outcome
-
-    async def ask_form(self, given: str | None, message: str, form: Any) -> Any:
-        """Give the accepted value of a plain form: what nearly every handler asks."""
-        if self._dead_calls:
-            await self.enter_async("ask")
-        self.enter("ask")
-        ready = plain_form(message, form)
-        key = self.key_for(ready.base, given)
-        outcome = self._recall(key, ready)
-        if outcome is None:
-            outcome = await self._put_one(key, ready)
-        return outcome.unwrap()
-
-    async def _put_one(self, key: str, ready: Question) -> Outcome[Any]:
-        outcomes: dict[str, Outcome[Any]] = {}
-        await self._answered([(key, ready)], outcomes)
-        return outcomes[key]
-
-    async def ask_named(self, items: Sequence[tuple[str, Ask]]) -> list[Outcome[Any]]:
-        """Give the outcomes of asks that have their keys."""
-        return await self._ask([(key, question(ask)) for key, ask in items])
-
-    async def _ask(self, batch: Batch) -> list[Outcome[Any]]:
-        outcomes: dict[str, Outcome[Any]] = {}
-        unanswered: list[tuple[str, Question]] = []
-        for key, ready in batch:
-            outcome = self._recall(key, ready)
-            if outcome is None:
-                unanswered.append((key, ready))
-            else:
-                outcomes[key] = outcome
-        if unanswered:
-            await self._answered(unanswered, outcomes)
-        return [outcomes[key] for key, _ in batch]
-
-    async def _answered(
-        self, batch: list[tuple[str, Question]], outcomes: dict[str, Outcome[Any]]
-    ) -> None:
-        """Put asks until each has an answer that fits; most rounds end in here."""
-        while batch:
-            self._put(batch)
-            raws = await self.way.ask(self, batch)
-            batch = self._take(batch, raws, outcomes)
-
-    def _recall(self, key: str, ready: Question) -> Outcome[Any] | None:
-        entry = self.replay.recall("ask", key, ready.digest, ready.note)
-        if entry is None:
-            return None
+        Raises:
+            KeyReused: This execution has used the key already.
+            Diverged: The journal holds something else under this key.
+        """
+        task = asyncio.current_task()
+        if task is not self.task:
+            self._branches.add(task)
         try:
-            return read_answer(ready.kind, entry.value, key, ready.form)
-        except AnswerInvalid as error:
-            pending = self.call.pending.get(key)
-            tries = pending.tries + 1 if pending is not None else 1
-            self.reject(key, Rejected(tries, reasons(error)))
-            return None
+            return self.replay.recall(kind, key, digest, note)
+        except HandlerError as error:
+            raise self.fault(error) from None
 
     def check_new(self, kind: str, key: str, note: str) -> None:
-        """Refuse something new while recorded entries are unread (S4-5).
+        """Refuse something new while recorded entries are unread; branches may still read them.
 
-        In a branch that is no sign yet: another one may still come past them.
+        Raises:
+            Diverged: The handler's own task has not come past all of its entries.
         """
         if not self.replay.replaying:
             return
-        if not self.in_branch:
-            self.replay.check_new(kind, key, note)
-        elif self.early is None and kind != "ask":
-            self.early = (kind, key, note)  # asks are judged by what is still asked at the end
-
-    def check_end(self) -> None:
-        """Refuse what branches did anew if nobody has come past the entries by now."""
-        if not self.replay.replaying:
+        if self.in_branch:
+            self._new_in_branch = self._new_in_branch or describe(kind, key, note)
             return
-        if self.early is not None:
-            self.replay.check_new(*self.early)
-        for key, asked in self.asked.items():
-            self.replay.check_new("ask", key, asked.question.note)
+        try:
+            self.replay.check_new(kind, key, note)
+        except HandlerError as error:
+            raise self.fault(error) from None
 
-    def reject(self, key: str, rejected: Rejected) -> None:
-        """Drop an answer that does not fit; it will be asked for again, or the call ends (S4-6)."""
-        self.replay.forget("ask", key)
-        check_tries(key, rejected, self.services.limits.reasks)
-        self.call.rejected[key] = rejected
-
-    def _put(self, batch: Batch) -> None:
-        """Check that these asks may be put now."""
-        limits, capabilities = self.services.limits, self.round.capabilities
-        for key, ready in batch:
-            for need in ready.needs:
-                if not allows(capabilities, need):
-                    require(capabilities, ready.needs, f"asking for {key!r}")
-            check_secret(self, "ask", key, secret=ready.ask.secret)
-            self.check_new("ask", key, ready.note)
-        if len(self.asked) + len(batch) > limits.asks_per_round:
-            raise HandlerError(
-                f"more than {limits.asks_per_round} asks in one round: ask for less at a time, or "
-                "raise Limits(asks_per_round=...)"
-            )
-        if self.call.journal.asked >= limits.rounds:
-            raise TooManyRounds(limits.rounds)
-
-    def _take(
-        self, batch: Batch, raws: Sequence[Any], outcomes: dict[str, Outcome[Any]]
-    ) -> list[tuple[str, Question]]:
-        """Record answers that came while the handler waited; give what must be asked again."""
-        again: list[tuple[str, Question]] = []
-        for (key, ready), raw in zip(batch, raws, strict=True):
-            try:
-                outcomes[key] = ready.read(raw, key)
-            except AnswerInvalid as error:
-                # In this request (old sessions), or in the one before it (parked frames).
-                before = self.call.rejected.get(key) or self.call.pending.get(key)
-                tries = before.tries + 1 if before is not None else 1
-                self.reject(key, Rejected(tries, reasons(error)))
-                again.append((key, ready))
-                continue
-            entry = Entry("ask", key, raw, ready.digest, ready.note, secret=ready.ask.secret)
-            self.replay.record(entry)
-        return again
-
-    # --- the end of a round ----------------------------------------------------------------------
+    def record(
+        self,
+        kind: EntryKind,
+        key: str,
+        payload: bytes,
+        digest: bytes = b"",
+        note: str = "",
+        *,
+        secret: bool = False,
+        retry: bool = False,
+        outcome: EntryOutcome = "ok",
+        reused: bool = False,
+    ) -> Entry:
+        """Add what was learned to the journal."""
+        branch = self.in_branch
+        self.branch_cut = self.branch_cut or (branch and outcome == "cut")
+        entry = Entry(
+            kind, key, payload, digest, note, secret, retry, False, outcome, branch, reused
+        )
+        return self.replay.record(entry)
 
     def recall_memo(self, key: str) -> Any:
         """Read a memo of the framework's own; None if there is none."""
         entry = self.replay.seen("memo", key)
-        return None if entry is None else entry.value
+        return None if entry is None else entry.value()
 
-    async def pause(self, *, hold: float = 0.0) -> None:
+    def journal(self) -> Journal:
+        """Return what the call knows at the end of this round."""
+        old = self.call.journal
+        return Journal(
+            seed=self.call.seed,
+            entries=self.replay.entries(),
+            state=old.state if self.state_payload is None else self.state_payload,
+            asked=old.asked + bool(self.asked),
+            pauses=old.pauses + (not self.asked),
+            native=self.native,
+        )
+
+    # --- keys ------------------------------------------------------------------------------------
+
+    def key_for(self, base: str, given: str | None) -> str:
+        """Return the key of an ask: the author's, or one derived from what it asks for."""
+        if given is not None:
+            return check_key(given)
+        try:
+            return self.keys.derive(base, in_branch=self.in_branch)
+        except HandlerError as error:
+            raise self.fault(error) from None
+
+    def is_free(self, base: str) -> bool:
+        """Return whether nothing was asked or answered under a derived key in this call."""
+        return not (
+            base in self.keys or self.replay.used("ask", base) or self.replay.knows("ask", base)
+        )
+
+    # --- the end of a round ----------------------------------------------------------------------
+
+    async def pause(self, delay: float = 0.0) -> None:
         """End the round with state only."""
-        limit = self.services.limits.pauses
+        limit = self.environment.limits.pauses
         if self.call.journal.pauses >= limit:
             raise TooManyRounds(limit, "state-only rounds")
-        self.paused = True
-        self.hold = hold
-        await self.way.pause(self)
+        self._ending = self._ending or Paused(delay)
+        await self.delivery.pause(self, delay)
 
-    def remember_asked(self, batch: Batch) -> None:
+    async def detach(self, message: str) -> None:
+        """End the round; the rest of the call becomes a task."""
+        self._ending = Detached(message)
+        await self.suspend()
+
+    def put(self, batch: Batch) -> None:
         """Note what this round asks."""
+        branch = self.in_branch
         for key, ready in batch:
             rejected = self.call.rejected.get(key)
             pending = self.call.pending.get(key)
@@ -369,12 +402,12 @@ class Execution:
             tries = pending.tries if pending is not None else 0
             if rejected is not None:
                 tries = rejected.tries
-            self.asked[key] = Asked(ready, tries, rejected.reason if rejected else "")
+            self.asked[key] = Asked(ready, tries, rejected.reason if rejected else "", branch)
 
     async def suspend(self, batch: Batch = ()) -> Any:
         """End the round: at once in the handler's own task, after the quiet time in a branch."""
         if not self.in_branch:
-            self.told = True
+            self.move(ENDING)
             raise Suspended(self)
         loop = asyncio.get_running_loop()
         future = loop.create_future()
@@ -384,8 +417,9 @@ class Execution:
             await future  # never resolved: it is cancelled when the round ends
         finally:
             self._waiting.discard(future)
-            if not (self.told or self.closed):
+            if not self.ending:
                 # The author's own code ended the wait: nobody wants these answers any more.
+                self.branch_cut = True
                 for key, _ in batch:
                     self.asked.pop(key, None)
         raise Suspended(self)  # pragma: no cover - a cancelled future does not come back
@@ -393,83 +427,157 @@ class Execution:
     def _restart_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._quiet_rounds = 0
-        self._timer = loop.call_later(self.handler.options.settle, self._quiet)
+        self._idle_times = 0
+        self._timer = loop.call_later(self.handler.options.settle, self._on_idle)
 
-    def _quiet(self) -> None:
+    def _on_idle(self) -> None:
         """Nothing has asked for a while: end the round, unless branches still have to catch up."""
-        if self.closed or self.told or not self._waiting:
+        if self.ending or not self._waiting:
             return
-        self._quiet_rounds += 1
-        if self.replay.replaying and self._quiet_rounds < _UNREAD_PATIENCE:
+        self._idle_times += 1
+        if self.replay.replaying and self._idle_times < _CATCH_UP:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self.handler.options.settle, self._quiet)
+            self._timer = loop.call_later(self.handler.options.settle, self._on_idle)
             return
-        self.told = True
-        self._cut_short()
+        self.move(ENDING)
+        self._cancel_handler()
 
-    async def play(self, arguments: dict[str, Any]) -> Any:
-        """Run the handler; give what it returned, or `ENDED` when the round ended inside it."""
+    # --- running ---------------------------------------------------------------------------------
+
+    async def run(self, context: "Context", arguments: dict[str, Any]) -> ExecutionOutcome:
+        """Run the handler to the end of the round, or of the call.
+
+        Raises:
+            Abandoned: Another process has taken over.
+            CancelledError: The client went away, or the server stops.
+        """
         self.task = asyncio.current_task()
         before = self.task.cancelling() if self.task is not None else 0
+        self.started = asyncio.get_running_loop().time()
         try:
-            running = self.handler.invoke(self.context, arguments)
-            # Only the handler holds its context from here on: a run that held it too would be a
-            # cycle, and every request something for the collector to find.
-            self.context = None
-            value = await drive(running, self._swallowed)
+            running = self.handler.invoke(context, arguments)
+            # Only the handler holds its context from here on: an execution that held it too would
+            # be a cycle, and every request something for the collector to find.
+            del context
+            value = await run_user_code(running, self._swallowed)
+            del running
+            if self.task is not None and self.task.cancelling() > before:
+                self._uncancel_to(before)
+            outcome = await self._returned(value)
         except GeneratorExit:
             raise
-        except BaseException as error:  # noqa: BLE001 - a stranger's code; ours is taken, the rest passed on
-            self._came_out(error, before)
-            value = ENDED
-        else:
-            self._level(before)
-            if self.told:
-                raise SwallowedAsk(self._first_key())
-        if self.trouble is not None:
-            raise self.trouble  # also when the handler has swallowed it
-        return value
+        except BaseException as error:  # noqa: BLE001 - user code: ours is taken, the rest has failed
+            if error.__class__ is Suspended and self._is_ours(error) and not self._cuts:
+                self._uncancel_to(before)
+                outcome = self.suspended()
+            else:
+                outcome = self._classify_exit(error, before)
+        finally:
+            self.close()
+            if self.effects:
+                await self.effects_settled()
+        if self.verdict is None and not self.abandoned:
+            return outcome
+        return self.judge(outcome)
 
-    def _came_out(self, error: BaseException, before: int) -> None:
-        """Let the end of the round pass; anything else is the handler's own failure."""
-        self._balance()
+    def judge(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
+        """Let the verdict decide, whatever the handler made of it.
+
+        Raises:
+            Abandoned: Another process has taken over.
+        """
+        if self.abandoned:
+            raise Abandoned
+        return outcome if self.verdict is None else Failed(self.verdict)
+
+    async def _returned(self, value: Any) -> ExecutionOutcome:
+        """The handler returned: check what it has read, write its result, then commit."""
+        if self.state is ENDING:
+            raise SwallowedAsk(self._first_key())
+        if self.abandoned:
+            raise Abandoned
+        if self.verdict is not None:
+            return Failed(self.verdict)
+        self._check_awaited()
+        if isinstance(value, InputRequired):
+            return self.delivery.returned(self, value)
+        if self.replay.replaying:
+            cut = self.branch_cut or any(t.cancelled() for t in self._branches if t is not None)
+            later = {f"commit:{key}" for key in self.commits}
+            self.replay.check_end(branches_cut=cut, later=later, now=self._new_in_branch)
+        meta = self.environment.meta
+        if self.handler.kind == "resource":
+            result = self.handler.write(value, meta, self.request.target)
+        else:
+            result = self.handler.write(value, meta)
+        for commit in self.commits.values():
+            await commit()
+        return Completed(result)
+
+    def _check_awaited(self) -> None:
+        """Refuse a handler that forgot to await what the context handed out."""
+        owned: set[int] | None = None
+        for name, coroutine in self.calls:
+            made: Any = coroutine
+            if made.cr_frame is None or made.cr_running or made.cr_suspended:
+                continue
+            if owned is None:
+                owned = {id(task.get_coro()) for task in asyncio.all_tasks()}
+            if id(coroutine) not in owned:
+                coroutine.close()
+                raise HandlerError(
+                    f"the handler returned without awaiting ctx.{name}(...), so that it never "
+                    f"happened. Write `await ctx.{name}(...)`."
+                )
+
+    def _classify_exit(self, error: BaseException, before: int) -> ExecutionOutcome:
+        """Distinguish the end of the round from the handler's own failure."""
+        self._uncancel_own()
         if isinstance(error, asyncio.CancelledError):
             if self.task is not None and self.task.cancelling() > before:
                 raise error  # the client went away, perhaps in the same moment: cancelled wins
         else:
-            self._level(before)
+            self._uncancel_to(before)
         if holds(error, Abandoned):
             raise Abandoned from error
-        foreign = foreign_in(error, self._is_ours)
-        if foreign is None:
-            return
-        if isinstance(foreign, Suspended):
-            raise HandlerError("the end of another call's round came out of this handler")
-        if self.told and made_of_an_end(foreign) and not isinstance(foreign, SwallowedAsk):
-            raise SwallowedAsk(self._first_key()) from error
-        if isinstance(foreign, asyncio.CancelledError):
-            raise RuntimeError("the handler was cancelled from inside") from error
-        raise foreign
+        own = user_error(error, self._is_ours)
+        if own is None:
+            return self.suspended()
+        if isinstance(own, Suspended):
+            own = HandlerError("the end of another call's round came out of this handler")
+        elif self.state is ENDING and raised_while_suspending(own):
+            if not isinstance(own, SwallowedAsk):
+                own = _caused(SwallowedAsk(self._first_key()), error)
+        elif isinstance(own, asyncio.CancelledError):
+            own = _caused(RuntimeError("the handler was cancelled from inside"), error)
+        if not isinstance(own, Exception):
+            raise own
+        return Failed(own)
+
+    def suspended(self) -> ExecutionOutcome:
+        """Return how a round ends whose handler waits or was unwound."""
+        if isinstance(self._ending, Detached):
+            return self._ending
+        return NeedsInput(self.asked) if self.asked else self._ending or Paused()
 
     def _is_ours(self, error: BaseException) -> bool:
         if isinstance(error, Suspended):
-            return error.run is self
-        return self.told and isinstance(error, asyncio.CancelledError)
+            return error.execution is self
+        return self.state is ENDING and isinstance(error, asyncio.CancelledError)
 
-    def _cut_short(self) -> None:
+    def _cancel_handler(self) -> None:
         """Cancel the handler's own task; structured concurrency carries it down."""
         if self.task is not None:
             self._cuts += 1
             self.task.cancel()
 
-    def _balance(self) -> None:
+    def _uncancel_own(self) -> None:
         """Take back our own cancellations, so that none is left over for the caller's scopes."""
         while self._cuts and self.task is not None:
             self._cuts -= 1
             self.task.uncancel()
 
-    def _level(self, before: int) -> None:
+    def _uncancel_to(self, before: int) -> None:
         """Take back what is left of others too, now that the handler did not end by it.
 
         Task groups of Python 3.11 and 3.12 forget theirs when a child has failed.
@@ -479,12 +587,15 @@ class Execution:
             self.task.uncancel()
 
     def _swallowed(self) -> SwallowedAsk | None:
-        """Tell whether the handler must be left because it cannot be unwound."""
-        return SwallowedAsk(self._first_key()) if self._hopeless else None
+        """Return the error with which a handler is left that cannot be unwound."""
+        return SwallowedAsk(self._first_key()) if self._unwindable else None
 
     def close(self) -> None:
         """End the context's life: what still holds it is refused from now on."""
-        self.closed = True
+        self.state = CLOSED
+        self.calls.clear()
+        self.commits.clear()
+        self._branches.clear()
         if self._timer is not None:
             self._timer.cancel()
         if self._waiting:
@@ -495,6 +606,11 @@ class Execution:
         return next(iter(self.asked), "pause")
 
     async def effects_settled(self) -> None:
-        """Wait for the bodies of effects that were cut loose when the round ended."""
+        """Wait for the bodies of effects that were still running when the round ended."""
         while self.effects:
             await asyncio.wait(self.effects)
+
+
+def _caused(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error

@@ -1,17 +1,17 @@
 """What a registered tool, prompt or resource is: its function, its options, how it is called.
 
-Compiled once at registration. Knows no round, no journal and no transport.
+Compiled once at registration.
 """
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from antiphon.core.asks import Ask, Elicit, ElicitUrl, ListRoots, Sample, Seconds, seconds
 from antiphon.core.capabilities import Capability
 from antiphon.errors import ConfigError
-from antiphon.handlers.signature import Signature
 
 HandlerKind = Literal["tool", "prompt", "resource"]
 Invoke: TypeAlias = Callable[[Any, dict[str, Any]], Awaitable[Any]]
@@ -35,7 +35,7 @@ class Options:
     unasked: Literal["ignore", "accept"] = "ignore"
     anchor: bool = False
     settle: float = 0.025
-    """Seconds without a new ask after which a round with concurrent branches ends (S4-1)."""
+    """Seconds without a new ask after which a round with concurrent branches ends."""
 
     ttl: Seconds | None = None
     deadline: Seconds | None = None
@@ -87,7 +87,7 @@ def _check_span(name: str, span: Seconds | None) -> None:
 
 
 def needs_of(ask: type[Ask] | Ask) -> tuple[Capability, ...]:
-    """Tell what an ask, or every ask of a type, needs of the client."""
+    """Return what an ask, or every ask of a type, needs of the client."""
     type_ = ask if isinstance(ask, type) else type(ask)
     needs = _NEEDS.get(type_)
     if needs is None:
@@ -106,7 +106,12 @@ class Handler:
     """Tool or prompt name; URI or URI template of a resource."""
 
     fn: Callable[..., Any]
-    signature: Signature
+    bind: Callable[[Mapping[str, Any] | None], dict[str, Any]]
+    """Raw arguments to keyword arguments of the function; raises `ArgumentsInvalid`."""
+
+    schema: Callable[[], dict[str, Any]]
+    """The JSON schema of the arguments."""
+
     invoke: Invoke
     write: Callable[..., bytes]
     options: Options = field(default_factory=Options)
@@ -116,7 +121,7 @@ class Handler:
 
     legacy: "Handler | None" = None
     on_cancel: Callable[..., Any] | None = None
-    """Runs as an effect when a task of this tool is cancelled (S8-4)."""
+    """Runs as an effect when a task of this tool is cancelled."""
 
     identity: str = ""
     """What tokens are bound to; set from kind and name."""
@@ -126,17 +131,12 @@ class Handler:
         object.__setattr__(self, "identity", f"{self.kind}:{self.name}")
 
     def with_legacy(self, other: "Handler") -> "Handler":
-        """Give the same handler with a second one for old clients."""
+        """Return the same handler with a second one for old clients."""
         return replace(self, legacy=other)
 
     def with_on_cancel(self, undo: Callable[..., Any]) -> "Handler":
-        """Give the same handler with an effect for cancelled tasks."""
+        """Return the same handler with an effect for cancelled tasks."""
         return replace(self, on_cancel=undo)
-
-    @property
-    def task_at_once(self) -> bool:
-        """Whether a client that takes tasks gets one before the first line runs."""
-        return self.options.task is not None
 
     @property
     def needs_tasks(self) -> bool:
@@ -145,8 +145,10 @@ class Handler:
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Tell whether calling a function gives something to await."""
-    inner = getattr(fn, "func", fn)
+    """Return whether calling a function returns something to await."""
+    inner = fn
+    while isinstance(inner, partial):
+        inner = inner.func
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
         getattr(inner, "__call__", None)  # noqa: B004 - objects with an async __call__
     )

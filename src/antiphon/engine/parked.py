@@ -1,79 +1,99 @@
-"""Parked frames: a live handler kept in memory between rounds. A cache; the journal is the truth.
+"""Parked handlers: kept alive in memory between rounds. A cache; the journal is the truth.
 
 Theory. A parked handler runs in a task of its own, because the first request's task ends with its
 response. An ask in that task waits for a future instead of unwinding. The request that runs the
-round waits for a *signal*: the frame has asked, or it has ended. The frame is kept under the very
-token that was issued for its next round, so only the retry that continues this very history can
-wake it. Whatever does not fit (another process, too late, an answer missing, asks in concurrent
+round waits for a *signal*: the handler has asked, or it has ended. The handler is kept under the
+very token that was issued for its next round, so only the retry that continues this very history
+can wake it. Whatever does not fit (another process, too late, an answer missing, asks in concurrent
 branches) is replayed from the journal, with the same result.
 
-What belongs to a request (capabilities, progress, cancellation) is looked up through `run.round`,
-which is bound anew at each wake. Knows no wire and no token but its digest.
+Between two rounds the handler is asleep: there is no request, no client and no claim. A timer or
+child task that lets it go on all the same drops it, before it can do anything, and its call goes on
+by replay.
 """
 
 import asyncio
 import contextlib
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 from antiphon.core.request import Principal, Request
 from antiphon.engine.call import Call
-from antiphon.engine.delivery import Batch
-from antiphon.engine.execution import Execution
+from antiphon.engine.context import Context
+from antiphon.engine.delivery import Delivery
+from antiphon.engine.execution import ASLEEP, ENDING, Batch, Execution
+from antiphon.engine.outcome import ExecutionOutcome, Failed
+from antiphon.engine.suspension import Suspended
 
 
-class ParkedHandler:
+class ParkedHandler(Delivery):
     """A handler in a task of its own."""
 
-    __slots__ = ("_answer", "_batch", "_signal", "run", "task", "timer", "token")
-
-    def __init__(self, run: Execution, arguments: dict[str, Any]) -> None:
+    def __init__(self, execution: Execution, arguments: dict[str, Any]) -> None:
         """Start the handler."""
-        self.run = run
-        run.way = self
+        self.execution = execution
+        execution.deliver_by(self)
+        self.owner: Principal = execution.request.principal
         self.token = b""
         self.timer: asyncio.TimerHandle | None = None
         self._batch: Batch = ()
         self._answer: asyncio.Future[Sequence[Any]] | None = None
         self._signal = asyncio.get_running_loop().create_future()
-        self.task = asyncio.create_task(run.play(arguments), name=f"antiphon {run.handler.name}")
-        self.task.add_done_callback(self._tell)
+        running = execution.run(Context(execution), arguments)
+        self.task = asyncio.create_task(running, name=f"antiphon {execution.handler.name}")
+        self.task.add_done_callback(self._notify)
 
-    # --- inside the frame ----------------------------------------------------------------------
+    # --- inside the handler's task -------------------------------------------------------------
 
-    async def ask(self, run: Execution, batch: Batch) -> Sequence[Any]:
-        """Wait for the answers, or unwind where a frame cannot tell which branch waits."""
-        run.remember_asked(batch)
-        if run.in_branch or run.branches_wait:
-            return await run.suspend(batch)
+    async def ask(self, execution: Execution, batch: Batch) -> Sequence[Any]:
+        """Wait for the answers, or unwind where it cannot be told which branch waits."""
+        execution.put(batch)
+        if execution.in_branch or execution.branches_wait:
+            return await execution.suspend(batch)
         return await self._wait(batch)
 
-    async def pause(self, run: Execution) -> None:
+    async def pause(self, execution: Execution, delay: float) -> None:
         """Wait for the next round."""
-        if run.in_branch:
-            await run.suspend()
+        if execution.in_branch:
+            await execution.suspend()
         await self._wait(())
 
     async def _wait(self, batch: Batch) -> Sequence[Any]:
         self._batch = batch
         self._answer = asyncio.get_running_loop().create_future()
-        self._tell()
-        return await self._answer
+        self.execution.move(ASLEEP)
+        self._notify()
+        try:
+            return await self._answer
+        except asyncio.CancelledError:
+            if self.execution.state is not ASLEEP:
+                raise
+            # A timer of the author's ended the wait while there is no request to go on with.
+            self.wake_without_request(self.execution)
+            raise Suspended(self.execution) from None
 
-    def _tell(self, _: object = None) -> None:
+    def wake_without_request(self, execution: Execution) -> None:
+        """Unwind the handler: it may do nothing while it is asleep, and its call is replayed."""
+        execution.move(ENDING)
+        if execution.in_branch:
+            self.task.cancel()
+
+    def _notify(self, _: object = None) -> None:
         if not self._signal.done():
             self._signal.set_result(None)
 
-    # --- outside the frame ---------------------------------------------------------------------
+    # --- outside of it ---------------------------------------------------------------------------
 
-    async def round(self) -> Any:
-        """Wait until the frame has asked or ended; give what the handler returned.
+    @property
+    def alive(self) -> bool:
+        """Whether the handler waits for the answers of its next round."""
+        return self.execution.state is ASLEEP and not self.task.done()
 
-        Raises:
-            Asking: It has asked, and can be parked.
-        """
+    async def next(self) -> ExecutionOutcome:
+        """Wait until the handler has asked or ended; returns how the round ends."""
         try:
             await self._signal
         except asyncio.CancelledError:
@@ -81,21 +101,30 @@ class ParkedHandler:
             raise
         if self.task.done():
             return self.task.result()
-        raise Asking
+        if self.execution.effects:
+            await self.execution.effects_settled()
+        outcome = self.execution.judge(self.execution.suspended())
+        if isinstance(outcome, Failed):
+            await self.end()
+        return outcome
 
     def fits(self, call: Call) -> bool:
-        """Tell whether the answers that came are all that the frame waits for."""
-        if self.task.done() or self._answer is None:
+        """Return whether the answers that came are all that the handler waits for."""
+        if not self.alive or self._answer is None:
             return False
         known = {entry.key for entry in call.entries if entry.kind == "ask"}
         return all(key in known for key, _ in self._batch)
 
-    def wake(self, round: Request, call: Call, fence: int) -> None:
-        """Bind the frame to a new request and let it go on."""
-        run, answer = self.run, self._answer
+    def sleep(self) -> None:
+        """Keep no more of the request than a handler needs that does nothing."""
+        self.execution.release_request()
+
+    def wake(self, request: Request, call: Call, fence: int) -> None:
+        """Bind the handler to a new request and let it go on."""
+        answer = self._answer
         assert answer is not None
-        run.rebind(round, call, fence)
-        raws = {entry.key: entry.value for entry in call.entries if entry.kind == "ask"}
+        self.execution.rebind(request, call, fence)
+        raws = {entry.key: entry.value() for entry in call.entries if entry.kind == "ask"}
         self._signal = asyncio.get_running_loop().create_future()
         self._answer = None
         answer.set_result([raws[key] for key, _ in self._batch])
@@ -108,79 +137,85 @@ class ParkedHandler:
 
     def drop(self) -> None:
         """Unwind the handler: its context is dead from now on."""
-        self.run.told = True
+        self.execution.move(ENDING)
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
         self.task.cancel()
-        self.task.add_done_callback(_seen)
-
-
-class Asking(Exception):
-    """The frame waits for answers."""
+        self.task.add_done_callback(_retrieved)
 
 
 class ParkedHandlers:
-    """The frames that are parked in this process, oldest first."""
+    """The handlers that are parked in this process, oldest first."""
 
     def __init__(self, limit: int, per_principal: int) -> None:
         self._limit = limit
         self._per_principal = per_principal
-        self._frames: OrderedDict[bytes, ParkedHandler] = OrderedDict()
+        self._handlers: OrderedDict[bytes, ParkedHandler] = OrderedDict()
         self._owned: Counter[Principal] = Counter()
 
     def __len__(self) -> int:
-        """Count the parked frames."""
-        return len(self._frames)
+        """Count the parked handlers."""
+        return len(self._handlers)
 
-    def park(self, frame: ParkedHandler, token: str, seconds: float) -> None:
-        """Keep a frame for the retry that brings this token; make room by the oldest first."""
-        owner = frame.run.round.principal
+    def park(self, handler: ParkedHandler, token: str, seconds: float) -> None:
+        """Keep a handler for the retry that brings this token; the oldest make room for it."""
+        if not handler.alive:
+            return
+        owner = handler.owner
+        handler.sleep()
         if self._owned[owner] >= self._per_principal:
-            self._drop(next(f for f in self._frames.values() if f.run.round.principal == owner))
-        if len(self._frames) >= self._limit:
-            self._drop(next(iter(self._frames.values())))
-        frame.token = _digest(token)
-        self._frames[frame.token] = frame
+            self._drop(next(h for h in self._handlers.values() if h.owner == owner))
+        if len(self._handlers) >= self._limit:
+            self._drop(next(iter(self._handlers.values())))
+        handler.token = _digest(token)
+        self._handlers[handler.token] = handler
         self._owned[owner] += 1
-        frame.timer = asyncio.get_running_loop().call_later(seconds, self._drop, frame)
+        handler.timer = asyncio.get_running_loop().call_later(seconds, self._drop, handler)
+        handler.task.add_done_callback(partial(self._ended, handler))
+
+    def _ended(self, handler: ParkedHandler, task: "asyncio.Task[Any]") -> None:
+        """Forget a handler that ended by itself, or while it slept."""
+        if self._handlers.get(handler.token) is handler:
+            self._forget(handler)
+        _retrieved(task)
 
     def take(self, token: str) -> ParkedHandler | None:
-        """Give the frame of a token, which is no longer parked then."""
-        frame = self._frames.get(_digest(token)) if self._frames else None
-        if frame is not None:
-            self._forget(frame)
-        return frame
+        """Return the handler of a token, which is no longer parked then."""
+        handler = self._handlers.get(_digest(token)) if self._handlers else None
+        if handler is not None:
+            self._forget(handler)
+        return handler
 
-    def _forget(self, frame: ParkedHandler) -> None:
-        if self._frames.pop(frame.token, None) is None:
+    def _forget(self, handler: ParkedHandler) -> None:
+        if self._handlers.pop(handler.token, None) is None:
             return
-        owner = frame.run.round.principal
+        owner = handler.owner
         self._owned[owner] -= 1
         if not self._owned[owner]:
             del self._owned[owner]
-        if frame.timer is not None:
-            frame.timer.cancel()
-            frame.timer = None
+        if handler.timer is not None:
+            handler.timer.cancel()
+            handler.timer = None
 
-    def _drop(self, frame: ParkedHandler) -> None:
-        self._forget(frame)
-        frame.drop()
+    def _drop(self, handler: ParkedHandler) -> None:
+        self._forget(handler)
+        handler.drop()
 
     async def close(self) -> None:
-        """Unwind every frame; their calls go on by replay, here or elsewhere."""
-        frames = list(self._frames.values())
-        for frame in frames:
-            self._drop(frame)
-        if frames:
-            await asyncio.wait({frame.task for frame in frames})
+        """Unwind every handler; their calls go on by replay, here or elsewhere."""
+        handlers = list(self._handlers.values())
+        for handler in handlers:
+            self._drop(handler)
+        if handlers:
+            await asyncio.wait({handler.task for handler in handlers})
 
 
 def _digest(token: str) -> bytes:
     return blake2b(token.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _seen(task: asyncio.Task[Any]) -> None:
-    """Take note of how a dropped frame ended, so that nobody is warned about it."""
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Retrieve how a dropped handler ended, so that asyncio does not warn about it."""
     if not task.cancelled():
         task.exception()

@@ -1,8 +1,10 @@
-"""An ask made ready: its digest, its bytes on the wire, what it needs, how its answer is read.
+"""Asks made ready: their keys and digests, their bytes on the wire, how their answers are read.
 
-Owns the question digest (S4-4) and the shape checks of raw answers (S4-6). Knows no journal.
+Owns the digest of a question, the shape checks of raw answers, what an author may use as a key and
+which keys are derived.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
@@ -26,7 +28,7 @@ from antiphon.core.asks import (
 from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.text import escape, preview, safe
-from antiphon.errors import AnswerInvalid, HandlerError, InvalidRequest
+from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
 from antiphon.forms.form import Form, of
 from antiphon.wire import results
 
@@ -46,7 +48,7 @@ EXPIRED = {"action": "expired"}
 """Stands in the journal where no answer came in time."""
 
 
-class Question(msgspec.Struct, frozen=True, gc=False):
+class Question(msgspec.Struct, gc=False):
     """One ask, ready to be put, recalled and read."""
 
     kind: Kind
@@ -56,9 +58,24 @@ class Question(msgspec.Struct, frozen=True, gc=False):
     needs: tuple[Capability, ...]
     ask: Ask
     form: Form[Any] | None = None
+    _encoded: bytes = b""
 
     def body(self, reason: str = "") -> bytes:
-        """Write the embedded request; a reason tells why it is asked again."""
+        """Return the embedded request, encoded once; a reason tells why it is asked again."""
+        if reason:
+            return self._encode(reason)
+        if not self._encoded:
+            self._encoded = self._encode("")
+        return self._encoded
+
+    @property
+    def shown(self) -> bytes:
+        """The form's schema, or the URL: what the person was shown beside the message."""
+        if self.form is not None:
+            return self.form.schema_json
+        return self.ask.url.encode() if isinstance(self.ask, ElicitUrl) else b""
+
+    def _encode(self, reason: str) -> bytes:
         ask = self.ask
         if isinstance(ask, Elicit):
             form = cast("Form[Any]", self.form)
@@ -75,11 +92,14 @@ class Question(msgspec.Struct, frozen=True, gc=False):
         Raises:
             AnswerInvalid: Accepted form content that does not fit the form.
         """
-        return read_answer(self.kind, raw, key, self.form)
+        outcome = read_answer(self.kind, raw, key, self.form)
+        if outcome.value.__class__ is Opened:
+            return Outcome(outcome.status, Opened(cast("ElicitUrl", self.ask).url), key)
+        return outcome
 
 
 def question(ask: Ask) -> Question:
-    """Make an ask ready. Forms are compiled once per model."""
+    """Prepare an ask. Forms are compiled once per model."""
     if isinstance(ask, Elicit):
         form = of(ask.form)
         wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
@@ -184,7 +204,7 @@ def _roots_shape(key: str, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def unanswered(raw: object) -> bool:
-    """Tell whether an ask over a back channel, of any kind, ended without an answer."""
+    """Return whether an ask over a back channel, of any kind, ended without an answer."""
     if not isinstance(raw, dict) or len(cast("dict[str, Any]", raw)) != 1:
         return False
     return cast("dict[str, Any]", raw).get("action") in _NO_ANSWER
@@ -199,7 +219,7 @@ def read_answer(
         if status != "accepted":
             return Outcome(status, None, key)
         if kind == "url":
-            return Outcome(status, Opened(""), key)
+            return Outcome(status, Opened(raw.get("url", "")), key)
         content = raw.get("content", {})
         return Outcome(status, form.parse(content) if form is not None else content, key)
     if kind == "sample":
@@ -209,7 +229,7 @@ def read_answer(
 
 
 def reasons(error: AnswerInvalid) -> str:
-    """Say why an answer is asked for again."""
+    """Return why an answer is asked for again."""
     return safe("; ".join(error.reasons), 1_000)
 
 
@@ -273,7 +293,7 @@ def _sample_params(ask: Sample) -> dict[str, Any]:
 
 
 def _check_tool_results(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Hold SAMP-05: every tool use is answered by the very next message, and by nothing else."""
+    """Check that every tool use is answered by the next message, and by nothing else (SAMP-05)."""
     open_ids: set[str] = set()
     for message in messages:
         content = message.get("content")
@@ -286,3 +306,66 @@ def _check_tool_results(messages: Sequence[Mapping[str, Any]]) -> None:
         open_ids = {b["id"] for b in blocks if b.get("type") == "tool_use"}
     if open_ids:
         raise HandlerError("every tool_use needs its tool_result in the very next message")
+
+
+# --- keys --------------------------------------------------------------------------------------
+
+_ORDINAL = re.compile(r"-\d+$|^\d+$")
+_MAX_KEY = 128
+
+
+def check_key(key: str) -> str:
+    """Check a key that an author chose."""
+    if not key or len(key) > _MAX_KEY or not key.isprintable():
+        raise HandlerError(f"a key is a short printable text of 1 to {_MAX_KEY} characters")
+    if _ORDINAL.search(key):
+        raise HandlerError(
+            f"key {key!r} is a number or ends in one after a dash: that form is kept for keys the "
+            "framework derives. Name what it is about."
+        )
+    return key
+
+
+class Keys:
+    """The keys that one execution has derived so far."""
+
+    __slots__ = ("_branches", "_counts")
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._branches: set[str] = set()
+
+    def __contains__(self, base: str) -> bool:
+        """Return whether a key was derived from this base."""
+        return base in self._counts or base in self._branches
+
+    def derive(self, base: str, *, in_branch: bool) -> str:
+        """Derive a key from a base; the second of that base gets a number.
+
+        Raises:
+            AmbiguousKey: Branches run in any order, so that a number would say nothing.
+        """
+        if in_branch:
+            if base in self._branches or base in self._counts:
+                raise AmbiguousKey(base)
+            self._branches.add(base)
+            return base
+        if base in self._branches:
+            raise AmbiguousKey(base)
+        number = self._counts.get(base, 0) + 1
+        self._counts[base] = number
+        return base if number == 1 else f"{base}-{number}"
+
+    def take_all(self, counts: Mapping[str, int]) -> None:
+        """Count keys as derived: of code that ran in an earlier round and does not run now."""
+        for base, number in counts.items():
+            self._counts[base] = max(number, self._counts.get(base, 0))
+
+    def take(self, key: str) -> None:
+        """Count one key as derived, with those that stand before it."""
+        base, dash, number = key.rpartition("-")
+        self.take_all({base: int(number)} if dash and number.isdecimal() else {key: 1})
+
+    def taken(self) -> dict[str, int]:
+        """Return how many keys were derived from each base."""
+        return dict(self._counts)

@@ -23,7 +23,7 @@ from antiphon.core.retry import back_off
 from antiphon.engine.call import Call
 from antiphon.engine.environment import Environment
 from antiphon.engine.reply import Reply, from_bytes, to_bytes
-from antiphon.engine.signals import Abandoned
+from antiphon.engine.suspension import Abandoned
 from antiphon.engine.tokens import load_journal
 from antiphon.errors import CallerError, StoreError, TokenRefused, Unavailable
 from antiphon.ports import NOTHING_KNOWN, About, Claim, Claimed, Recorded, Running, Spent
@@ -319,13 +319,11 @@ class Redemptions:
         finally:
             running.leave()
 
-    async def end_first(self, call: Call, entries: list[Entry]) -> None:
+    async def end_first(self, call: Call) -> None:
         """Free what a call leaves behind that ended in its first round: nobody can name it again.
 
         What the store cannot free now expires by itself.
         """
-        if not any(entry.kind == "effect" for entry in entries):
-            return
         ending = self._environment.store.end_call(call.id, ttl=0.0)
         with contextlib.suppress(StoreError):
             await (self._shielded(ending) if self._remote else ending)

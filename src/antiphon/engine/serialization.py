@@ -1,25 +1,37 @@
-"""Results of effects and memos as JSON and back, typed by the function that made them (S5-3).
+"""Results of effects, memos and steps as JSON bytes and back, typed by the function that made them;
+exceptions as JSON and back; digests of what effects are called with.
 
-What a replay returns equals what the first run returned, because the first run's value goes
-through the codec too. Knows no journal and no store.
+What a replay returns equals what the first execution returned, because the first one's value is
+read back from its bytes too. Fields are written and read by their names, whatever their aliases:
+every kind of alias (of validation, of serialization, of both) comes back that way.
 """
 
+import contextlib
+import functools
 import inspect
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, get_type_hints
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from operator import attrgetter
+from typing import Any, cast, get_type_hints
 
 import msgspec
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_json as dump_json
 
+from antiphon.core.digest import canonical, short_digest
 from antiphon.errors import HandlerError
 
-_PLAIN = (str, int, float, bool, type(None))
+_encode = msgspec.json.encode
+_decode = msgspec.json.decode
 
 
 class Codec:
-    """One direction each way for one type; `None` as a type means plain JSON."""
+    """Both directions for one type; `None` or `Any` as a type means plain JSON."""
 
     __slots__ = ("_adapter",)
 
@@ -28,73 +40,152 @@ class Codec:
             None if type_ in (Any, None) else TypeAdapter(type_)
         )
 
-    def dump(self, value: Any, what: str) -> Any:
-        """Turn a value into JSON values.
+    def dump(self, value: Any, what: str) -> bytes:
+        """Encode a value as JSON.
 
         Raises:
             HandlerError: It cannot be kept as JSON.
         """
-        if type(value) in _PLAIN:
-            return value
+        kind = cast("type[Any]", type(value))
+        if kind is str or kind is int or kind is bool or value is None:
+            return to_json(value, what)
         try:
-            if self._adapter is not None:
+            if self._adapter is None:
+                data = dump_json(value, inf_nan_mode="constants")
+            else:
                 # A value of another shape is written as it is; reading it says whether it fits.
-                return self._adapter.dump_python(value, mode="json", warnings=False)
-            return to_jsonable_python(value)
+                data = self._adapter.dump_json(
+                    value, by_alias=False, round_trip=True, warnings=False
+                )
         except (PydanticSerializationError, ValueError) as error:
             raise HandlerError(
-                f"the result of {what} is a {type(value).__name__} and cannot be kept as JSON: "
-                "return a JSON value, a model or a dataclass"
+                f"{what} is a {kind.__name__} and cannot be kept as JSON: return a JSON value, a "
+                "model or a dataclass"
             ) from error
+        self._check_finite(value, data, what)
+        return data
 
-    def load(self, data: Any) -> Any:
-        """Turn JSON values back into a value of the type."""
+    def _check_finite(self, value: Any, data: bytes, what: str) -> None:
+        """Refuse NaN and infinities by name: JSON has none, and writers make `null` of them."""
         if self._adapter is None:
-            return data
+            if b"NaN" not in data and b"Infinity" not in data:
+                return
+            plain = json.loads(data)
+        elif b"null" in data:
+            plain = self._adapter.dump_python(value, by_alias=False, warnings=False)
+        else:
+            return
+        where = _not_finite(plain)
+        if where is not None:
+            raise HandlerError(
+                f"{what} holds a number that is not finite{where and f' at {where}'}, which JSON "
+                "cannot keep: return None or a text in its place"
+            )
+
+    def load(self, data: bytes) -> Any:
+        """Decode a new value of the type.
+
+        Raises:
+            HandlerError: The bytes do not fit the type.
+        """
+        if self._adapter is None:
+            return _decode(data)
         try:
-            return self._adapter.validate_python(data)
+            return self._adapter.validate_json(data, by_alias=False, by_name=True)
         except ValidationError as error:
             # Not its text: it shows the value.
-            reasons = "; ".join(item["msg"] for item in error.errors(include_input=False)[:3])
+            reasons = "; ".join(
+                f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix(": ")
+                for item in error.errors(include_input=False, include_url=False)[:3]
+            )
             raise HandlerError(
                 f"a recorded result does not fit its declared type: {reasons}. Annotate what the "
                 "function really returns, or pass returns=."
             ) from None
 
 
-@lru_cache(maxsize=1024)
+def _not_finite(value: Any, path: str = "") -> str | None:
+    """Return where a number that is not finite stands; "" is the value itself."""
+    if isinstance(value, float):
+        return path if not math.isfinite(value) else None
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        items = enumerate(cast("list[Any]", value))
+    else:
+        return None
+    for name, inner in items:
+        found = _not_finite(inner, f"{path}.{name}" if path else str(name))
+        if found is not None:
+            return found
+    return None
+
+
+@functools.lru_cache(maxsize=512)
 def codec_for(type_: Any) -> Codec:
-    """Give the codec of a type, compiled once."""
+    """Return the codec of a type, compiled once."""
     return Codec(type_)
 
 
 def codec_of(fn: Callable[..., Any], returns: Any) -> Codec:
-    """Give the codec of a function's result: `returns=`, else its annotation, else plain JSON."""
+    """Return the codec of a function's result: `returns=`, else its annotation, else plain JSON.
+
+    Raises:
+        HandlerError: The annotation cannot be read, or is no type that JSON can be read as.
+    """
     if returns is None:
-        target = fn if inspect.isroutine(fn) or inspect.isclass(fn) else getattr(fn, "__call__", fn)  # noqa: B004
-        # A method counts by its function: what it is bound to may not be hashable.
-        returns = _annotation(getattr(target, "__func__", target))
+        returns = _annotation(fn)
     try:
         return codec_for(returns)
+    except PydanticUserError as error:
+        raise _unreadable(fn, f"{returns!r} is no type that can be read back from JSON") from error
     except TypeError:
         return Codec(returns)  # an annotation that cannot be hashed is compiled each time
 
 
-@lru_cache(maxsize=1024)
+def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function below `functools.partial`."""
+    while isinstance(fn, functools.partial):
+        fn = cast("Callable[..., Any]", fn.func)
+    return fn
+
+
 def _annotation(fn: Callable[..., Any]) -> Any:
+    """Read the return annotation. Nothing is kept of the function itself: it may be a closure."""
+    fn = plain_function(fn)
     if inspect.isclass(fn):
         return fn
+    if not inspect.isroutine(fn):
+        fn = getattr(fn, "__call__", fn)  # noqa: B004 - objects that can be called
+    fn = inspect.unwrap(getattr(fn, "__func__", fn))
     try:
-        hint = get_type_hints(fn, include_extras=True).get("return", Any)
-    except (NameError, TypeError):
-        hint = Any
+        hint = getattr(fn, "__annotations__", {}).get("return", Any)
+        if isinstance(hint, str):
+            hint = _evaluated(fn, hint)
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        raise _unreadable(fn, str(error)) from error
     # A result that is annotated as nothing in particular is kept as the JSON it is.
-    return Any if hint in (object, type(None)) else hint
+    return Any if hint in (object, type(None), None) else hint
+
+
+def _evaluated(fn: Callable[..., Any], hint: str) -> Any:
+    class Holder:
+        __annotations__ = {"return": hint}
+
+    names = getattr(fn, "__globals__", {})
+    return get_type_hints(Holder, globalns=names, include_extras=True)["return"]
+
+
+def _unreadable(fn: Callable[..., Any], why: str) -> HandlerError:
+    return HandlerError(
+        f"the return annotation of {function_name(fn)} cannot be read: {why}. Import its names "
+        "when the program runs (not only under TYPE_CHECKING), or pass returns=."
+    )
 
 
 def function_name(fn: Callable[..., Any]) -> str:
     """Name a function the same way in every process."""
-    inner = getattr(fn, "func", fn)
+    inner = plain_function(fn)
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
     return name.replace(".<locals>.", ".")
 
@@ -102,6 +193,136 @@ def function_name(fn: Callable[..., Any]) -> str:
 def to_json(value: Any, what: str) -> bytes:
     """Encode a JSON value of a handler, with an error that names it."""
     try:
-        return msgspec.json.encode(value)
+        return _encode(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise HandlerError(f"{what} cannot be written as JSON: {error}") from error
+
+
+# --- exceptions --------------------------------------------------------------------------------
+
+_ERROR_CHARS = 500
+_ERROR_BYTES = 4_096
+"""An exception that takes more is not made again; its text is kept."""
+
+
+class RecordedError(msgspec.Struct):
+    """An exception as the journal keeps it."""
+
+    text: str
+    type: str = ""
+    args: list[Any] = msgspec.field(default_factory=list[Any])
+
+    @staticmethod
+    def of(payload: bytes) -> "RecordedError":
+        return msgspec.json.decode(payload, type=RecordedError)
+
+
+def dump_error(error: Exception) -> bytes:
+    """Encode an exception, with its type where it can be made again from its arguments."""
+    kind = type(error)
+    failure = RecordedError(error_text(error))
+    with contextlib.suppress(TypeError, ValueError):
+        named = RecordedError(
+            failure.text, f"{kind.__module__}:{kind.__qualname__}", list(error.args)
+        )
+        payload = msgspec.json.encode(named)
+        again = load_error(payload) if len(payload) <= _ERROR_BYTES else None
+        if type(again) is kind and again is not None and _same(again, error):
+            return payload
+    return msgspec.json.encode(failure)
+
+
+def load_error(payload: bytes) -> Exception | None:
+    """Make an exception again; None where its type is not known here or takes other arguments."""
+    failure = RecordedError.of(payload)
+    module, _, name = failure.type.partition(":")
+    try:
+        found: Any = attrgetter(name)(sys.modules.get(module))
+    except AttributeError:
+        return None
+    if not (isinstance(found, type) and issubclass(found, Exception)):
+        return None
+    try:
+        return found(*failure.args)
+    except Exception:  # noqa: BLE001 - user code: its constructor takes something else
+        return None
+
+
+def error_text(error: BaseException) -> str:
+    """Say what went wrong; a group of one is that one."""
+    group: object = error
+    if isinstance(group, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", group).exceptions
+        if len(inner) == 1:
+            return error_text(inner[0])
+    return f"{type(error).__name__}: {error}"[:_ERROR_CHARS]
+
+
+def _same(one: Exception, other: Exception) -> bool:
+    return one.args == other.args and str(one) == str(other)
+
+
+# --- digests of arguments ----------------------------------------------------------------------
+
+
+def arguments_digest(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    """Return the digest of an effect's arguments, with those that `functools.partial` has bound."""
+    values: Any = args
+    while isinstance(fn, functools.partial):
+        values = (fn.args, fn.keywords, values) if fn.args or fn.keywords else values
+        fn = cast("Callable[..., Any]", fn.func)
+    # What is no JSON (a connection, a client) counts by its type: the effect is not about it.
+    try:
+        plain = _jsonable(_ordered(values) if _has_set(values) else values)
+        return short_digest(canonical(plain), *_hidden(values))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise HandlerError(
+            "the arguments of an effect must be JSON values, models or dataclasses: "
+            f"{type(error).__name__}"
+        ) from error
+
+
+def _jsonable(value: Any) -> Any:
+    return to_jsonable_python(value, fallback=lambda one: f"<{type(one).__qualname__}>")
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return what a container, a model or a dataclass holds."""
+    if isinstance(value, dict):
+        return cast("dict[Any, Any]", value).values()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return cast("list[Any]", value)
+    if isinstance(value, BaseModel):
+        return (field for _, field in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return (getattr(value, field.name, None) for field in fields(value))
+    return ()
+
+
+def _has_set(value: Any) -> bool:
+    return isinstance(value, (set, frozenset)) or any(map(_has_set, _parts(value)))
+
+
+def _ordered(value: Any) -> Any:
+    """Put sets in order, also inside models and dataclasses: theirs differs between processes."""
+    if isinstance(value, (set, frozenset)):
+        items = [_jsonable(_ordered(item)) for item in cast("set[Any]", value)]
+        return sorted(items, key=canonical)
+    if not _has_set(value):
+        return value
+    if isinstance(value, dict):
+        return {k: _ordered(v) for k, v in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, BaseModel):
+        return {name: _ordered(field) for name, field in value}
+    if is_dataclass(value):
+        return {f.name: _ordered(getattr(value, f.name, None)) for f in fields(value)}
+    return [_ordered(item) for item in cast("list[Any]", value)]
+
+
+def _hidden(value: Any) -> Iterator[bytes]:
+    """Yield what is written as stars: a charge to another card must not pass for the same one."""
+    if isinstance(value, (Secret, SecretStr, SecretBytes)):
+        yield repr(cast("Secret[Any]", value).get_secret_value()).encode()
+    elif not isinstance(value, (set, frozenset)):
+        for one in _parts(value):
+            yield from _hidden(one)

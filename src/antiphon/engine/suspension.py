@@ -1,17 +1,50 @@
-"""Awaiting a stranger's coroutine: the power to leave one that swallows every end of its round, the
-mark of code that runs inside an effect, and what an exception is made of. Knows no journal, no ask.
+"""Running user code: how a round ends inside it, how it is called, what came out of it.
+
+Owns the private signals that unwind a handler, the one way into user code (`call_user` for
+functions, `run_user_code` for the handler itself), the mark of code that runs inside an effect,
+and the reading of exceptions.
 """
 
 import asyncio
 import contextlib
+import inspect
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
 from typing import Any, cast
 
-from antiphon.engine.signals import Suspended
+from antiphon.engine.handler import is_async
 
-_GIVE_UP = object()
+
+class Suspended(BaseException):
+    """The round ended at this ask; let it pass.
+
+    You see this because a handler asked for something: its frame is unwound so that `finally` and
+    context managers run, and the handler is run again when the answer has come. Catch `Exception`
+    or the errors you mean, never `BaseException`.
+    """
+
+    def __init__(self, execution: object) -> None:
+        super().__init__("the round ended at this ask; let it pass")
+        self.execution = execution
+        """Whose round ended: each execution takes only its own."""
+
+
+class Abandoned(BaseException):
+    """Another process has taken this round over; whatever this execution does no longer counts."""
+
+
+class UserCodeExit(Exception):
+    """User code raised `SystemExit` or `KeyboardInterrupt`: it has failed, the process goes on."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+
+
+_EXITS = (SystemExit, KeyboardInterrupt)
+"""What asyncio raises out of the event loop, whatever task it comes from."""
+
+_ABORT = object()
 
 _CHAIN = 32
 """How far back the chain of an exception is followed."""
@@ -22,7 +55,7 @@ _inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("antiphon_insid
 
 @contextlib.contextmanager
 def inside(mark: object, key: str) -> Generator[None]:
-    """Mark the code below, and all that it starts, as an effect or memo (S5-5)."""
+    """Mark the code below, and all that it starts, as an effect or memo."""
     token = _inside.set((*_inside.get(), (mark, key)))
     try:
         yield
@@ -31,45 +64,48 @@ def inside(mark: object, key: str) -> Generator[None]:
 
 
 def key_inside(mark: object) -> str | None:
-    """Give the key of the effect or memo that this code runs in, or None."""
+    """Return the key of the effect or memo that this code runs in, or None."""
     for owner, key in _inside.get():
         if owner is mark:
             return key
     return None
 
 
-def foreign_in(
-    error: BaseException, is_ours: Callable[[BaseException], bool]
-) -> BaseException | None:
-    """Give what is not the end of a round of ours; a group is ours if everything in it is."""
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        # Python 3.11 takes a function here, and no method.
-        return group.split(lambda one: is_ours(one))[1]
-    return None if is_ours(error) else error
-
-
 def in_thread() -> bool:
-    """Tell whether this is a thread of its own, where nothing can be awaited."""
+    """Return whether this is a thread of its own, where nothing can be awaited."""
     return asyncio._get_running_loop() is None  # pyright: ignore[reportPrivateUsage] - documented
 
 
+# --- calling ------------------------------------------------------------------------------------
+
+
+async def call_user(
+    fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    """Call a function of the author's: async ones here, others in a thread.
+
+    Raises:
+        UserCodeExit: It raised what would end the process.
+    """
+    kwargs = kwargs or {}
+    try:
+        if is_async(fn):
+            return await fn(*args, **kwargs)
+        value = await asyncio.to_thread(fn, *args, **kwargs)
+        return await value if inspect.isawaitable(value) else value
+    except _EXITS as error:
+        raise UserCodeExit(error) from error
+
+
 @types.coroutine
-def give_up() -> Generator[Any, Any, None]:
-    """Tell the driver, from the handler's own task, that it cannot be unwound."""
-    yield _GIVE_UP
-
-
-async def stand_still() -> None:
-    """Keep a branch that swallows everything from spinning. It never comes back."""
-    await asyncio.get_running_loop().create_future()
-
-
-@types.coroutine
-def drive(
-    handler: Awaitable[Any], hopeless: Callable[[], BaseException | None]
+def run_user_code(
+    handler: Awaitable[Any], unwindable: Callable[[], BaseException | None]
 ) -> Generator[Any, Any, Any]:
-    """Await a handler; leave it with the error that `hopeless` gives once it cannot be unwound."""
+    """Await a handler; leave it with the error that `unwindable` returns once it cannot be unwound.
+
+    Raises:
+        UserCodeExit: It raised what would end the process.
+    """
     # Nearly always it is a coroutine itself; the abstract class is slow to say so.
     if type(handler) is types.CoroutineType or isinstance(handler, Coroutine):
         inner = cast("Coroutine[Any, Any, Any]", handler)
@@ -82,7 +118,9 @@ def drive(
             yielded = step(value)
         except StopIteration as stop:
             return stop.value
-        error = hopeless() if yielded is _GIVE_UP else None
+        except _EXITS as error:
+            raise UserCodeExit(error) from error
+        error = unwindable() if yielded is _ABORT else None
         if error is None:
             try:
                 value = yield yielded
@@ -92,7 +130,7 @@ def drive(
                 inner.close()
                 raise
             except BaseException as thrown:  # noqa: BLE001 - handed on to the handler as it is
-                error = hopeless()
+                error = unwindable()
                 value = thrown
                 step = inner.throw
         if error is not None:
@@ -105,24 +143,46 @@ async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
+@types.coroutine
+def abort_handler() -> Generator[Any, Any, None]:
+    """Leave the handler, from its own task: it cannot be unwound."""
+    yield _ABORT
+
+
+async def block_forever() -> None:
+    """Keep a branch that swallows everything from spinning. It never returns."""
+    await asyncio.get_running_loop().create_future()
+
+
 # --- what came out ------------------------------------------------------------------------------
 
 
+def user_error(
+    error: BaseException, is_ours: Callable[[BaseException], bool]
+) -> BaseException | None:
+    """Return what is not the end of a round of ours; a group is ours if everything in it is."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        # Python 3.11 takes a function here, and no method.
+        return group.split(lambda one: is_ours(one))[1]
+    return None if is_ours(error) else error
+
+
 def holds(error: BaseException, kind: type[BaseException]) -> bool:
-    """Tell whether an error is of a kind, or a group that holds one."""
+    """Return whether an error is of a kind, or a group that holds one."""
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(kind) is not None  # pyright: ignore[reportUnknownMemberType]
     return isinstance(error, kind)
 
 
-def made_of_an_end(error: BaseException) -> bool:
-    """Tell whether an error was raised while a round's end was handled: converted, or in cleanup.
+def raised_while_suspending(error: BaseException) -> bool:
+    """Return whether an error was raised while a round's end was handled: converted, or in cleanup.
 
     One that was not is a branch's own failure in the same moment, and wins.
     """
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
-        return any(map(made_of_an_end, group.exceptions))
+        return any(map(raised_while_suspending, group.exceptions))
     seen: BaseException | None = error
     for _ in range(_CHAIN):
         if seen is None or isinstance(seen, (Suspended, asyncio.CancelledError)):

@@ -5,13 +5,12 @@ Owns what a token claims, how long it lives, and where a journal goes that no to
 
 import msgspec
 
-from antiphon.core.asks import Ask, seconds
+from antiphon.core.asks import seconds
 from antiphon.core.digest import arguments_digest, short_digest
 from antiphon.core.journal import Handle, Journal, Pending
 from antiphon.core.request import Request
+from antiphon.engine.asking import check_secret
 from antiphon.engine.call import Call
-from antiphon.engine.checks import check_secret
-from antiphon.engine.delivery import Asked
 from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
@@ -75,8 +74,6 @@ class Tokens:
         """
         claims = await self._services.sealer.inspect(token)
         check(claims, binding, claims.issued)
-        if self._services.redeem == "off":
-            raise TokenRefused("expired")
         return claims
 
     def _reopened(self, claims: Claims) -> Call:
@@ -103,7 +100,7 @@ class Tokens:
         if [entry for entry in journal.entries if entry.secret]:
             handle = await self._keep(run, journal)
         claims = sealer.claims(
-            run.binding or self.binding(run.round, run.handler),
+            run.binding or self.binding(run.request, run.handler),
             call=call.id,
             round=call.number + 1,
             deadline=call.deadline,
@@ -127,7 +124,7 @@ class Tokens:
 
     def _here(self, run: Execution) -> str:
         telemetry = self._services.telemetry
-        return run.round.trace if telemetry is None else telemetry.here() or run.round.trace
+        return run.request.trace if telemetry is None else telemetry.here() or run.request.trace
 
     async def _keep(self, run: Execution, journal: Journal, size: int = 0) -> Handle:
         """Put a journal that no token should carry into the store."""
@@ -146,7 +143,7 @@ class Tokens:
             number,
             digest,
             data,
-            owner=run.round.principal.owner,
+            owner=run.request.principal.owner,
             quota=_SEGMENT_BYTES,
             ttl=min(services.sealer.ttl if ttl is None else ttl, call.deadline - now) + _SLACK,
         )
@@ -178,38 +175,11 @@ async def load_journal(services: Environment, call: Call) -> None:
     call.take_journal(decode_journal(await services.reveal(data, place)))
 
 
-def pending_of(run: Execution, now: float, *, native: bool) -> tuple[Pending, ...]:
-    """Give what a round has asked as its token claims it."""
-    return tuple([_one_pending(key, a, run, now, native) for key, a in run.asked.items()])
-
-
-def _one_pending(key: str, asked: Asked, run: Execution, now: float, native: bool) -> Pending:
-    q = asked.question
-    before = run.call.pending.get(key)
-    # Asking again does not start the clock anew.
-    keeps = before is not None and before.digest == q.digest and before.expires
-    return Pending(
-        key=key,
-        kind=q.kind,
-        digest=q.digest,
-        note=q.note,
-        tries=asked.tries,
-        expires=before.expires if before is not None and keeps else _expiry(q.ask, now),
-        schema=q.form.schema_json if native and q.form is not None else b"",
-        secret=q.ask.secret,
-    )
-
-
-def _expiry(ask: Ask, now: float) -> float:
-    """Tell when an ask expires; 0 is never."""
-    return now + seconds(ask.timeout) if ask.timeout is not None else 0.0
-
-
 def _ttl(run: Execution) -> float | None:
     own = run.handler.options.ttl
     if not any(a.question.ask.ttl is not None for a in run.asked.values()):
         return None if own is None else seconds(own)
     # The most patient ask of the round counts; one that says nothing has the usual patience.
-    usual = run.services.sealer.ttl if own is None else seconds(own)
+    usual = run.environment.sealer.ttl if own is None else seconds(own)
     spans = (a.question.ask.ttl for a in run.asked.values())
     return max(usual if span is None else seconds(span) for span in spans)

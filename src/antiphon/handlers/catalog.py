@@ -1,7 +1,6 @@
 """Read-only methods: discover, the lists, completion. Pages are encoded once and kept."""
 
 import inspect
-from asyncio import to_thread
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, cast
@@ -13,8 +12,9 @@ from antiphon.core.capabilities import TASKS
 from antiphon.core.limits import Limits
 from antiphon.core.methods import METHODS
 from antiphon.core.request import Request
-from antiphon.engine.handler import Handler, is_async
+from antiphon.engine.handler import Handler
 from antiphon.engine.hints import CachePolicy
+from antiphon.engine.suspension import call_user
 from antiphon.errors import ConfigError, InvalidRequest, TokenRefused
 from antiphon.handlers.registry import Listed, Registry
 from antiphon.handlers.signature import check_input_schema, check_schema
@@ -183,7 +183,7 @@ def tool_entry(
     meta: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the entry of a tool in `tools/list`."""
-    schema = dict(input_schema) if input_schema is not None else handler.signature.schema()
+    schema = dict(input_schema) if input_schema is not None else handler.schema()
     check_input_schema(schema, handler.name)
     entry = _named(handler.name, title, description)
     entry["inputSchema"] = schema
@@ -206,7 +206,7 @@ def prompt_entry(
     handler: Handler, *, title: str | None, description: str | None, meta: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Return the entry of a prompt; its arguments are strings on the wire."""
-    schema = handler.signature.schema()
+    schema = handler.schema()
     required = schema.get("required", ())
     arguments: list[dict[str, Any]] = []
     for name, prop in schema["properties"].items():
@@ -255,11 +255,10 @@ def _with(entry: dict[str, Any], **optional: Any) -> dict[str, Any]:
 def completer(fn: Callable[..., Any]) -> Completer:
     """Compile a function that takes the text so far and, if it wants, the other arguments."""
     takes_others = len(inspect.signature(fn).parameters) > 1
-    runs_here = is_async(fn)
 
     def complete(value: str, others: Mapping[str, Any]) -> Awaitable[Any]:
         given = (value, others) if takes_others else (value,)
-        return fn(*given) if runs_here else to_thread(fn, *given)
+        return call_user(fn, given)
 
     return complete
 

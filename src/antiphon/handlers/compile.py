@@ -1,6 +1,6 @@
 """From a function and what its decorator says to a registered handler. Everything is done once.
 
-Owns invoking: how each shape of handler is called. Knows no round and no transport.
+Owns how each shape of handler is called.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _BLOCKS = (Text, Image, Audio, Embedded, Link, Contents, ToolResult)
 
 
 def own_name(fn: object, name: str | None, kind: HandlerKind) -> str:
-    """Give the name of what a decorator was put on, and refuse what is no function."""
+    """Return the name of what a decorator was put on, and refuse what is no function."""
     if not callable(fn):
         raise ConfigError(
             f"@server.{kind} is put on a function, not on a {type(fn).__name__}. "
@@ -52,7 +52,7 @@ def tool_handler(
     input_schema: Mapping[str, Any] | None = None,
     flow: Flow | None = None,
 ) -> tuple[Handler, TypeAdapter[Any] | None]:
-    """Compile a tool; gives the adapter of its structured output beside it, if it has one."""
+    """Compile a tool; returns the adapter of its structured output beside it, if it has one."""
     signature = Signature(fn, Context, flow.steps if flow is not None else ())
     adapter = output_adapter(signature.returns)
     handler = _handler(
@@ -120,7 +120,8 @@ def _handler(
         kind=kind,
         name=name,
         fn=fn,
-        signature=signature,
+        bind=signature.bind,
+        schema=signature.schema,
         invoke=invoke,
         options=options,
         is_async=is_async(fn) or flow is not None or bool(signature.resolved),
@@ -150,7 +151,7 @@ def plain_invoke(fn: Callable[..., Any], signature: Signature) -> Invoke:
 
 
 def output_adapter(returns: Any) -> TypeAdapter[Any] | None:
-    """Give the adapter of a structured result: a model, dataclass, typed dict or dict."""
+    """Return the adapter of a structured result: a model, dataclass, typed dict or dict."""
     if not _is_record(returns):
         return None
     try:
@@ -177,6 +178,6 @@ def _is_record(type_: Any) -> bool:
 
 
 def docstring(fn: Callable[..., Any]) -> str | None:
-    """Give a function's docstring as a description."""
+    """Return a function's docstring as a description."""
     text = inspect.getdoc(fn)
     return text.strip() if text else None

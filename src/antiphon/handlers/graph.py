@@ -12,15 +12,13 @@ A node that has asked is not run again once its answer is there: the journal hol
 it asked and what form it showed. It is run again only when it must ask again (no answer, or one
 that did not fit), when nobody declares a type by which its answer could be read, or when it takes
 a value that is worked out anew and differs: then it shows whether the answer is still one to this
-very question (P5). Whether a
-node that gave a *value* is run again is the shape's choice: steps keep their values, resolvers do
-not.
+very question. Whether a node that
+returned a *value* is run again is the shape's choice: steps keep their values, resolvers do not.
 
 A node that is not run must leave the same traces as one that is. So what it read and made in the
 journal through its context, and which keys it derived, is kept with it.
 """
 
-import asyncio
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,26 +27,50 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, TypeAlias, cast, get_args, get_origin
 
 import msgspec
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from antiphon.core.asks import Ask, Elicit, ElicitUrl, ListRoots, Opened, Outcome
+from antiphon.core.asks import Ask, Elicit, ElicitUrl, Kind, ListRoots, Opened, Outcome
 from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import Entry
-from antiphon.engine.context import Context, run_of
+from antiphon.core.journal import EntryKind, encode_value
+from antiphon.engine.asking import ask_named
+from antiphon.engine.context import Context, execution_of
 from antiphon.engine.execution import Execution
-from antiphon.engine.handler import Invoke, is_async
+from antiphon.engine.handler import Invoke
 from antiphon.engine.questions import question, read_answer
 from antiphon.engine.serialization import Codec
+from antiphon.engine.suspension import call_user
 from antiphon.errors import AnswerInvalid, ConfigError, Diverged, HandlerError, UnsupportedForm
 from antiphon.forms import form as forms
 from antiphon.forms.form import Form
 
 Values: TypeAlias = Mapping[str, Outcome[Any]]
-_Kept: TypeAlias = dict[str, Any]
-"""What the journal holds of a node: `v` value, or `k` key, `t` kind and `x` form or URL of its
-ask; `e` entries and `d` derived keys that it left behind; `i` a digest of the values, worked out
-anew in every round, about which it asked."""
+
+
+class _Kept(msgspec.Struct, omit_defaults=True):
+    """What the journal holds of a node."""
+
+    v: msgspec.Raw = msgspec.Raw()
+    """Its value, encoded."""
+
+    k: str | None = None
+    """The key under which it asked."""
+
+    t: Kind = "form"
+    x: str = ""
+    """The digest of the form that it showed, or the URL."""
+
+    e: list[tuple[EntryKind, str]] = []
+    """Entries that it read or made through its context."""
+
+    d: dict[str, int] = {}
+    """Keys that it derived."""
+
+    i: str = ""
+    """A digest of the values, worked out anew in every round, about which it asked."""
+
+
+_kept = msgspec.json.Decoder(_Kept).decode
 
 _UNKNOWN = "?"
 """Stands for values of which no digest can be made."""
@@ -67,7 +89,7 @@ class Want:
         self.type, self.outcome = read_annotation(annotation)
 
     def take(self, values: Values) -> Any:
-        """Give the value, or its outcome where the parameter is declared as one."""
+        """Return the value, or its outcome where the parameter is declared as one."""
         outcome = values[self.node]
         return outcome if self.outcome else outcome.unwrap()
 
@@ -99,12 +121,11 @@ class Node:
     """Whether every consumer takes a refusal as a value."""
 
     entry: str = ""
-    is_async: bool = field(init=False)
+    """Its key in the journal."""
 
     def __post_init__(self) -> None:
         """Derive what every round needs."""
         self.entry = f"node:{self.name}"
-        self.is_async = is_async(self.fn)
 
     async def call(self, ctx: Context, arguments: Mapping[str, Any], values: Values) -> Any:
         """Run the function: async ones here, others in a thread."""
@@ -112,10 +133,7 @@ class Node:
         kwargs.update((want.parameter, want.take(values)) for want in self.wants)
         if self.context is not None:
             kwargs[self.context] = ctx
-        if self.is_async:
-            return await self.fn(**kwargs)
-        value = await asyncio.to_thread(self.fn, **kwargs)
-        return await value if inspect.isawaitable(value) else value
+        return await call_user(self.fn, (), kwargs)
 
 
 class Graph:
@@ -145,7 +163,7 @@ class Graph:
         _expect(self._nodes, [*consumers, *(w for n in nodes.values() for w in n.wants)])
 
     def before(self, call: Invoke) -> Invoke:
-        """Give a call that resolves the graph first and takes what it wants of it."""
+        """Return a call that resolves the graph first and takes what it wants of it."""
 
         async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
             values = await self.resolve(ctx, arguments)
@@ -156,12 +174,12 @@ class Graph:
         return invoke
 
     async def resolve(self, ctx: Context, arguments: Mapping[str, Any]) -> Values:
-        """Run what must run, ask what must be asked; give every node's outcome.
+        """Run what must run, ask what must be asked; returns every node's outcome.
 
         Raises:
             Refused: A person refused what a consumer needs.
         """
-        run = run_of(ctx)
+        execution = execution_of(ctx)
         values: dict[str, Outcome[Any]] = {}
         live: set[str] = set()
         wave: list[_Asking] = []
@@ -169,16 +187,16 @@ class Graph:
         while waiting or wave:
             ready = [n for n in waiting.values() if all(w.node in values for w in n.wants)]
             if not ready:
-                await self._answers(run, wave, values)
+                await self._answers(execution, wave, values)
                 wave = []
             for node in ready:
                 del waiting[node.name]
                 inputs = _inputs(node, values, live)
-                came = _recalled(run, node, inputs)
+                came = _recalled(execution, node, inputs)
                 if came is None:
-                    came = await _called(run, node, ctx, arguments, values)
+                    came = await _called(execution, node, ctx, arguments, values)
                     if inputs and isinstance(came, _Asking):
-                        came.left["i"] = inputs
+                        came.left.i = inputs
                 if isinstance(came, _Asking):
                     wave.append(came)
                 else:
@@ -188,50 +206,54 @@ class Graph:
         return values
 
     async def _answers(
-        self, run: Execution, wave: list["_Asking"], values: dict[str, Outcome[Any]]
+        self, execution: Execution, wave: list["_Asking"], values: dict[str, Outcome[Any]]
     ) -> None:
         """Settle a wave: what was answered, then what is asked now, in as few rounds as allowed."""
-        await run.enter_async("ask")
+        await execution.enter_async("ask")
         asking: list[_Asking] = []
         for one in wave:
             if one.answer is not None:
                 _settle(one.node, one.answer, values)
             else:
                 asking.append(one)
-        size = run.services.limits.asks_per_round
+        size = execution.environment.limits.asks_per_round
         for start in range(0, len(asking), size):
             batch = asking[start : start + size]
-            outcomes = await run.ask_named([(self._key(run, one), one.ask) for one in batch])
+            outcomes = await ask_named(
+                execution, [(self._key(execution, one), one.ask) for one in batch]
+            )
             for one, outcome in zip(batch, outcomes, strict=True):
-                if isinstance(one.ask, ElicitUrl) and outcome.accepted:
-                    outcome = Outcome(outcome.status, Opened(one.ask.url), outcome.key)
                 _settle(one.node, outcome, values)
 
-    def _key(self, run: Execution, asking: "_Asking") -> str:
+    def _key(self, execution: Execution, asking: "_Asking") -> str:
         """Name a node's ask, the same in every round, and note it in the journal."""
         node, ask = asking.node, asking.ask
         _check_type(node, ask)
-        _no_commits(node, asking.left)
         ready = question(ask)
-        known = run.replay.peek("patch", node.entry)
-        key = known.value.get("k") if known is not None else None
+        known = execution.replay.peek("patch", node.entry)
+        key = _kept(known.payload).k if known is not None else None
         if key is None:
-            key = self._new_key(run, node, ready.base)
-        run.keys.take(key)
-        extra = ready.form.digest.hex() if ready.form is not None else getattr(ask, "url", "")
-        kept = {"k": key, "t": ready.kind, "x": extra, **asking.left}
-        if known is None or known.value != kept:
-            run.replay.record(Entry("patch", node.entry, kept, secret=ask.secret))
+            key = self._new_key(execution, node, ready.base)
+        execution.keys.take(key)
+        kept = asking.left
+        kept.k, kept.t = key, ready.kind
+        if ready.form is not None:
+            kept.x = ready.form.digest.hex()
+        elif isinstance(ask, ElicitUrl):
+            kept.x = ask.url
+        payload = encode_value(kept)
+        if known is None or known.payload != payload:
+            execution.record("patch", node.entry, payload, secret=ask.secret)
         return key
 
-    def _new_key(self, run: Execution, node: Node, base: str) -> str:
+    def _new_key(self, execution: Execution, node: Node, base: str) -> str:
         """Derive a key as a linear handler would; where it is taken, the node's own name."""
-        entries = [run.replay.peek("patch", other.entry) for other in self._nodes.values()]
-        held = {entry.value.get("k") for entry in entries if entry is not None}
+        entries = [execution.replay.peek("patch", other.entry) for other in self._nodes.values()]
+        held = {_kept(entry.payload).k for entry in entries if entry is not None}
         for key in (base, node.name):
-            if key not in held and run.is_free(key):
+            if key not in held and execution.is_free(key):
                 return key
-        while (key := run.key_for(base, None)) in held or not run.is_free(key):
+        while (key := execution.key_for(base, None)) in held or not execution.is_free(key):
             pass
         return key
 
@@ -242,73 +264,70 @@ class _Asking:
 
     node: Node
     ask: Ask = _NO_ASK
-    left: _Kept = field(default_factory=dict[str, Any])
+    left: _Kept = field(default_factory=_Kept)
     answer: Outcome[Any] | None = None
 
 
 class _Traces:
     """What a node leaves behind in the run, beside its value."""
 
-    __slots__ = ("_commits", "_keys", "_mark", "_run")
+    __slots__ = ("_commits", "_execution", "_keys", "_mark")
 
-    def __init__(self, run: Execution) -> None:
-        self._run = run
-        self._mark = run.replay.mark()
-        self._keys = run.keys.taken()
-        self._commits = len(run.commits)
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._mark = execution.replay.mark()
+        self._keys = execution.keys.taken()
+        self._commits = len(execution.commits)
 
-    def left(self) -> _Kept:
-        run = self._run
-        kept: _Kept = {}
-        if entries := run.replay.since(self._mark):
-            kept["e"] = [list(name) for name in entries]
-        if keys := {b: n for b, n in run.keys.taken().items() if self._keys.get(b) != n}:
-            kept["d"] = keys
-        if len(run.commits) > self._commits:
-            kept["c"] = True
-        return kept
+    def left(self, node: Node) -> _Kept:
+        execution = self._execution
+        if node.codec is not None:
+            self.check_commits(node)
+        keys = {b: n for b, n in execution.keys.taken().items() if self._keys.get(b) != n}
+        return _Kept(e=execution.replay.since(self._mark), d=keys)
+
+    def check_commits(self, node: Node) -> None:
+        if len(self._execution.commits) > self._commits:
+            raise HandlerError(
+                f"{node.name!r} calls ctx.on_commit, but it is not run again in later rounds, so "
+                "that this would be forgotten. Call it where the call ends."
+            )
 
 
 async def _called(
-    run: Execution, node: Node, ctx: Context, arguments: Mapping[str, Any], values: Values
+    execution: Execution, node: Node, ctx: Context, arguments: Mapping[str, Any], values: Values
 ) -> "Outcome[Any] | _Asking":
     """Run a node."""
-    traces = _Traces(run) if node.context is not None else None
+    traces = _Traces(execution) if node.context is not None else None
     value = await node.call(ctx, arguments, values)
-    left = traces.left() if traces is not None else {}
+    left = traces.left(node) if traces is not None else _Kept()
     if isinstance(value, Ask):
+        if traces is not None:
+            traces.check_commits(node)
         if node.secret and not value.secret:
             value = msgspec.structs.replace(value, secret=True)  # its answer is the step's value
         return _Asking(node, value, left)
-    return _keep(run, node, value, left)
+    return _keep(execution, node, value, left)
 
 
-def _keep(run: Execution, node: Node, value: Any, left: _Kept) -> Outcome[Any]:
-    """Keep a node's value, if its shape keeps values; give it as every later round will."""
+def _keep(execution: Execution, node: Node, value: Any, left: _Kept) -> Outcome[Any]:
+    """Keep a node's value, if its shape keeps values; return it as every later round will."""
     if node.codec is None:
         if isinstance(value, Outcome):
             return cast("Outcome[Any]", value)
         return Outcome("accepted", value)
-    run.enter("step")
-    data = node.codec.dump(value, f"step {node.name!r}")
-    _no_commits(node, left)
-    run.replay.record(Entry("patch", node.entry, {"v": data, **left}, secret=node.secret))
+    execution.enter("step")
+    data = node.codec.dump(value, f"the value of step {node.name!r}")
+    kept = msgspec.structs.replace(left, v=msgspec.Raw(data))
+    execution.record("patch", node.entry, encode_value(kept), secret=node.secret)
     return Outcome("accepted", _load(node, data))
 
 
-def _no_commits(node: Node, left: _Kept) -> None:
-    if left.pop("c", False):
-        raise HandlerError(
-            f"{node.name!r} calls ctx.on_commit, but it is not run again in later rounds, so that "
-            "this would be forgotten. Call it where the call ends."
-        )
-
-
-def _load(node: Node, data: Any) -> Any:
+def _load(node: Node, data: bytes) -> Any:
     assert node.codec is not None
     try:
         return node.codec.load(data)
-    except ValidationError as error:
+    except HandlerError as error:
         raise Diverged(
             recorded=f"a value of step {node.name!r}",
             now="another type for it",
@@ -328,46 +347,46 @@ def _inputs(node: Node, values: Values, live: set[str]) -> str:
         return _UNKNOWN
 
 
-def _recalled(run: Execution, node: Node, inputs: str) -> "Outcome[Any] | _Asking | None":
-    """Give what a node gave in an earlier round; None if it has to run."""
-    entry = run.replay.seen("patch", node.entry)
+def _recalled(execution: Execution, node: Node, inputs: str) -> "Outcome[Any] | _Asking | None":
+    """Return what a node returned in an earlier round; None if it has to execution."""
+    entry = execution.replay.seen("patch", node.entry)
     if entry is None:
         return None
-    kept: _Kept = entry.value
+    kept = _kept(entry.payload)
     came: Outcome[Any] | _Asking
-    if "k" in kept:
-        if inputs == _UNKNOWN or kept.get("i", "") != inputs:
+    if kept.k is not None:
+        if inputs == _UNKNOWN or kept.i != inputs:
             return None
-        answer = _answer(run, node, kept)
+        answer = _answer(execution, node, kept)
         if answer is None:
             return None
         came = _Asking(node, answer=answer)
     elif node.codec is not None:
-        came = Outcome("accepted", _load(node, kept["v"]))
+        came = Outcome("accepted", _load(node, bytes(kept.v)))
     else:
         return None
-    for kind, key in kept.get("e", ()):
-        run.replay.skip(kind, key)
-    run.keys.take_all(kept.get("d", {}))
+    for kind, key in kept.e:
+        execution.replay.skip(kind, key)
+    execution.keys.take_all(kept.d)
     return came
 
 
-def _answer(run: Execution, node: Node, kept: _Kept) -> Outcome[Any] | None:
+def _answer(execution: Execution, node: Node, kept: _Kept) -> Outcome[Any] | None:
     """Read the answer to what a node asked, without asking the node what that was."""
-    key, kind, form = kept["k"], kept["t"], node.form
-    if kind == "form" and (form is None or form.digest.hex() != kept["x"]):
+    key, kind, form = kept.k or "", kept.t, node.form
+    if kind == "form" and (form is None or form.digest.hex() != kept.x):
         return None
-    entry = run.replay.peek("ask", key)
+    entry = execution.replay.peek("ask", key)
     if entry is None:
         return None
     try:
-        outcome = read_answer(kind, entry.value, key, form)
+        outcome = read_answer(kind, entry.value(), key, form)
     except AnswerInvalid:
         return None  # it runs again, and asks again with the reason
-    run.replay.skip("ask", key)
-    run.keys.take(key)
+    execution.replay.skip("ask", key)
+    execution.keys.take(key)
     if kind == "url" and outcome.accepted:
-        return Outcome(outcome.status, Opened(kept["x"]), key)
+        return Outcome(outcome.status, Opened(kept.x), key)
     return outcome
 
 
@@ -406,7 +425,7 @@ def _form_of(type_: Any) -> Form[Any] | None:
 
 
 def read_annotation(annotation: Any) -> tuple[Any, bool]:
-    """Give the type that a parameter declares, and whether it takes an `Outcome` of it."""
+    """Return the type that a parameter declares, and whether it takes an `Outcome` of it."""
     if annotation is inspect.Parameter.empty:
         return Any, False
     if get_origin(annotation) is Annotated:

@@ -2,7 +2,7 @@
 
 A handler with resolved parameters is compiled to a linear one: its graph is resolved first, then
 the function itself is called. Owns reading the marks and checking them at registration; running is
-the graph's. Knows no round.
+the graph's.
 """
 
 import inspect

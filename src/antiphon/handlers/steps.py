@@ -1,7 +1,7 @@
 """Steps: a tool written as named functions, each of which asks for something or works it out.
 
 A flow is compiled to a linear handler: its graph is resolved first, then `finish` is called. Owns
-the collecting of steps and the checks at registration; running is the graph's. Knows no round.
+the collecting of steps and the checks at registration; running is the graph's.
 """
 
 import inspect

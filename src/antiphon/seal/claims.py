@@ -5,13 +5,13 @@ missing part) is refused. The handler's version is not compared here: another ve
 and the engine says what it means for the call.
 """
 
-from typing import Any, Final, cast
+from typing import Final
 
 import msgspec
 
-from antiphon.core.journal import Entry, Handle, Journal, Pending
+from antiphon.core.journal import Handle, Journal, Pending
 from antiphon.core.request import Principal
-from antiphon.errors import HandlerError, TokenRefused
+from antiphon.errors import TokenRefused
 
 FORMAT: Final = 1
 """The format that is written. Members are only ever added at the end, with a default."""
@@ -108,6 +108,7 @@ def check(claims: Claims, binding: Binding, now: float) -> None:
 
 
 def _read_ext(code: int, data: memoryview) -> object:
+    """Read an integer beyond 64 bits, as journals of an earlier release hold it."""
     if code != _BIG_INT:
         raise ValueError("unknown extension")
     return int.from_bytes(data, "big", signed=True)
@@ -119,20 +120,10 @@ _decode_journal = msgspec.msgpack.Decoder(Journal, ext_hook=_read_ext).decode
 
 
 def encode(claims: Claims) -> bytes:
-    """Write claims as bytes.
-
-    Raises:
-        HandlerError: The journal holds a value that is not JSON; it names the entry.
-    """
+    """Encode claims: the entries of the journal are encoded already, and only joined."""
     if (claims.journal is None) == (claims.handle is None):
         raise ValueError("claims carry either a journal or its handle")
-    try:
-        return _encode(claims)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        journal = claims.journal
-        if journal is None:
-            raise
-        return _encode(msgspec.structs.replace(claims, journal=_portable(journal)))
+    return _encode(claims)
 
 
 def decode(data: bytes, *, readable: frozenset[int] = READABLE) -> Claims:
@@ -151,15 +142,8 @@ def decode(data: bytes, *, readable: frozenset[int] = READABLE) -> Claims:
 
 
 def encode_journal(journal: Journal) -> bytes:
-    """Write a journal alone: for a segment in a store, and to know its size.
-
-    Raises:
-        HandlerError: The journal holds a value that is not JSON; it names the entry.
-    """
-    try:
-        return _encode(journal)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return _encode(_portable(journal))
+    """Encode a journal alone: for a segment in a store, and to know its size."""
+    return _encode(journal)
 
 
 def decode_journal(data: bytes) -> Journal:
@@ -176,52 +160,7 @@ def decode_journal(data: bytes) -> Journal:
 
 def largest(journal: Journal, count: int = 3) -> list[tuple[str, int]]:
     """Name the entries that take the most bytes, for `StateTooLarge`."""
-    sizes = [
-        (f"{entry.kind} {entry.key}", len(_encode(_portable_entry(entry))))
-        for entry in journal.entries
-    ]
+    sizes = [(f"{entry.kind} {entry.key}", len(_encode(entry))) for entry in journal.entries]
     if journal.state is not None:
-        sizes.append(("state", len(_encode(_portable_value(journal.state)))))
+        sizes.append(("state", len(journal.state)))
     return sorted(sizes, key=lambda item: item[1], reverse=True)[:count]
-
-
-# --- values that msgpack cannot write by itself --------------------------------------------------
-
-
-def _portable(journal: Journal) -> Journal:
-    """Replace integers beyond 64 bits, which JSON can carry and msgpack cannot."""
-    return msgspec.structs.replace(
-        journal,
-        entries=[_portable_entry(entry) for entry in journal.entries],
-        state=_tried("state", journal.state),
-    )
-
-
-def _portable_entry(entry: Entry) -> Entry:
-    return msgspec.structs.replace(entry, value=_tried(f"{entry.kind} {entry.key!r}", entry.value))
-
-
-def _tried(name: str, value: object) -> object:
-    try:
-        portable = _portable_value(value)
-        _encode(portable)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        raise HandlerError(
-            f"the value of {name} cannot be kept between rounds: it is not JSON, is nested too "
-            "deeply, or holds text with lone surrogates. Keep strings, numbers, booleans, None, "
-            "lists and mappings."
-        ) from None
-    return portable
-
-
-def _portable_value(value: object) -> object:
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        return msgspec.msgpack.Ext(
-            _BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
-        )
-    if isinstance(value, dict):
-        items = cast("dict[object, Any]", value).items()
-        return {key: _portable_value(inner) for key, inner in items}
-    if isinstance(value, list | tuple):
-        return [_portable_value(inner) for inner in cast("list[Any]", value)]
-    return value

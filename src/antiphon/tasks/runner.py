@@ -13,12 +13,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from antiphon.engine.engine import Engine
-from antiphon.engine.signals import Abandoned
+from antiphon.engine.suspension import Abandoned
 from antiphon.errors import StoreError, TokenRefused
 from antiphon.ports import TaskChange, TaskRow
 from antiphon.tasks.service import TaskService
-from antiphon.tasks.task_run import Legs
+from antiphon.tasks.task_run import TaskRuns
 
 log = logging.getLogger("antiphon")
 
@@ -72,7 +71,6 @@ class Runner:
     def __init__(
         self,
         service: TaskService,
-        engine: Engine,
         *,
         concurrency: int = 16,
         per_tool: Mapping[str, int] | None = None,
@@ -83,14 +81,13 @@ class Runner:
 
         Args:
             service: The tasks.
-            engine: What runs their handlers.
             concurrency: Legs at a time.
             per_tool: Legs at a time of one tool.
             lease: Seconds after which another worker takes over a leg that is not renewed.
             grace: Seconds that running legs have when the runner stops, and once more to unwind.
         """
         self._service = service
-        self._play = Legs(service, engine)
+        self._task_runs = TaskRuns(service)
         self._concurrency = concurrency
         self._per_tool = dict(per_tool or {})
         self._lease = lease
@@ -103,7 +100,7 @@ class Runner:
 
         self._loop: asyncio.Task[None] | None = None
         self._beats: asyncio.Task[None] | None = None
-        service.cancelling = self.cancel
+        self._stop_listening = service.on_cancel(self.cancel)
 
     def __len__(self) -> int:
         """Count the running legs."""
@@ -121,6 +118,7 @@ class Runner:
         only at the end of its lease.
         """
         self._stopping = True
+        self._stop_listening()
         await _end(self._loop)
         await self._ended(self._grace)
         left = list(self._legs)
@@ -240,18 +238,18 @@ class Runner:
             if leg.unwanted:
                 raise asyncio.CancelledError
             await self._alone(leg)
-            return await self._play.play(row)
+            return await self._task_runs.run(row)
         except asyncio.CancelledError:
             if self._stopping or not await self._cancel_wanted(row):
                 raise
             task = asyncio.current_task()
             while task is not None and task.cancelling():
                 task.uncancel()
-            return await self._play.cancelled(row)
+            return await self._task_runs.cancelled(row)
         except (StoreError, TokenRefused):
             raise
         except Exception as error:  # noqa: BLE001 - a leg must not end the worker
-            return await self._play.crashed(row, error)
+            return await self._task_runs.crashed(row, error)
 
     async def _cancel_wanted(self, row: TaskRow) -> bool:
         current = await self._service.store.task(row.id)

@@ -1,4 +1,4 @@
-"""What a task's row keeps, and which of its asks are still out. Pure; knows no store and no run."""
+"""What a task's row keeps, and which of its asks are still out."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class TaskAsk(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TaskState(msgspec.Struct, array_like=True):
-    """A task between its legs. A later release adds members at the end."""
+    """A task between its runs. A later release adds members at the end."""
 
     target: str
     arguments: dict[str, Any] | None
@@ -32,7 +32,7 @@ class TaskState(msgspec.Struct, array_like=True):
     ttl: float | None
     trace: str = ""
     asks: list[TaskAsk] = msgspec.field(default_factory=list[TaskAsk])
-    """The asks of the last leg."""
+    """The asks of the last run."""
 
     answers: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     """Raw answers by wire key, each of which came in time."""
@@ -45,11 +45,11 @@ class TaskState(msgspec.Struct, array_like=True):
     legs: int = 0
 
     def outstanding(self, now: float) -> list[TaskAsk]:
-        """Give the asks that can still be answered."""
+        """Return the asks that can still be answered."""
         return [ask for ask in self._unanswered if not _late(ask.pending, now)]
 
     def wait(self, now: float) -> float | None:
-        """Tell for how many seconds an ask is out; None while one waits without an end (S8-3)."""
+        """Return for how many seconds an ask is out; None while one waits without an end."""
         ends = [ask.pending.expires for ask in self._unanswered]
         if not all(ends):
             return None
@@ -60,7 +60,7 @@ class TaskState(msgspec.Struct, array_like=True):
         return [ask for ask in self.asks if ask.wire_key not in self.answers]
 
     def put(self, asks: list[tuple[Pending, bytes]]) -> None:
-        """Replace the asks by those of a leg that has ended."""
+        """Replace the asks by those of a run that has ended."""
         before = {ask.pending.key: ask for ask in self._unanswered}
         put: list[TaskAsk] = []
         for pending, body in asks:
@@ -74,7 +74,7 @@ class TaskState(msgspec.Struct, array_like=True):
         self.asks, self.answers = put, {}
 
     def _issue(self, key: str) -> str:
-        """Give a name that was never used in this task (TASK-42)."""
+        """Return a name that was never used in this task (TASK-42)."""
         count = self.issued.get(key, 0)
         name = next_key(key, count)
         while name in self.issued:
@@ -85,9 +85,9 @@ class TaskState(msgspec.Struct, array_like=True):
         return name
 
     def taken(self) -> tuple[tuple[Pending, ...], dict[str, Any]]:
-        """Give the asks as the next leg finds them, and the answers by the author's keys.
+        """Return the asks as the next run finds them, and the answers by the author's keys.
 
-        An answer was judged when it came: it does not grow late while its leg waits for a worker.
+        An answer was judged when it came: it does not grow late while its run waits for a worker.
         """
         pending: list[Pending] = []
         answers: dict[str, Any] = {}

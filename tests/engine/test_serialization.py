@@ -1,0 +1,161 @@
+"""Results of effects and memos keep their types and are checked before they count."""
+
+import enum
+import gc
+import subprocess
+import sys
+import uuid
+import weakref
+from datetime import date
+from typing import Annotated, Any
+
+import pytest
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from antiphon import Context
+from antiphon.testing import Rounds
+from tests.linear.one_tool_server import EU, Place, serving
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Aliased(BaseModel):
+    both: int = Field(alias="theBoth")
+    written: int = Field(serialization_alias="theWritten")
+    read: int = Field(validation_alias=AliasChoices("r", "theRead"))
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    id: uuid.UUID
+    day: date
+    colour: Colour
+    tags: set[str]
+
+
+ALIASED = Aliased(theBoth=1, written=2, r=3)  # pyright: ignore[reportCallIssue]
+STRICT = Strict(id=uuid.UUID(int=7), day=date(2026, 1, 2), colour=Colour.RED, tags={"a"})
+
+
+@pytest.mark.parametrize("value", [ALIASED, STRICT], ids=["aliased", "strict"])
+@pytest.mark.parametrize("what", ["once", "memo"])
+async def test_models_come_back_whatever_their_aliases_and_strictness(
+    rounds: Any, tally: Any, what: str, value: BaseModel
+) -> None:
+    def make() -> BaseModel:
+        tally.mark("made")
+        return value
+
+    async def order(ctx: Context) -> str:
+        found = await getattr(ctx, what)("value", make, returns=type(value))
+        await ctx.elicit("Where?", Place)
+        return str(found == value)
+
+    done = await rounds(serving(order)).call("order", answers={"place": EU})
+    assert done.text == "True"
+    assert tally["made"] == 1
+
+
+class Reading(BaseModel):
+    degrees: list[float | None]
+
+
+@pytest.mark.parametrize("what", ["once", "memo"])
+@pytest.mark.parametrize(
+    ("value", "returns", "place"),
+    [
+        ({"degrees": [1.0, float("nan")]}, None, "degrees.1"),
+        (Reading(degrees=[float("inf")]), Reading, "degrees.0"),
+    ],
+)
+async def test_a_number_that_is_not_finite_is_refused_by_name(
+    rounds: Any, what: str, value: Any, returns: Any, place: str
+) -> None:
+    async def order(ctx: Context) -> str:
+        return str(await getattr(ctx, what)("reading", lambda: value, returns=returns))
+
+    done = await rounds(serving(order)).begin("order")
+    assert done.is_error
+    assert f"not finite at {place}" in done.text
+
+
+async def test_a_result_that_cannot_be_read_back_is_a_failure_and_not_settled_as_done(
+    rounds: Any,
+) -> None:
+    def wrong() -> Annotated[int, Field(gt=5)]:
+        return 3
+
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return str(await ctx.once("wrong", wrong))
+
+    world = rounds(serving(order))
+    done = await world.call("order", answers={"place": EU})
+    assert "does not fit its declared type" in done.text
+    (call,) = await world.store.calls()
+    (row,) = await world.store.effects(call.call)
+    assert row.state == "failed"
+
+
+@pytest.mark.parametrize("make", [lambda: {"password": object()}, lambda: "hunter2 \ud800"])
+async def test_a_memo_that_is_no_json_is_named_and_not_shown(rounds: Any, make: Any) -> None:
+    async def order(ctx: Context) -> str:
+        await ctx.memo("price", make)
+        return "never"
+
+    done = await rounds(serving(order)).begin("order")
+    assert "memo 'price'" in done.text
+    assert "hunter2" not in done.text
+
+
+async def test_functions_of_ended_calls_are_not_kept() -> None:
+    class Large:
+        pass
+
+    kept: list[weakref.ref[Large]] = []
+
+    async def order(ctx: Context) -> str:
+        large = Large()
+        kept.append(weakref.ref(large))
+        await ctx.memo("m", lambda: bool(large))
+        await ctx.once("e", lambda: bool(large))
+        return "done"
+
+    async with Rounds(serving(order)) as world:
+        for _ in range(5):
+            assert (await world.begin("order")).text == "done"
+    gc.collect()
+    assert [one() for one in kept] == [None] * 5
+
+
+DIGEST = """
+import dataclasses
+from pydantic import BaseModel
+from antiphon.engine.serialization import arguments_digest
+
+class Model(BaseModel):
+    tags: set[str]
+
+@dataclasses.dataclass
+class Data:
+    inner: list[Model]
+
+names = {f"name{n}" for n in range(20)}
+print(arguments_digest(print, (Data([Model(tags=names)]), {"plain": names})).hex())
+"""
+
+
+def test_the_digest_of_arguments_does_not_depend_on_the_order_of_sets() -> None:
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1
