@@ -16,7 +16,7 @@ import uvloop
 
 import antiphon.stores.postgres
 import antiphon.stores.sqlite  # noqa: F401
-from antiphon.processes.uvicorn_server import serve_http
+from antiphon.processes.http_server import serve_http
 from tests.chaos.failpoint_server import application
 
 

@@ -91,7 +91,7 @@ def serve(
     if stdio and (http or workers > 1):
         fail("--stdio excludes --http and --workers", USAGE)
     if stdio:
-        from antiphon.processes.uvicorn_server import run_loop
+        from antiphon.processes.http_server import run_loop
 
         loaded = _configured(load_server, server)
         try:
@@ -153,7 +153,7 @@ def _not_imported(module: str, error: ImportError) -> str:
 
 
 def _run_one(app: App, host: str, port: int) -> None:
-    from antiphon.processes.uvicorn_server import run_http
+    from antiphon.processes.http_server import run_http
 
     _log_to_stderr()
     run_http(app, host, port)
