@@ -26,6 +26,9 @@ AsgiApp: TypeAlias = Callable[
     Awaitable[None],
 ]
 
+NAME = "antiphon http"
+"""Of the tasks that requests are run in."""
+
 TURNS = 64
 """Requests served before everything else on the event loop gets its turn."""
 
@@ -52,7 +55,7 @@ class RequestRunner:
 
     def start(self) -> None:
         """Take requests from now on."""
-        task = asyncio.get_running_loop().create_task(self._run())
+        task = asyncio.get_running_loop().create_task(self._run(), name=NAME)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
