@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from antiphon.transports.http1.limits import ConnectionLimits
 from antiphon.transports.http1.server import HttpServer
 
 PATIENCE = 20.0
+_STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) [A-Z]")
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
@@ -92,6 +94,16 @@ class Client:
         with contextlib.suppress(ConnectionError):
             self.socket.sendall(data)
 
+    def flood(self, piece: bytes, seconds: float | None, until: int) -> int:
+        """Send until the server closes (or, with `seconds`, reads no more); return the bytes."""
+        self.socket.settimeout(seconds or PATIENCE)
+        sent = 0
+        with contextlib.suppress(*((TimeoutError,) if seconds else (ConnectionError,))):
+            while sent < until:
+                sent += self.socket.send(piece)
+        self.socket.settimeout(PATIENCE)
+        return sent
+
     def read_all(self) -> bytes:
         data, self._rest = self._rest, b""
         with contextlib.suppress(ConnectionResetError):
@@ -125,7 +137,7 @@ class Client:
 
 def statuses(data: bytes) -> list[int]:
     """Return the status of every response in a stream."""
-    return [int(part[:3]) for part in data.split(b"HTTP/1.1 ")[1:]]
+    return [int(status) for status in _STATUS.findall(data)]
 
 
 @contextlib.contextmanager

@@ -479,19 +479,22 @@ def test_after_the_grace_a_request_is_cancelled_and_may_still_say_so(
 def test_a_new_connection_takes_the_place_of_the_one_that_waited_longest(
     serve: Callable[..., Any],
 ) -> None:
-    with serve(echo, ConnectionLimits(connections=3)) as server:
-        with server.connect() as oldest, server.connect() as half, server.connect() as used:
-            oldest.send(GET)
-            oldest.read_response()
-            half.send(b"GET / HT")
+    with (
+        serve(echo, ConnectionLimits(connections=3)) as server,
+        server.connect() as idle,
+        server.connect() as half,
+        server.connect() as used,
+    ):
+        for client in (idle, used):
+            client.send(GET)
+            assert client.read_response()[0] == 200
+        half.send(b"GET / HT")
+        with server.connect() as new:
+            new.send(GET)
+            assert new.read_response()[0] == 200
+            assert half.read_all() == b""
             used.send(GET)
-            used.read_response()
-            with server.connect() as new:
-                new.send(GET)
-                assert new.read_response()[0] == 200
-                assert half.read_all() == b""
-                used.send(GET)
-                assert used.read_response()[0] == 200
+            assert used.read_response()[0] == 200
 
 
 def test_where_every_connection_is_in_use_a_new_one_is_answered_503(
