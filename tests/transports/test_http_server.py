@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.transports.http1.connection import HttpConnection
 from antiphon.transports.http1.limits import ConnectionLimits
 from antiphon.transports.http1.server import HttpServer
 from tests.transports.http_serving import (
@@ -126,6 +127,38 @@ def test_a_client_that_has_closed_its_half_still_gets_an_answer_that_does_not_wa
         client.send(GET)
         client.socket.shutdown(socket.SHUT_WR)
         assert statuses(client.read_all()) == [200]
+
+
+async def leave_at_once(app: Any, raw: bytes) -> bytes:
+    """Deliver a request and the end of the stream before the application was called."""
+    loop = asyncio.get_running_loop()
+    http = HttpServer(app)
+    await http.listen("127.0.0.1", 0)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    transport, connection = await loop.connect_accepted_socket(lambda: HttpConnection(http), theirs)
+    connection.data_received(raw)
+    if not connection.eof_received():
+        transport.close()
+    data = b""
+    async with asyncio.timeout(10):
+        while more := await loop.sock_recv(ours, 65536):
+            data += more
+    ours.close()
+    await http.stop(1)
+    return data
+
+
+def test_a_client_that_leaves_before_its_request_was_begun_is_answered_or_told() -> None:
+    assert statuses(asyncio.run(leave_at_once(echo, GET + GET))) == [200, 200]
+    left: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await read_request(receive)
+        left.append((await receive())["type"])
+
+    assert asyncio.run(leave_at_once(app, GET)) == b""
+    assert left == ["http.disconnect"]
 
 
 def test_ipv6_is_served() -> None:
@@ -402,16 +435,10 @@ def test_an_application_that_does_not_read_lets_the_client_wait(serve: Callable[
     with serve(app) as server:
         begun, release = asyncio.Event(), asyncio.Event()
         with server.connect() as client:
-            client.send(
-                b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 99
-            )
+            client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 50000000\r\n\r\nx")
             server.wait(begun)
-            client.socket.settimeout(0.5)
-            sent = 99
-            with pytest.raises(TimeoutError):
-                while sent < 50_000_000:
-                    sent += client.socket.send(b"x" * 65536)
-            client.socket.settimeout(20)
+            sent = 1 + client.flood(b"x" * 65536, 0.5, 49_000_000)
+            assert sent < 49_000_000
             server.call(release.set)
             while sent < 50_000_000:
                 sent += client.socket.send(b"x" * min(1 << 20, 50_000_000 - sent))
