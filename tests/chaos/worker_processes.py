@@ -11,7 +11,6 @@ import socket
 import sys
 
 import psycopg  # noqa: F401 - loaded here, so that no worker has to
-import uvicorn.protocols.http.httptools_impl  # noqa: F401
 import uvloop
 
 import antiphon.stores.postgres
