@@ -14,8 +14,8 @@ from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, NamedTuple, TypeAlias
 
-from antiphon.transports.stepping import resume
 from antiphon.transports.http1.exchange import AsgiMessage, HttpExchange
+from antiphon.transports.stepping import resume
 
 AsgiApp: TypeAlias = Callable[
     [
@@ -36,7 +36,7 @@ _COROUTINE: Any = CoroutineType
 _log = logging.getLogger("antiphon.http")
 
 
-class _Waiting(NamedTuple):
+class _SuspendedCall(NamedTuple):
     work: Coroutine[Any, Any, None]
     yielded: Any
     context: Context
@@ -97,7 +97,7 @@ class RequestRunner:
             if not self._stopped:
                 self.start()
 
-    def _step(self, exchange: HttpExchange) -> _Waiting | None:
+    def _step(self, exchange: HttpExchange) -> _SuspendedCall | None:
         """Call the application up to its first wait; None when it needed none."""
         # Each request has a context of its own, as it would have in a task of its own.
         context = copy_context()
@@ -111,11 +111,11 @@ class RequestRunner:
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any application
             failure = error
         else:
-            return _Waiting(work, yielded, context)
+            return _SuspendedCall(work, yielded, context)
         self._end(exchange, failure)
         return None
 
-    async def _finish(self, exchange: HttpExchange, waiting: _Waiting) -> None:
+    async def _finish(self, exchange: HttpExchange, waiting: _SuspendedCall) -> None:
         """Go on with a request that waits, in the task that it was started in."""
         task = asyncio.current_task()
         assert task is not None
