@@ -17,14 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 from antiphon.transports.http1.exchange import AsgiMessage, HttpExchange
 from antiphon.transports.stepping import resume
 
-AsgiApp: TypeAlias = Callable[
-    [
-        dict[str, Any],
-        Callable[[], Awaitable[AsgiMessage]],
-        Callable[[AsgiMessage], Awaitable[None]],
-    ],
-    Awaitable[None],
-]
+AsgiReceive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
+AsgiSend: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
+AsgiApp: TypeAlias = Callable[[dict[str, Any], AsgiReceive, AsgiSend], Awaitable[None]]
 
 NAME = "antiphon http"
 """Of the tasks that requests are run in."""
