@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antiphon.core.limits import Limits
 from antiphon.transports.http.app import App
 from antiphon.transports.http1.connection import HttpConnection
 from antiphon.transports.http1.head import HEAD_BYTES, HEAD_FIELDS, TARGET_BYTES
@@ -347,6 +348,36 @@ def test_pipelined_requests_that_nobody_reads_the_answers_of_take_no_memory(
             tracemalloc.stop()
         assert sent < 50_000_000
         assert peak - before < 3_000_000
+
+
+def test_pipelined_calls_of_our_application_that_nobody_reads_take_no_memory(
+    serve: Callable[..., Any],
+) -> None:
+    content = request(name="n" * 3000)
+    body = msgspec.json.encode(content)
+    lines = [name + b": " + value for name, value in mirrored(content) if name != b"host"]
+    lines += [b"Host: 127.0.0.1", b"Content-Length: %d" % len(body)]
+    asked = b"\r\n".join([b"POST /mcp HTTP/1.1", *lines, b"", body])
+    rooms = Rooms()
+    with serve(App(rooms)) as server, server.connect() as client:
+        sent = client.flood(asked * 10, 0.5, 100_000_000)
+        assert sent < 50_000_000
+        served = len(rooms.rounds)
+        client.send(asked)
+        assert client.read_response()[0] == 200
+        assert served * len(asked) < sent
+
+
+def test_a_body_in_chunks_over_the_limit_is_refused_also_when_it_came_at_once(
+    serve: Callable[..., Any],
+) -> None:
+    content = request()
+    lines = [name + b": " + value for name, value in mirrored(content) if name != b"host"]
+    head = [b"POST /mcp HTTP/1.1", *lines, b"Host: 127.0.0.1", b"Transfer-Encoding: chunked"]
+    sent = b"\r\n".join([*head, b"", b"7d0\r\n" + b" " * 2000 + b"\r\n0\r\n\r\n"])
+    with serve(App(Rooms(Limits(body_bytes=1000)))) as server, server.connect() as client:
+        client.send(sent)
+        assert client.read_response()[0] == 413
 
 
 # --- any bytes, in any pieces -----------------------------------------------------------------

@@ -41,6 +41,7 @@ class Host(Protocol):
     limits: ConnectionLimits
     parser: HeadParser
     date: bytes
+    json_head: bytes
     ending: bool
     state: dict[str, Any]
 
@@ -156,14 +157,17 @@ class HttpConnection(asyncio.Protocol):
         self.write_paused = False
         if self._writable is not None:
             self._writable.set()
-        if self._exchange is not None and self._exchange.body_complete:
+        if self._exchange is None:
+            self.deadline = self._host.later(self._host.limits.idle_seconds)
+            self._advance()
+        elif self._exchange.body_complete:
             self.deadline = NEVER
 
     # --- reading ------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Begin with the next request, if it is there."""
-        if self._transport.is_closing() or self._lingering:
+        """Begin with the next request, if it is there and the client reads its answers."""
+        if self._transport.is_closing() or self._lingering or self.write_paused:
             return
         try:
             if not (self._buffer and self._take_request()) and self._eof:
@@ -284,6 +288,11 @@ class HttpConnection(asyncio.Protocol):
     def date(self) -> bytes:
         """The line of the Date field."""
         return self._host.date
+
+    @property
+    def json_head(self) -> bytes:
+        """The head of a JSON response up to its length."""
+        return self._host.json_head
 
     @property
     def ending(self) -> bool:

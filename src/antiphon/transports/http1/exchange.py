@@ -3,6 +3,9 @@
 Owns the framing of the response and what of the body has not been read yet. The connection feeds
 it bytes and writes what it makes; `receive` and `send` wait only when there is something to wait
 for, so that an application that is called with a complete request may answer without waiting.
+
+One extension of ASGI, `antiphon.whole`: the exchange itself, from which an application takes a
+complete body and gives back a complete JSON response in one plain call each.
 """
 
 import asyncio
@@ -14,7 +17,12 @@ from antiphon.transports.http1.response_head import write_head
 
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
 
+
+WHOLE = "antiphon.whole"
+"""The name of the extension."""
+
 _NO_BODY = frozenset({204, 304})
+_JSON = (b"content-type", b"application/json")
 
 
 class Carrier(Protocol):
@@ -25,6 +33,11 @@ class Carrier(Protocol):
     @property
     def date(self) -> bytes:
         """The line of the Date field."""
+        ...
+
+    @property
+    def json_head(self) -> bytes:
+        """The head of a JSON response up to its length."""
         ...
 
     @property
@@ -101,6 +114,7 @@ class HttpExchange:
         scope["raw_path"] = head.raw_path
         scope["query_string"] = head.query
         scope["headers"] = head.headers.copy()
+        scope["extensions"] = {WHOLE: self}
         return scope
 
     # --- called by the connection -------------------------------------------------------------
@@ -200,6 +214,28 @@ class HttpExchange:
             self._headers = list(message.get("headers", ()))
         else:
             raise RuntimeError(f"an HTTP response has no message {kind!r}")
+
+    def take_whole(self) -> bytes | None:
+        """Return the body if it is complete and nothing of it was taken yet."""
+        if self._taken or not self.body_complete:
+            return None
+        self._taken = True
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+    def reply_json(self, status: int, body: bytes) -> None:
+        """Send a complete response; the next request waits until the client has read enough."""
+        if self.disconnected:
+            return
+        if self._status:
+            raise RuntimeError("the response was begun before")
+        self._status = status
+        if status == 200 and self.keep_alive and self.body_complete and not self._carrier.ending:
+            self._head_sent = self.complete = True
+            self._carrier.write(b"%b%d\r\n\r\n%b" % (self._carrier.json_head, len(body), body))
+            self._tell()
+        else:
+            self._headers = [_JSON]
+            self._respond(body, last=True)
 
     # --- framing ------------------------------------------------------------------------------
 

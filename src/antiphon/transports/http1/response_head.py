@@ -36,6 +36,11 @@ def write_head(
     return head + b"".join(own)
 
 
+def json_head(date: bytes) -> bytes:
+    """Return the head of a successful JSON response up to its length."""
+    return b"%bcontent-type: application/json\r\n%bcontent-length: " % (_STATUS_LINES[200], date)
+
+
 def write_refusal(status: int, reason: str, date: bytes) -> bytes:
     """Return a whole response in plain text after which the connection is closed."""
     body = reason.encode()

@@ -15,6 +15,7 @@ from antiphon.transports.http1.connection import HttpConnection
 from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.http1.head import HeadParser
 from antiphon.transports.http1.limits import ConnectionLimits
+from antiphon.transports.http1.response_head import json_head
 from antiphon.transports.http1.runner import AsgiApp, RequestRunner
 
 TICK_SECONDS = 1.0
@@ -34,6 +35,7 @@ class HttpServer:
         self.limits = limits or ConnectionLimits()
         self.parser = HeadParser()
         self.date = b""
+        self.json_head = b""
         self.ending = False
         self.state: dict[str, Any] = {}
         """Of the application's lifespan; every scope has a copy."""
@@ -136,6 +138,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         self._now = now = loop.time()
         self.date = f"date: {formatdate(usegmt=True)}\r\n".encode("ascii")
+        self.json_head = json_head(self.date)
         for connection in tuple(self._connections):
             if connection.deadline <= now:
                 connection.expire()
