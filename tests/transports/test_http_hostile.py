@@ -362,10 +362,8 @@ def test_pipelined_calls_of_our_application_that_nobody_reads_take_no_memory(
     with serve(App(rooms)) as server, server.connect() as client:
         sent = client.flood(asked * 10, 0.5, 100_000_000)
         assert sent < 50_000_000
-        served = len(rooms.rounds)
-        client.send(asked)
+        assert len(rooms.rounds) * len(asked) < sent
         assert client.read_response()[0] == 200
-        assert served * len(asked) < sent
 
 
 def test_a_body_in_chunks_over_the_limit_is_refused_also_when_it_came_at_once(
