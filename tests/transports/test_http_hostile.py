@@ -350,7 +350,7 @@ def test_pipelined_requests_that_nobody_reads_the_answers_of_take_no_memory(
         assert peak - before < 3_000_000
 
 
-def test_pipelined_calls_of_our_application_that_nobody_reads_take_no_memory(
+def test_pipelined_calls_of_our_application_that_nobody_reads_are_not_read_on(
     serve: Callable[..., Any],
 ) -> None:
     content = request(name="n" * 3000)
@@ -362,7 +362,6 @@ def test_pipelined_calls_of_our_application_that_nobody_reads_take_no_memory(
     with serve(App(rooms)) as server, server.connect() as client:
         sent = client.flood(asked * 10, 0.5, 100_000_000)
         assert sent < 50_000_000
-        assert len(rooms.rounds) * len(asked) < sent
         assert client.read_response()[0] == 200
 
 

@@ -160,6 +160,7 @@ class HttpConnection(asyncio.Protocol):
         if self._exchange is None:
             self.deadline = self._host.later(self._host.limits.idle_seconds)
             self._advance()
+            self._pace()
         elif self._exchange.body_complete:
             self.deadline = NEVER
 
@@ -167,7 +168,10 @@ class HttpConnection(asyncio.Protocol):
 
     def _advance(self) -> None:
         """Begin with the next request, if it is there and the client reads its answers."""
-        if self._transport.is_closing() or self._lingering or self.write_paused:
+        if self._transport.is_closing() or self._lingering:
+            return
+        if self.write_paused:
+            self._pace()
             return
         try:
             if not (self._buffer and self._take_request()) and self._eof:
@@ -250,8 +254,15 @@ class HttpConnection(asyncio.Protocol):
                 self._read_body(exchange)
             except RequestRefused as refused:
                 self._cut(exchange, refused)
-        elif len(self._buffer) > READ_AHEAD_BYTES:
+        else:
+            self._pace()
+
+    def _pace(self) -> None:
+        """Read on, or let the client wait, by what has arrived behind the request in work."""
+        if len(self._buffer) > READ_AHEAD_BYTES:
             self._pause_reading()
+        else:
+            self._resume_reading()
 
     def _read_body(self, exchange: HttpExchange) -> None:
         if self._buffer:
@@ -347,8 +358,7 @@ class HttpConnection(asyncio.Protocol):
             self.deadline = self._host.later(self._host.limits.idle_seconds)
             if self._buffer or self._eof:
                 self._advance()
-            if len(self._buffer) <= READ_AHEAD_BYTES:
-                self._resume_reading()
+            self._pace()
 
     # --- ending -------------------------------------------------------------------------------
 
