@@ -1,4 +1,4 @@
-"""The whole way over a real socket: uvicorn, the application, raw bytes on loopback."""
+"""The whole way over a real socket: our HTTP server, the application, raw bytes on loopback."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.transports.wire import mirrored, read_events, request
 
 
 class Server:
-    """An application under uvicorn, on a thread and an event loop of its own."""
+    """An application under our server, on a thread and an event loop of its own."""
 
     def __init__(self, grace: int = 10) -> None:
         self._grace = grace
