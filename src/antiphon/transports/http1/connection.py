@@ -13,23 +13,15 @@ answered, and then what the client still sends is dropped for a short time, so t
 import asyncio
 from typing import Any, Protocol, cast
 
-from antiphon.transports.http1.chunked import ChunkedBody
 from antiphon.transports.http1.exchange import HttpExchange
-from antiphon.transports.http1.head import (
-    CHUNKED,
-    HEAD_BYTES,
-    HeadParser,
-    RequestHead,
-    RequestRefused,
-    check_unfinished,
-)
+from antiphon.transports.http1.head import HeadParser, RequestRefused
 from antiphon.transports.http1.limits import (
-    COLLECTED_BYTES,
     LINGER_BYTES,
     LINGER_SECONDS,
     READ_AHEAD_BYTES,
     ConnectionLimits,
 )
+from antiphon.transports.http1.request_reader import ReadRequest, RequestReader, Stage
 from antiphon.transports.http1.response_head import CONTINUE, write_refusal
 
 NEVER = float("inf")
@@ -70,9 +62,9 @@ class HttpConnection(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
-        "_body_left", "_buffer", "_chunks", "_continue_due", "_dropped", "_eof", "_exchange",
-        "_head", "_host", "_lingering", "_reading_paused", "_scanned", "_scope", "_skipped",
-        "_stalled_at", "_transport", "_writable", "deadline", "write_paused",
+        "_continue_due", "_dropped", "_eof", "_exchange", "_host", "_lingering", "_reader",
+        "_reading_paused", "_scope", "_stage", "_stalled_at", "_transport", "_writable",
+        "deadline", "write_paused",
     )  # fmt: skip
 
     def __init__(self, host: Host) -> None:
@@ -82,13 +74,9 @@ class HttpConnection(asyncio.Protocol):
         self._host = host
         self._transport: asyncio.Transport
         self._scope: dict[str, Any] = {}
-        self._buffer: bytes | bytearray = b""
-        self._scanned = 0
-        self._skipped = False
-        self._head: RequestHead | None = None
+        self._reader = RequestReader(host.parser)
+        self._stage = Stage.NOTHING
         self._exchange: HttpExchange | None = None
-        self._chunks: ChunkedBody | None = None
-        self._body_left = 0
         self._continue_due = False
         self._reading_paused = False
         self._writable: asyncio.Event | None = None
@@ -111,12 +99,7 @@ class HttpConnection(asyncio.Protocol):
         if self._lingering:
             self._drop(len(data))
             return
-        if not self._buffer:
-            self._buffer = data
-        else:
-            if type(self._buffer) is bytes:
-                self._buffer = bytearray(self._buffer)
-            self._buffer += data
+        self._reader.feed(data)
         if self._exchange is None:
             self._advance()
         else:
@@ -137,7 +120,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the application at once that its client is gone."""
         self._host.left(self)
-        self._buffer = b""
+        self._reader.clear()
         if self._exchange is not None:
             self._exchange.disconnect()
         self.resume_writing()
@@ -174,78 +157,46 @@ class HttpConnection(asyncio.Protocol):
             self._pace()
             return
         try:
-            if not (self._buffer and self._take_request()) and self._eof:
-                self._close()
+            request = self._reader.next()
+            if request is not None:
+                self._begin(request)
+                return
         except RequestRefused as refused:
             self._refuse(refused)
-
-    def _take_request(self) -> bool:
-        """Hand the request at the front of the buffer over; False when more of it must come."""
-        head = self._head
-        if head is None:
-            head = self._take_head()
-            if head is None:
-                return False
-        length = head.length
-        if 0 <= length <= COLLECTED_BYTES:
-            if len(self._buffer) < length:
-                self._await_body(head)
-                return False
-            body, whole = bytes(self._buffer[:length]), True
-            self._consume(length)
+            return
+        if self._eof:
+            self._close()
         else:
-            body, whole = b"", False
-            self._body_left = length
-            self._chunks = ChunkedBody() if length == CHUNKED else None
-            self._continue_due = head.expects_continue
-            self.deadline = self._host.later(self._host.limits.body_seconds)
-        self._head = None
+            self._await_more()
+
+    def _begin(self, request: ReadRequest) -> None:
+        """Hand a request over."""
+        head, body, whole = request
+        self._stage = Stage.NOTHING
         exchange = self._exchange = HttpExchange(self, head, body, whole=whole)
         self._host.submit(exchange)
         if whole:
             self.deadline = NEVER
         else:
-            self._read_body(exchange)
-        return True
-
-    def _take_head(self) -> RequestHead | None:
-        if not self._skipped and self._buffer[:2] == b"\r\n":
-            # One empty line, which some clients send behind a body.
-            self._skipped, self._scanned = True, 0
-            self._consume(2)
-        buffer = self._buffer
-        end = buffer.find(b"\r\n\r\n", self._scanned)
-        if end < 0:
-            check_unfinished(buffer)
-            if not self._scanned:
-                self.deadline = self._host.later(self._host.limits.head_seconds)
-            self._scanned = max(1, len(buffer) - 3)
-            self._resume_reading()
-            return None
-        if end > HEAD_BYTES:
-            raise RequestRefused(431, f"The head is larger than {HEAD_BYTES} bytes.")
-        head = self._host.parser.parse(bytes(buffer[:end]))
-        self._scanned, self._skipped = 0, False
-        self._consume(end + 4)
-        return head
-
-    def _await_body(self, head: RequestHead) -> None:
-        """Wait for the rest of a small body."""
-        if self._head is None:
-            self._head = head
+            self._continue_due = head.expects_continue
             self.deadline = self._host.later(self._host.limits.body_seconds)
-            if head.expects_continue and not self._buffer:
-                self._transport.write(CONTINUE)
-        self._resume_reading()
+            self._read_on(exchange)
 
-    def _consume(self, count: int) -> None:
-        buffer = self._buffer
-        if count == len(buffer):
-            self._buffer = b""
-        elif type(buffer) is bytearray:
-            del buffer[:count]
-        elif count:
-            self._buffer = buffer[count:]
+    def _await_more(self) -> None:
+        """Wait for the rest of a head or of a small body; each has its time."""
+        self._resume_reading()
+        stage = self._reader.stage
+        if stage is self._stage:
+            return
+        self._stage = stage
+        limits = self._host.limits
+        if stage is Stage.HEAD:
+            self.deadline = self._host.later(limits.head_seconds)
+        elif stage is Stage.BODY:
+            self.deadline = self._host.later(limits.body_seconds)
+            head = self._reader.head
+            if head is not None and head.expects_continue and not len(self._reader):
+                self._transport.write(CONTINUE)
 
     def _read_on(self, exchange: HttpExchange) -> None:
         """Take bytes that come while a request is served: of its body, or of the next one."""
@@ -259,24 +210,16 @@ class HttpConnection(asyncio.Protocol):
 
     def _pace(self) -> None:
         """Read on, or let the client wait, by what has arrived behind the request in work."""
-        if len(self._buffer) > READ_AHEAD_BYTES:
+        if len(self._reader) > READ_AHEAD_BYTES:
             self._pause_reading()
         else:
             self._resume_reading()
 
     def _read_body(self, exchange: HttpExchange) -> None:
-        if self._buffer:
+        if len(self._reader):
             self._continue_due = False
             self.deadline = self._host.later(self._host.limits.body_seconds)
-        if self._chunks is not None:
-            buffer = self._buffer = bytearray(self._buffer)
-            data = self._chunks.feed(buffer)
-            done = self._chunks.done
-        else:
-            data = bytes(self._buffer[: self._body_left])
-            self._consume(len(data))
-            self._body_left -= len(data)
-            done = self._body_left == 0
+        data, done = self._reader.read_body()
         exchange.feed(data, last=done)
         if done:
             self.deadline = NEVER
@@ -356,7 +299,7 @@ class HttpConnection(asyncio.Protocol):
             self._close()
         else:
             self.deadline = self._host.later(self._host.limits.idle_seconds)
-            if self._buffer or self._eof:
+            if len(self._reader) or self._eof:
                 self._advance()
             self._pace()
 
@@ -392,9 +335,9 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
         elif exchange is not None:
             self._cut(exchange, RequestRefused(408, "The body did not come in time."))
-        elif self._head is not None:
+        elif self._stage is Stage.BODY:
             self._refuse(RequestRefused(408, "The body did not come in time."))
-        elif self._buffer:
+        elif self._stage is Stage.HEAD:
             self._refuse(RequestRefused(408, "The head did not come in time."))
         else:
             self._close()
@@ -415,7 +358,7 @@ class HttpConnection(asyncio.Protocol):
     def _linger(self) -> None:
         """Send no more, and drop what still comes: closing now could destroy the answer."""
         self._lingering = True
-        self._buffer = b""
+        self._reader.clear()
         self.deadline = self._host.later(LINGER_SECONDS)
         self._resume_reading()
         if self._eof or not self._transport.can_write_eof():
