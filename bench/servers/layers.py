@@ -63,8 +63,8 @@ def rsgi_of(app: Any) -> Any:
             receive,
             send,
         )
-        told = [(name.decode(), value.decode()) for name, value in answer["headers"]]
-        protocol.response_bytes(answer["status"], told, answer["body"])
+        sent = [(name.decode(), value.decode()) for name, value in answer["headers"]]
+        protocol.response_bytes(answer["status"], sent, answer["body"])
 
     return serve
 

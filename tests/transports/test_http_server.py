@@ -4,11 +4,18 @@ import asyncio
 import contextvars
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Mount, Route
 
+from antiphon.transports.http.app import App
 from antiphon.transports.http1.connection import HttpConnection
 from antiphon.transports.http1.limits import ConnectionLimits
 from antiphon.transports.http1.server import HttpServer
@@ -21,6 +28,8 @@ from tests.transports.http_serving import (
     serving,
     statuses,
 )
+from tests.transports.recording_dispatcher import Rooms
+from tests.transports.wire import mirrored, request
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -380,6 +389,64 @@ def test_a_client_that_leaves_within_its_body_is_told_to_the_application(
             client.send(post(b"x" * 200_000)[:-1])
             server.wait(begun)
         server.wait(gone)
+
+
+# --- other applications -----------------------------------------------------------------------
+
+
+def test_an_application_of_a_framework_is_served_with_ours_mounted_in_it(
+    serve: Callable[..., Any],
+) -> None:
+    async def upload(request: Request) -> StreamingResponse:
+        async def parts() -> AsyncIterator[bytes]:
+            for part in (b"got ", b"%d" % len(body)):
+                await asyncio.sleep(0)
+                yield part
+
+        body = await request.body()
+        return StreamingResponse(parts(), background=BackgroundTask(done.append, len(body)))
+
+    done: list[int] = []
+    rooms: Any = App(Rooms())
+    app = Starlette(routes=[Route("/upload", upload, methods=["POST"]), Mount("/ours", rooms)])
+    with serve(app) as server:
+        data = server.exchange(post(b"x" * 200_000, b"/upload", b"Connection: close\r\n"))
+        assert data.endswith(b"\r\n\r\n4\r\ngot \r\n6\r\n200000\r\n0\r\n\r\n")
+        assert done == [200_000]
+        content = request(name="turn")
+        body = msgspec.json.encode(content)
+        lines = [name + b": " + value for name, value in mirrored(content) if name != b"host"]
+        lines += [b"Host: localhost", b"Connection: close", b"Content-Length: %d" % len(body)]
+        data = server.exchange(b"\r\n".join([b"POST /ours/mcp HTTP/1.1", *lines, b"", body]))
+        assert data.startswith(b"HTTP/1.1 200 ")
+        assert b'"said":"turned"' in data
+
+
+def test_middleware_around_our_application_sees_every_message(serve: Callable[..., Any]) -> None:
+    rooms = App(Rooms())
+
+    async def middleware(scope: Any, receive: Any, send: Any) -> None:
+        async def counted() -> Any:
+            message = await receive()
+            seen.append(message["type"])
+            return message
+
+        async def marked(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-mark", b"seen")]
+            await send(message)
+
+        await rooms(scope, counted, marked)
+
+    seen: list[str] = []
+    content = request()
+    body = msgspec.json.encode(content)
+    lines = [name + b": " + value for name, value in mirrored(content) if name != b"host"]
+    lines += [b"Host: localhost", b"Connection: close", b"Content-Length: %d" % len(body)]
+    with serve(middleware) as server:
+        data = server.exchange(b"\r\n".join([b"POST /mcp HTTP/1.1", *lines, b"", body]))
+        assert b"x-mark: seen" in data
+        assert seen == ["http.request"]
 
 
 # --- back-pressure ----------------------------------------------------------------------------

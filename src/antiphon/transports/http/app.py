@@ -171,6 +171,8 @@ class App:
         limits = self._dispatcher.limits
         extensions = request.scope.get("extensions")
         whole: HttpExchange | None = extensions.get(WHOLE) if extensions else None
+        if whole is not None and (request.receive != whole.receive or request.send != whole.send):
+            whole = None  # a middleware wants to see the messages
         body = await read_body(request.headers.values, request.receive, limits.body_bytes, whole)
         if isinstance(body, HttpRefusal):
             return await refuse(request.send, body)

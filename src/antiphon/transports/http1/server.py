@@ -136,13 +136,13 @@ class HttpServer:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._tick_seconds, self._tick)
         self._now = now = loop.time()
         self.date = f"date: {formatdate(usegmt=True)}\r\n".encode("ascii")
         self.json_head = json_head(self.date)
         for connection in tuple(self._connections):
             if connection.deadline <= now:
                 connection.expire()
-        self._timer = loop.call_later(self._tick_seconds, self._tick)
 
 
 def _seconds(limits: ConnectionLimits) -> tuple[float, ...]:
