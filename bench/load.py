@@ -121,14 +121,19 @@ def _joined(chunks: bytes) -> bytes:
 
 
 async def over_http(
-    port: int, workload: str, connections: int, seconds: float, cpu: Callable[[], int]
+    port: int,
+    workload: str,
+    connections: int,
+    seconds: float,
+    cpu: Callable[[], int],
+    make: Callable[[str], Caller] = Caller,
 ) -> tuple[int, int]:
     """Load a server for some seconds; gives requests and nanoseconds of its processor time."""
     loop = asyncio.get_running_loop()
     clients: list[Connection] = []
     for _ in range(connections):
         _, client = await loop.create_connection(
-            lambda: Connection(Caller(workload), port), "127.0.0.1", port
+            lambda: Connection(make(workload), port), "127.0.0.1", port
         )
         clients.append(client)
     try:

@@ -70,17 +70,21 @@ THIRD_PARTY: dict[str, set[str]] = {
     "transports/*": {"anyio", "msgspec"},
     "transports/legacy/*": {"mcp", "mcp_types", "pydantic", "sse_starlette"},
     "processes/*": {"msgspec"},
-    "processes/uvicorn_server*": {"uvicorn", "uvloop"},
+    "processes/http_server*": {"uvloop"},
     "server.py": {"msgspec"},
     "testing/*": {"msgspec", "pydantic", "pydantic_core", "pytest"},
-    "cli/*": {"msgspec", "pydantic", "rich", "typer", "uvicorn"},
+    "cli/*": {"msgspec", "pydantic", "rich", "typer"},
 }
 """By file; what several patterns allow adds up. A file that no pattern names may import none."""
 
 LOADED_LATE: dict[str, set[str]] = {
     "cli/connect.py": {"antiphon.client.blocking"},
-    "cli/demo.py": {"antiphon.client.blocking", "antiphon.cli.demo_server"},
-    "cli/serve.py": {"antiphon.processes.uvicorn_server", "antiphon.processes.supervisor"},
+    "cli/demo.py": {
+        "antiphon.client.blocking",
+        "antiphon.cli.demo_server",
+        "antiphon.processes.http_server",
+    },
+    "cli/serve.py": {"antiphon.processes.http_server", "antiphon.processes.supervisor"},
 }
 """Our own modules that a file may import inside a function, each because loading it early would
 cost everybody what only some need: the legacy transport, the client, an optional driver, or a

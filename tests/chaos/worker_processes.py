@@ -11,12 +11,11 @@ import socket
 import sys
 
 import psycopg  # noqa: F401 - loaded here, so that no worker has to
-import uvicorn.protocols.http.httptools_impl  # noqa: F401
 import uvloop
 
 import antiphon.stores.postgres
 import antiphon.stores.sqlite  # noqa: F401
-from antiphon.processes.uvicorn_server import serve_http
+from antiphon.processes.http_server import serve_http
 from tests.chaos.failpoint_server import application
 
 

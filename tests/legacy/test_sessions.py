@@ -427,6 +427,7 @@ async def test_ended_sessions_leave_nothing_behind(server: Server, connect: Conn
     left = asyncio.all_tasks() - before
     if left:  # the last ones are just ending
         _, left = await asyncio.wait(left, timeout=5)
-    assert left == set()
+    # The HTTP server waits for requests in one task, another one after each request that waited.
+    assert [task.get_name() for task in left] in ([], ["antiphon http"])
     assert server.stats()["sessions"] == 1
     assert len(server.dispatcher.subscriptions) == 0

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from antiphon import Context, Seal, Server
-from antiphon.processes.uvicorn_server import serve_http
+from antiphon.processes.http_server import serve_http
 from antiphon.testing import KEY
 from tests.transports.wire import mirrored, request
 

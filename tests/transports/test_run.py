@@ -1,4 +1,4 @@
-"""The whole way over a real socket: uvicorn, the application, raw bytes on loopback."""
+"""The whole way over a real socket: our HTTP server, the application, raw bytes on loopback."""
 
 import asyncio
 import os
@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.processes.uvicorn_server import serve_http
+from antiphon.processes.http_server import serve_http
 from antiphon.transports.http.app import App
 from tests.transports.recording_dispatcher import Rooms
 from tests.transports.wire import mirrored, read_events, request
 
 
 class Server:
-    """An application under uvicorn, on a thread and an event loop of its own."""
+    """An application under our server, on a thread and an event loop of its own."""
 
     def __init__(self, grace: int = 10) -> None:
         self._grace = grace
@@ -232,7 +232,7 @@ def _wait(server: Server, event: asyncio.Event) -> None:
 
 PROGRAM = """
 from antiphon.transports.http.app import App
-from antiphon.processes.uvicorn_server import run_http
+from antiphon.processes.http_server import run_http
 from tests.transports.recording_dispatcher import Rooms
 import asyncio
 run_http(App(Rooms()), port=0)

@@ -1,5 +1,6 @@
 """`antiphon demo`: the example server on a loopback port, and a call that asks two questions."""
 
+import asyncio
 import logging
 import socket
 import threading
@@ -17,7 +18,7 @@ from antiphon.client.asks import Accept
 from antiphon.client.errors import ClientError
 from antiphon.client.terminal import Terminal
 
-STOP_LIMIT = 10.0
+START_LIMIT = STOP_LIMIT = 10.0
 
 
 def demo() -> None:
@@ -65,20 +66,26 @@ def _answers() -> Any:
 @contextmanager
 def _server() -> Generator[str]:
     """Run the example server in a thread until the block ends."""
-    import uvicorn
-
     # Loaded here: a server reads keys and store of the environment, which are not for the demo's.
     from antiphon.cli.demo_server import server
+    from antiphon.processes.http_server import run_loop, serve_http
 
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(server.asgi(), log_level="error", ws="none", lifespan="on")
-    running = uvicorn.Server(config)
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
+    stop, ready = asyncio.Event(), threading.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def announce(_: str) -> None:
+        loops.append(asyncio.get_running_loop())
+        ready.set()
+
+    serving = serve_http(server.asgi(), sockets=[listener], announce=announce, stop=stop)
+    thread = threading.Thread(target=run_loop, args=(serving,), daemon=True)
     thread.start()
     try:
-        # The socket listens already: a request that comes early waits until the server takes it.
+        ready.wait(START_LIMIT)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
     finally:
-        running.should_exit = True
+        for loop in loops:
+            loop.call_soon_threadsafe(stop.set)
         thread.join(STOP_LIMIT)
         listener.close()

@@ -1,10 +1,9 @@
 """`antiphon serve`: run a server over HTTP or stdio, with one worker or several.
 
 `python -m antiphon.cli.serve MODULE:SERVER OPTIONS` is one worker; the command starts it. What runs
-servers is loaded by the commands that do: the help of the others should not wait for uvicorn.
+servers is loaded by the commands that do: the help of the others should not wait for it.
 """
 
-import asyncio
 import importlib
 import logging
 import os
@@ -91,7 +90,7 @@ def serve(
     if stdio and (http or workers > 1):
         fail("--stdio excludes --http and --workers", USAGE)
     if stdio:
-        from antiphon.processes.uvicorn_server import run_loop
+        from antiphon.processes.http_server import run_loop
 
         loaded = _configured(load_server, server)
         try:
@@ -153,7 +152,7 @@ def _not_imported(module: str, error: ImportError) -> str:
 
 
 def _run_one(app: App, host: str, port: int) -> None:
-    from antiphon.processes.uvicorn_server import run_http
+    from antiphon.processes.http_server import run_http
 
     _log_to_stderr()
     run_http(app, host, port)
@@ -190,10 +189,6 @@ def share_among_workers() -> None:
 def _not_said_anyway(record: logging.LogRecord) -> bool:
     """Leave out of the log what another line says already."""
     cause = record.exc_info[1] if record.exc_info else None
-    if record.name == "uvicorn.error":
-        # A round that is cut at shutdown has a line of its own.
-        cut = isinstance(cause, asyncio.CancelledError)
-        return not cut and record.funcName not in ("startup", "send")
     # A named error tells its cure; the trace of any other is all there is to go by.
     return record.funcName != "_live" or not isinstance(cause, AntiphonError)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from antiphon.errors import ConfigError
-from antiphon.processes.uvicorn_server import (
+from antiphon.processes.http_server import (
     GRACE_SECONDS,
     announce_to_stderr,
     run_loop,

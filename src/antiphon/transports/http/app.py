@@ -33,6 +33,7 @@ from antiphon.transports.http.request import (
     relative_path,
 )
 from antiphon.transports.http.response import HttpResponse
+from antiphon.transports.http1.exchange import WHOLE, HttpExchange
 from antiphon.transports.legacy.gateway import LegacyGateway, LegacyRequest
 from antiphon.wire import messages
 from antiphon.wire.envelope import (
@@ -168,12 +169,16 @@ class App:
 
     async def _post(self, request: HttpRequest, accepts: Accepts) -> None:
         limits = self._dispatcher.limits
-        body = await read_body(request.headers.values, request.receive, limits.body_bytes)
+        extensions = request.scope.get("extensions")
+        whole: HttpExchange | None = extensions.get(WHOLE) if extensions else None
+        if whole is not None and (request.receive != whole.receive or request.send != whole.send):
+            whole = None  # a middleware wants to see the messages
+        body = await read_body(request.headers.values, request.receive, limits.body_bytes, whole)
         if isinstance(body, HttpRefusal):
             return await refuse(request.send, body)
         if body is None:
             return None
-        response = HttpResponse(request.receive, request.send, accepts)
+        response = HttpResponse(request.receive, request.send, accepts, whole)
         id: bytes | None = None
         try:
             message = parse(body)

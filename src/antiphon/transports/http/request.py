@@ -17,6 +17,7 @@ import msgspec
 
 from antiphon.core.request import Principal
 from antiphon.transports.http.access import Headers, HttpRefusal
+from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.stepping import resume
 from antiphon.wire.envelope import RequestHeaders
 
@@ -69,8 +70,13 @@ async def refuse(send: Send, refusal: HttpRefusal) -> None:
 # --- the body ---------------------------------------------------------------------------------
 
 
-async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes | HttpRefusal | None:
+async def read_body(
+    headers: Headers, receive: Receive, limit: int, whole: HttpExchange | None = None
+) -> bytes | HttpRefusal | None:
     """Read the body; None when the client disconnected before it was complete."""
+    complete = whole.take_whole() if whole is not None else None
+    if complete is not None:
+        return complete if len(complete) <= limit else _too_large(limit)
     announced = headers.get(b"content-length")
     if announced is not None and (
         not announced.isdigit() or len(announced) > 18 or int(announced) > limit

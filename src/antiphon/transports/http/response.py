@@ -13,6 +13,7 @@ from typing import Any
 from antiphon.core.request import ConnectedChannel
 from antiphon.transports.http.access import Accepts
 from antiphon.transports.http.request import Receive, Send
+from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.stepping import resume
 from antiphon.wire import messages
 
@@ -39,9 +40,12 @@ class HttpResponse(ConnectedChannel):
     _streaming = False
     _lock: asyncio.Lock | None = None
 
-    def __init__(self, receive: Receive, send: Send, accepts: Accepts) -> None:
-        """Answer on `send`, in a form that the client accepts."""
+    def __init__(
+        self, receive: Receive, send: Send, accepts: Accepts, whole: HttpExchange | None = None
+    ) -> None:
+        """Answer on `send`, or whole where the server can, in a form that the client accepts."""
         self.accepts = accepts
+        self._whole = whole
         self._receive = receive
         self._send = send
 
@@ -94,6 +98,9 @@ class HttpResponse(ConnectedChannel):
             return
         if self._streaming or not (self.accepts.json or status != 200):
             await self.send_event(body, last=True)
+            return
+        if self._whole is not None:
+            self._whole.reply_json(status, body)
             return
         send = self._send
         head = [_JSON, (b"content-length", b"%d" % len(body))]

@@ -1,0 +1,377 @@
+"""One connection of a client: bytes in, requests out, responses back in the order of the requests.
+
+One request at a time. What arrives behind it stays in the buffer, and reading pauses when that
+grows; so pipelining is bounded and answers come in order. A request with a small body is handed
+over when it is complete; one with a large body or with chunks at once, and its body follows, as
+fast as the application takes it.
+
+Every state in which the server waits for the client has a deadline. Deadlines are looked at by the
+server's clock, not by a timer each. A request that was refused because of how it was sent is
+answered, and then what the client still sends is dropped for a short time, so that it can read why.
+"""
+
+import asyncio
+from typing import Any, Protocol, cast
+
+from antiphon.transports.http1.exchange import HttpExchange
+from antiphon.transports.http1.head import HeadParser, RequestRefused
+from antiphon.transports.http1.limits import (
+    LINGER_BYTES,
+    LINGER_SECONDS,
+    READ_AHEAD_BYTES,
+    ConnectionLimits,
+)
+from antiphon.transports.http1.request_reader import ReadRequest, RequestReader, Stage
+from antiphon.transports.http1.response_head import CONTINUE, write_refusal
+
+NEVER = float("inf")
+
+
+class Host(Protocol):
+    """What a connection needs of its server."""
+
+    limits: ConnectionLimits
+    parser: HeadParser
+    date: bytes
+    json_head: bytes
+    ending: bool
+    state: dict[str, Any]
+
+    def later(self, seconds: float) -> float:
+        """Return the deadline that is so many seconds away."""
+        ...
+
+    def submit(self, exchange: HttpExchange) -> None:
+        """Have the application serve a request."""
+        ...
+
+    def joined(self, connection: "HttpConnection") -> None:
+        """Count a new connection."""
+        ...
+
+    def left(self, connection: "HttpConnection") -> None:
+        """Count a connection no longer."""
+        ...
+
+    def scope_of(self, transport: asyncio.Transport) -> dict[str, Any]:
+        """Return what is the same in the scopes of all requests of a connection."""
+        ...
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = (
+        "_continue_due", "_dropped", "_eof", "_exchange", "_host", "_lingering", "_reader",
+        "_reading_paused", "_scope", "_stage", "_stalled_at", "_transport", "_writable",
+        "deadline", "write_paused",
+    )  # fmt: skip
+
+    def __init__(self, host: Host) -> None:
+        """Belong to a server."""
+        self.deadline = NEVER
+        self.write_paused = False
+        self._host = host
+        self._transport: asyncio.Transport
+        self._scope: dict[str, Any] = {}
+        self._reader = RequestReader(host.parser)
+        self._stage = Stage.NOTHING
+        self._exchange: HttpExchange | None = None
+        self._continue_due = False
+        self._reading_paused = False
+        self._writable: asyncio.Event | None = None
+        self._stalled_at = 0
+        self._eof = False
+        self._lingering = False
+        self._dropped = 0
+
+    # --- what the event loop calls ------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait for a request."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._scope = self._host.scope_of(self._transport)
+        self.deadline = self._host.later(self._host.limits.head_seconds)
+        self._host.joined(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes from the client."""
+        if self._lingering:
+            self._drop(len(data))
+            return
+        self._reader.feed(data)
+        if self._exchange is None:
+            self._advance()
+        else:
+            self._read_on(self._exchange)
+
+    def eof_received(self) -> bool:
+        """Learn that the client sends no more: it is gone, unless an answer is already due."""
+        self._eof = True
+        exchange = self._exchange
+        self._watch_flush()
+        if exchange is None:
+            return False
+        if exchange.body_complete and exchange.task is None:
+            return True  # it has not waited yet, and may be answered without
+        exchange.disconnect()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the application at once that its client is gone."""
+        self._host.left(self)
+        self._reader.clear()
+        if self._exchange is not None:
+            self._exchange.disconnect()
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        """Let the application wait: the client does not read."""
+        self.write_paused = True
+        self._watch_flush()
+
+    def _watch_flush(self) -> None:
+        """Give the client a time to read what was sent."""
+        self._stalled_at = self._transport.get_write_buffer_size()
+        self.deadline = self._host.later(self._host.limits.write_seconds)
+
+    def resume_writing(self) -> None:
+        """Let the application go on."""
+        self.write_paused = False
+        if self._writable is not None:
+            self._writable.set()
+        if self._exchange is None:
+            self.deadline = self._host.later(self._host.limits.idle_seconds)
+            self._advance()
+            self._pace()
+        elif self._exchange.body_complete:
+            self.deadline = NEVER
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Begin with the next request, if it is there and the client reads its answers."""
+        if self._transport.is_closing() or self._lingering:
+            return
+        if self.write_paused:
+            self._pace()
+            return
+        try:
+            request = self._reader.next()
+            if request is not None:
+                self._begin(request)
+                return
+        except RequestRefused as refused:
+            self._refuse(refused)
+            return
+        if self._eof:
+            self._close()
+        else:
+            self._await_more()
+
+    def _begin(self, request: ReadRequest) -> None:
+        """Hand a request over."""
+        head, body, whole = request
+        self._stage = Stage.NOTHING
+        exchange = self._exchange = HttpExchange(self, head, body, whole=whole)
+        self._host.submit(exchange)
+        if whole:
+            self.deadline = NEVER
+        else:
+            self._continue_due = head.expects_continue
+            self.deadline = self._host.later(self._host.limits.body_seconds)
+            self._read_on(exchange)
+
+    def _await_more(self) -> None:
+        """Wait for the rest of a head or of a small body; each has its time."""
+        self._resume_reading()
+        stage = self._reader.stage
+        if stage is self._stage:
+            return
+        self._stage = stage
+        limits = self._host.limits
+        if stage is Stage.HEAD:
+            self.deadline = self._host.later(limits.head_seconds)
+        elif stage is Stage.BODY:
+            self.deadline = self._host.later(limits.body_seconds)
+            head = self._reader.head
+            if head is not None and head.expects_continue and not len(self._reader):
+                self._transport.write(CONTINUE)
+
+    def _read_on(self, exchange: HttpExchange) -> None:
+        """Take bytes that come while a request is served: of its body, or of the next one."""
+        if not exchange.body_complete:
+            try:
+                self._read_body(exchange)
+            except RequestRefused as refused:
+                self._cut(exchange, refused)
+        else:
+            self._pace()
+
+    def _pace(self) -> None:
+        """Read on, or let the client wait, by what has arrived behind the request in work."""
+        if len(self._reader) > READ_AHEAD_BYTES:
+            self._pause_reading()
+        else:
+            self._resume_reading()
+
+    def _read_body(self, exchange: HttpExchange) -> None:
+        if len(self._reader):
+            self._continue_due = False
+            self.deadline = self._host.later(self._host.limits.body_seconds)
+        data, done = self._reader.read_body()
+        exchange.feed(data, last=done)
+        if done:
+            self.deadline = NEVER
+        elif exchange.buffered > READ_AHEAD_BYTES:
+            self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    # --- what an exchange calls ---------------------------------------------------------------
+
+    @property
+    def date(self) -> bytes:
+        """The line of the Date field."""
+        return self._host.date
+
+    @property
+    def json_head(self) -> bytes:
+        """The head of a JSON response up to its length."""
+        return self._host.json_head
+
+    @property
+    def ending(self) -> bool:
+        """Whether the server takes no more requests."""
+        return self._host.ending
+
+    def base_scope(self) -> dict[str, Any]:
+        """Return a new scope with what is the same for every request of the connection."""
+        scope = self._scope.copy()
+        scope["state"] = self._host.state.copy()
+        return scope
+
+    def write(self, data: bytes) -> None:
+        """Send bytes of the response."""
+        self._transport.write(data)
+
+    async def writable(self) -> None:
+        """Wait until the client has read enough, or is gone."""
+        if self._writable is None:
+            self._writable = asyncio.Event()
+        while self.write_paused:
+            self._writable.clear()
+            await self._writable.wait()
+
+    def wants_body(self) -> None:
+        """Read on: the application has taken what had arrived of the body."""
+        if self._continue_due:
+            self._continue_due = False
+            self._transport.write(CONTINUE)
+        self._resume_reading()
+
+    def waits(self, exchange: HttpExchange) -> None:
+        """Tell the application, now that it waits, that its client has already gone."""
+        if self._eof:
+            exchange.disconnect()
+            self._close()
+
+    def over(self, exchange: HttpExchange, *, intact: bool) -> None:
+        """Go on to the next request, or close."""
+        if exchange is not self._exchange:
+            return
+        self._exchange = None
+        if self._transport.is_closing():
+            return
+        if exchange.complete and not exchange.body_complete:
+            self._linger()
+        elif not exchange.complete:
+            self._transport.abort()
+        elif not (intact and exchange.keep_alive) or self._host.ending:
+            self._close()
+        else:
+            self.deadline = self._host.later(self._host.limits.idle_seconds)
+            if len(self._reader) or self._eof:
+                self._advance()
+            self._pace()
+
+    # --- ending -------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being served, and the connection is not being closed yet."""
+        return self._exchange is None and not self._transport.is_closing()
+
+    def end(self) -> None:
+        """Close now if no request is being served; otherwise after its response."""
+        if self._exchange is None and not self._lingering:
+            self._close()
+
+    def abort(self) -> None:
+        """Close without another byte."""
+        self._transport.abort()
+
+    def turn_away(self, reason: str) -> None:
+        """Refuse to serve this connection."""
+        self._refuse(RequestRefused(503, reason))
+
+    def expire(self) -> None:
+        """Act on a deadline that has passed."""
+        exchange = self._exchange
+        if self.write_paused or self._transport.is_closing():
+            if self._transport.get_write_buffer_size() < self._stalled_at:
+                self._watch_flush()
+            else:
+                self._transport.abort()
+        elif self._lingering:
+            self._transport.abort()
+        elif exchange is not None:
+            self._cut(exchange, RequestRefused(408, "The body did not come in time."))
+        elif self._stage is Stage.BODY:
+            self._refuse(RequestRefused(408, "The body did not come in time."))
+        elif self._stage is Stage.HEAD:
+            self._refuse(RequestRefused(408, "The head did not come in time."))
+        else:
+            self._close()
+
+    def _cut(self, exchange: HttpExchange, refused: RequestRefused) -> None:
+        """End a request whose body is wrong or late, while the application waits for it."""
+        self._exchange = None
+        if exchange.started:
+            self._transport.abort()
+        else:
+            self._refuse(refused)
+        exchange.disconnect()
+
+    def _refuse(self, refused: RequestRefused) -> None:
+        self._transport.write(write_refusal(refused.status, refused.reason, self._host.date))
+        self._linger()
+
+    def _linger(self) -> None:
+        """Send no more, and drop what still comes: closing now could destroy the answer."""
+        self._lingering = True
+        self._reader.clear()
+        self.deadline = self._host.later(LINGER_SECONDS)
+        self._resume_reading()
+        if self._eof or not self._transport.can_write_eof():
+            self._close()
+        else:
+            self._transport.write_eof()
+
+    def _close(self) -> None:
+        """Close when everything is sent."""
+        self._watch_flush()
+        self._transport.close()
+
+    def _drop(self, count: int) -> None:
+        self._dropped += count
+        if self._dropped > LINGER_BYTES:
+            self._transport.abort()

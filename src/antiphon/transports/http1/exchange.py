@@ -1,0 +1,281 @@
+"""One request and its response, as an ASGI application sees them: scope, receive, send.
+
+Owns the framing of the response and what of the body has not been read yet. The connection feeds
+it bytes and writes what it makes; `receive` and `send` wait only when there is something to wait
+for, so that an application that is called with a complete request may answer without waiting.
+
+One extension of ASGI, `antiphon.whole`: the exchange itself, from which an application takes a
+complete body and gives back a complete JSON response in one plain call each.
+"""
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any, Protocol, TypeAlias
+
+from antiphon.transports.http1.head import RequestHead
+from antiphon.transports.http1.response_head import write_head
+
+AsgiMessage: TypeAlias = MutableMapping[str, Any]
+
+
+WHOLE = "antiphon.whole"
+"""The name of the extension."""
+
+_NO_BODY = frozenset({204, 304})
+_JSON = (b"content-type", b"application/json")
+
+
+class Carrier(Protocol):
+    """What an exchange needs of its connection."""
+
+    write_paused: bool
+
+    @property
+    def date(self) -> bytes:
+        """The line of the Date field."""
+        ...
+
+    @property
+    def json_head(self) -> bytes:
+        """The head of a JSON response up to its length."""
+        ...
+
+    @property
+    def ending(self) -> bool:
+        """Whether the connection is closed after this response whatever its request says."""
+        ...
+
+    def base_scope(self) -> dict[str, Any]:
+        """Return a new scope with what is the same for every request of the connection."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Send bytes of the response."""
+        ...
+
+    async def writable(self) -> None:
+        """Wait until the client has read enough of what was sent."""
+        ...
+
+    def wants_body(self) -> None:
+        """Read on: the application has taken what had arrived of the body."""
+        ...
+
+    def over(self, exchange: "HttpExchange", *, intact: bool) -> None:
+        """Go on to the next request, or close; not `intact` when the response is cut short."""
+        ...
+
+    def waits(self, exchange: "HttpExchange") -> None:
+        """Learn that the application waits, in the task that the exchange names."""
+        ...
+
+
+class HttpExchange:
+    """One request and its response."""
+
+    __slots__ = (
+        "_bodiless", "_carrier", "_chunked", "_head_sent", "_headers", "_left", "_news", "_parts",
+        "_status", "_taken", "body_complete", "buffered", "complete", "disconnected", "head",
+        "keep_alive", "task",
+    )  # fmt: skip
+
+    def __init__(self, carrier: Carrier, head: RequestHead, body: bytes, *, whole: bool) -> None:
+        """Begin with a head and what has arrived of the body."""
+        self.head = head
+        self.body_complete = whole
+        self.buffered = len(body)
+        self.complete = False
+        self.disconnected = False
+        self.keep_alive = head.keep_alive
+        self.task: asyncio.Task[Any] | None = None
+        self._carrier = carrier
+        self._parts = [body]
+        self._taken = False
+        self._news: asyncio.Event | None = None
+        self._status = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._head_sent = False
+        self._bodiless = False
+        self._chunked = False
+        self._left: int | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether bytes of the response have been sent."""
+        return self._head_sent
+
+    def scope(self) -> dict[str, Any]:
+        """Return the ASGI scope."""
+        head = self.head
+        scope = self._carrier.base_scope()
+        scope["http_version"] = "1.1" if head.minor else "1.0"
+        scope["method"] = head.method
+        scope["path"] = head.path
+        scope["raw_path"] = head.raw_path
+        scope["query_string"] = head.query
+        scope["headers"] = head.headers.copy()
+        scope["extensions"] = {WHOLE: self}
+        return scope
+
+    # --- called by the connection -------------------------------------------------------------
+
+    def feed(self, data: bytes, *, last: bool) -> None:
+        """Take bytes of the body."""
+        if data:
+            self._parts.append(data)
+            self.buffered += len(data)
+        self.body_complete = last
+        if data or last:
+            self._tell()
+
+    def disconnect(self) -> None:
+        """Learn that the client is gone."""
+        self.disconnected = True
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._news is not None:
+            self._news.set()
+
+    # --- called by what runs the application --------------------------------------------------
+
+    def goes_on(self, task: "asyncio.Task[Any]") -> None:
+        """Learn that the application waits, and in which task."""
+        self.task = task
+        self._carrier.waits(self)
+
+    def finished(self) -> None:
+        """Learn that the application has returned."""
+        self.task = None
+        if self.complete or self.disconnected:
+            self._carrier.over(self, intact=self.complete)
+        else:
+            self.failed()
+
+    def failed(self) -> None:
+        """Learn that the application has failed: answer 500 if nothing was sent yet."""
+        self.task = None
+        if not (self._head_sent or self.disconnected):
+            self.refuse(500, b"The server failed to answer this request.")
+        self._carrier.over(self, intact=False)
+
+    def refuse(self, status: int, text: bytes) -> None:
+        """Answer in plain text instead of the application, and close."""
+        self._status, self._headers = status, [(b"content-type", b"text/plain; charset=utf-8")]
+        self._left, self._chunked, self.keep_alive = None, False, False
+        self._respond(text, last=True)
+
+    # --- called by the application ------------------------------------------------------------
+
+    async def receive(self) -> AsgiMessage:
+        """Return the next message: bytes of the body, then the end of the connection."""
+        if not self._taken:
+            if not self.body_complete:
+                self._carrier.wants_body()
+                while not (self._parts[-1] or self.body_complete or self.disconnected):
+                    await self._wait()
+            if not self.disconnected:
+                return self._take()
+        while not (self.disconnected or self.complete):
+            await self._wait()
+        return {"type": "http.disconnect"}
+
+    def _take(self) -> AsgiMessage:
+        parts = self._parts
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._parts = [b""]
+        self.buffered = 0
+        self._taken = self.body_complete
+        if not self._taken:
+            self._carrier.wants_body()
+        return {"type": "http.request", "body": body, "more_body": not self._taken}
+
+    async def _wait(self) -> None:
+        if self._news is None:
+            self._news = asyncio.Event()
+        self._news.clear()
+        await self._news.wait()
+
+    async def send(self, message: AsgiMessage) -> None:
+        """Send the head or a part of the body; waits while the client does not read."""
+        if self.disconnected:
+            return
+        kind = message["type"]
+        if kind == "http.response.body":
+            if not self._status or self.complete:
+                raise RuntimeError("a response has one http.response.start, then its body")
+            self._respond(message.get("body", b""), last=not message.get("more_body", False))
+            if self._carrier.write_paused:
+                await self._carrier.writable()
+        elif kind == "http.response.start":
+            if self._status:
+                raise RuntimeError("http.response.start was sent twice")
+            self._status = message["status"]
+            self._headers = list(message.get("headers", ()))
+        else:
+            raise RuntimeError(f"an HTTP response has no message {kind!r}")
+
+    def take_whole(self) -> bytes | None:
+        """Return the body if it is complete and nothing of it was taken yet."""
+        if self._taken or not self.body_complete:
+            return None
+        self._taken = True
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+    def reply_json(self, status: int, body: bytes) -> None:
+        """Send a complete response; the next request waits until the client has read enough."""
+        if self.disconnected:
+            return
+        if self._status:
+            raise RuntimeError("the response was begun before")
+        self._status = status
+        if status == 200 and self.keep_alive and self.body_complete and not self._carrier.ending:
+            self._head_sent = self.complete = True
+            self._carrier.write(b"%b%d\r\n\r\n%b" % (self._carrier.json_head, len(body), body))
+            self._tell()
+        else:
+            self._headers = [_JSON]
+            self._respond(body, last=True)
+
+    # --- framing ------------------------------------------------------------------------------
+
+    def _respond(self, body: bytes, *, last: bool) -> None:
+        out = b"" if self._head_sent else self._begin(len(body) if last else None)
+        size = len(body)
+        if self._left is not None:
+            self._left -= size
+            if self._left < 0 or (last and self._left):
+                raise RuntimeError("the body has another length than its Content-Length")
+        if self._bodiless:
+            body = b""
+        elif self._chunked:
+            body = b"%x\r\n%b\r\n" % (size, body) if size else b""
+            if last:
+                body += b"0\r\n\r\n"
+        self._head_sent = True
+        self.complete = last
+        self._carrier.write(out + body)
+        if last:
+            self._tell()
+
+    def _begin(self, length: int | None) -> bytes:
+        """Return the head, and decide how the body ends."""
+        framing = b""
+        self._bodiless = self._status in _NO_BODY or self.head.method == "HEAD"
+        for name, value in self._headers:
+            if name == b"content-length":
+                # What a response without a body announces is not sent.
+                self._left = None if self._bodiless else int(value)
+                break
+        else:
+            if length is not None:
+                framing = b"" if self._bodiless else b"content-length: %d\r\n" % length
+            elif self.head.minor:
+                self._chunked = not self._bodiless
+                framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
+            else:
+                self.keep_alive = False  # HTTP/1.0: the body ends with the connection
+        if self._carrier.ending or not self.body_complete:
+            self.keep_alive = False
+        close = not self.keep_alive
+        return write_head(self._status, self._headers, self._carrier.date, framing, close=close)

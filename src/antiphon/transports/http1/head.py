@@ -1,0 +1,208 @@
+"""Parsing the head of an HTTP/1.1 request: request line, fields, and how the body is framed.
+
+Strict where leniency makes two readers of one stream disagree: a head that RFC 9112 does not allow,
+or that frames its body in two ways, is refused and its connection is closed. A line ends with CRLF
+and contains no other control character than a tab; nothing is folded, trimmed or repaired.
+
+Clients repeat their heads. A head that was parsed before is looked up by its bytes, a field line by
+its own; both tables are bounded, and lines with credentials are never kept.
+"""
+
+import re
+from urllib.parse import unquote
+
+HEAD_BYTES = 64 * 1024
+"""Of one head, names and separators included."""
+
+HEAD_FIELDS = 200
+"""Field lines of one head."""
+
+TARGET_BYTES = 8 * 1024
+"""Of the request line."""
+
+CHUNKED = -1
+"""The length of a body that comes in chunks."""
+
+KEPT_HEADS, KEPT_HEAD_BYTES = 512, 1024
+"""Parsed heads that are kept, and how long one of them may be."""
+
+KEPT_LINES, KEPT_LINE_BYTES = 512, 256
+"""Parsed field lines that are kept, and how long one of them may be."""
+
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
+_NAME = re.compile(_TOKEN + rb"+")
+_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
+_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb"{1,32}) ([!-~]+) HTTP/1\.([01])")
+_OTHER_VERSION = re.compile(rb"[^\x00-\x1f]* HTTP/[0-9]\.[0-9]")
+_ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?][!-~]*)?", re.IGNORECASE)
+_SINGLE = (b"host", b"content-length", b"transfer-encoding", b"expect")
+_CREDENTIALS = frozenset({b"authorization", b"cookie", b"proxy-authorization", b"mcp-session-id"})
+
+Field = tuple[bytes, bytes]
+
+
+class RequestRefused(Exception):
+    """A request that is not served, because of how it was sent; its connection is closed."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        """Refuse with a status and a sentence for whoever wrote the client."""
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class RequestHead:
+    """What one head says. Shared by requests with the same head: nobody may change it."""
+
+    __slots__ = (
+        "expects_continue", "headers", "keep_alive", "length", "method", "minor", "path", "query",
+        "raw_path",
+    )  # fmt: skip
+
+    def __init__(self, line: tuple[str, bytes, int], headers: list[Field]) -> None:
+        """Read the fields that the server itself obeys.
+
+        Raises:
+            RequestRefused: They contradict each other, or ask for what is not offered.
+        """
+        self.method, target, self.minor = line
+        self.headers = headers
+        values = dict(headers)
+        if len(values) != len(headers):
+            _check_repeated(headers)
+        if not target.startswith(b"/"):
+            target = _other_form(target, self.method, values.get(b"host", b""))
+        self.raw_path, _, self.query = target.partition(b"?")
+        path = self.raw_path.decode("ascii")
+        self.path = unquote(path) if "%" in path else path
+        self.length = _length(values, self.minor)
+        self.keep_alive = self.minor == 1 and not _closes(headers, values)
+        self.expects_continue = _expects_continue(values, self.minor)
+
+
+class HeadParser:
+    """Parses heads for all connections of one server."""
+
+    def __init__(self) -> None:
+        """Begin with empty tables."""
+        self._heads: dict[bytes, RequestHead] = {}
+        self._lines = _FieldLines()
+
+    def parse(self, raw: bytes) -> RequestHead:
+        """Parse a head, given without the empty line that ends it.
+
+        Raises:
+            RequestRefused: It is not a head of HTTP/1.0 or 1.1, or not one that is served.
+        """
+        found = self._heads.get(raw)
+        if found is not None:
+            return found
+        lines = raw.split(b"\r\n")
+        if len(lines) > HEAD_FIELDS + 1:
+            raise RequestRefused(431, f"More than {HEAD_FIELDS} header fields.")
+        line = _request_line(lines[0])
+        del lines[0]
+        known = self._lines
+        head = RequestHead(line, [known[one] for one in lines])
+        if len(raw) <= KEPT_HEAD_BYTES and _CREDENTIALS.isdisjoint(dict(head.headers)):
+            if len(self._heads) >= KEPT_HEADS:
+                self._heads.clear()
+            self._heads[raw] = head
+        return head
+
+
+class _FieldLines(dict[bytes, Field]):
+    def __missing__(self, line: bytes) -> Field:
+        name, colon, value = line.partition(b":")
+        if not colon or _NAME.fullmatch(name) is None:
+            raise RequestRefused(400, "A header line is not NAME: VALUE.")
+        value = value.strip(b" \t")
+        if _VALUE.fullmatch(value) is None:
+            raise RequestRefused(400, "A header value contains a control character.")
+        field = (name.lower(), value)
+        if len(line) <= KEPT_LINE_BYTES and field[0] not in _CREDENTIALS:
+            if len(self) >= KEPT_LINES:
+                self.clear()
+            self[line] = field
+        return field
+
+
+def check_unfinished(buffer: bytes | bytearray) -> None:
+    """Check what has arrived of a head that is not complete yet.
+
+    Raises:
+        RequestRefused: It can no longer become a head that is served.
+    """
+    if len(buffer) > TARGET_BYTES and buffer.find(b"\r\n", 0, TARGET_BYTES + 2) < 0:
+        raise RequestRefused(414, f"The request line is longer than {TARGET_BYTES} bytes.")
+    if len(buffer) > HEAD_BYTES:
+        raise RequestRefused(431, f"The head is larger than {HEAD_BYTES} bytes.")
+
+
+def _request_line(line: bytes) -> tuple[str, bytes, int]:
+    if len(line) > TARGET_BYTES:
+        raise RequestRefused(414, f"The request line is longer than {TARGET_BYTES} bytes.")
+    found = _REQUEST_LINE.fullmatch(line)
+    if found is None:
+        if _OTHER_VERSION.fullmatch(line) is not None and not line.endswith((b"/1.0", b"/1.1")):
+            raise RequestRefused(505, "Only HTTP/1.1 and HTTP/1.0 are served here.")
+        raise RequestRefused(400, "The request line is not METHOD TARGET HTTP/1.1.")
+    method, target, minor = found.groups()
+    if b"#" in target:
+        raise RequestRefused(400, "The target of a request has no fragment.")
+    return method.decode("ascii"), target, int(minor)
+
+
+def _other_form(target: bytes, method: str, host: bytes) -> bytes:
+    """Return the target of a request that does not begin with a slash."""
+    if target == b"*" and method == "OPTIONS":
+        return target
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None:
+        raise RequestRefused(400, "The target of a request begins with a slash.")
+    # One of the two was checked by somebody in front of us, and nobody knows which.
+    if absolute[1].lower() != host.lower():
+        raise RequestRefused(400, "The target names another host than the Host header.")
+    rest: bytes = absolute[2] or b"/"
+    return rest if rest.startswith(b"/") else b"/" + rest
+
+
+def _check_repeated(headers: list[Field]) -> None:
+    names = [name for name, _ in headers]
+    for name in _SINGLE:
+        if names.count(name) > 1:
+            raise RequestRefused(400, f"{name.decode()} stands more than once.")
+
+
+def _length(values: dict[bytes, bytes], minor: int) -> int:
+    announced = values.get(b"content-length")
+    coding = values.get(b"transfer-encoding")
+    if coding is not None:
+        if announced is not None:
+            raise RequestRefused(400, "Both Content-Length and Transfer-Encoding were sent.")
+        if minor == 0:
+            raise RequestRefused(400, "HTTP/1.0 has no Transfer-Encoding.")
+        if coding.lower() != b"chunked":
+            raise RequestRefused(501, "The only Transfer-Encoding is chunked.")
+        return CHUNKED
+    if announced is None:
+        return 0
+    if not announced.isdigit() or len(announced) > 18:
+        raise RequestRefused(400, "Content-Length is not a number of bytes.")
+    return int(announced)
+
+
+def _closes(headers: list[Field], values: dict[bytes, bytes]) -> bool:
+    if b"connection" not in values:
+        return False
+    options = b",".join(value for name, value in headers if name == b"connection").lower()
+    return b"close" in {option.strip() for option in options.split(b",")}
+
+
+def _expects_continue(values: dict[bytes, bytes], minor: int) -> bool:
+    expected = values.get(b"expect")
+    if expected is None or minor == 0:
+        return False
+    if expected.lower() != b"100-continue":
+        raise RequestRefused(417, "The only expectation that is met is 100-continue.")
+    return True
