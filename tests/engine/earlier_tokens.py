@@ -7,6 +7,7 @@ used here.
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Any
 
@@ -99,7 +100,9 @@ async def _notify(_: str, __: Any) -> None:
     return None
 
 
-async def rounds(server: Server, tool: str, token: str | None, asked: list[str]) -> Any:
+async def rounds(
+    server: Server, tool: str, token: str | None, asked: list[str]
+) -> AsyncGenerator[Any, None]:
     """Send rounds until the call has ended; yields each reply."""
     while True:
         params: dict[str, Any] = {"name": tool, "arguments": {}, "_meta": META}
