@@ -96,7 +96,7 @@ async def uncertain(till: Several, http: httpx2.AsyncClient, again: dict[str, An
     return call["call"]
 
 
-async def test_s5_8_what_happened_is_settled_with_its_result_and_the_call_goes_on(
+async def test_what_happened_is_settled_with_its_result_and_the_call_goes_on(
     till: Several, tmp_path: Path
 ) -> None:
     async with fresh() as http:
@@ -113,9 +113,7 @@ async def test_s5_8_what_happened_is_settled_with_its_result_and_the_call_goes_o
     assert KEYS not in settled.out + settled.err
 
 
-async def test_s5_8_what_did_not_happen_is_run_by_the_next_try(
-    till: Several, tmp_path: Path
-) -> None:
+async def test_what_did_not_happen_is_run_by_the_next_try(till: Several, tmp_path: Path) -> None:
     async with fresh() as http:
         again = await buy_and_die(till, http, tmp_path)
         call = await uncertain(till, http, again)

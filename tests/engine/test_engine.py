@@ -1,4 +1,4 @@
-"""S9-1 and the way of a round: every error ends as the documented table says."""
+"""A round from request to reply: every error ends as the documented table says."""
 
 import logging
 import re
@@ -86,7 +86,7 @@ def failing(tally, error: Exception):
 
 
 @pytest.mark.parametrize("name", HANDLERS)
-async def test_s9_1_what_a_handler_raises_ends_as_documented(rounds, tally, caplog, name):
+async def test_what_a_handler_raises_ends_as_documented(rounds, tally, caplog, name):
     tool, other, recorded, log, _ = HANDLERS[name]
     error = EXAMPLES[name]
     world = rounds(failing(tally, error))
@@ -111,7 +111,7 @@ async def test_s9_1_what_a_handler_raises_ends_as_documented(rounds, tally, capl
 
 
 @pytest.mark.parametrize("name", sorted(set(PEERS) - {"TokenRefused", "InvalidRequest"}))
-async def test_s9_1_what_the_peer_breaks_is_an_error_for_everyone(rounds, tally, name):
+async def test_what_the_peer_breaks_is_an_error_for_everyone(rounds, tally, name):
     code = int(re.findall(r"-\d+", PEERS[name][0])[0])
     world = rounds(failing(tally, EXAMPLES[name]))
     done = await world.call("fail", answers=ANSWERS)
@@ -130,7 +130,7 @@ async def test_a_server_in_development_shows_unexpected_errors(rounds):
     assert step.text == "tool 'order' failed: ZeroDivisionError: nothing to divide by"
 
 
-async def test_p3_a_token_is_worth_what_it_was_issued_for(rounds):
+async def test_a_token_is_worth_what_it_was_issued_for(rounds):
     async def order(ctx: Context, name: str) -> str:
         return f"{name} {(await ctx.elicit('Where?', Place)).region}"
 
@@ -152,7 +152,7 @@ async def test_p3_a_token_is_worth_what_it_was_issued_for(rounds):
     assert list(same.asks) == ["place"]
 
 
-async def test_s2_8_time_to_live_can_be_set_per_server_tool_and_ask(rounds, fake_clock):
+async def test_time_to_live_can_be_set_per_server_tool_and_ask(rounds, fake_clock):
     async def usual(ctx: Context) -> str:
         return (await ctx.elicit("Where?", Place)).region
 
@@ -169,7 +169,7 @@ async def test_s2_8_time_to_live_can_be_set_per_server_tool_and_ask(rounds, fake
     assert (await world.answer(steps[1], ANSWERS)).text == "eu"
 
 
-async def test_s2_8_nothing_outlives_the_deadline_of_the_call(rounds, fake_clock):
+async def test_nothing_outlives_the_deadline_of_the_call(rounds, fake_clock):
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place, ttl=3600)
         return (await ctx.elicit("Really?", Place, ttl=3600)).region

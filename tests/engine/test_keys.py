@@ -1,4 +1,4 @@
-"""Keys: what an author may give, and what is derived from the name of an ask (S4-3)."""
+"""Keys: what an author may give, and what is derived from the name of an ask."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""S4-1 to S4-14: asking, seen from the handler, in new worlds and in a kept one."""
+"""Asking, seen from the handler, in new worlds and in a kept one."""
 
 import asyncio
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from antiphon.client.asks import Cancel, Decline
 from antiphon.testing import MISSING, Raw, Unscripted
 from tests.linear.one_tool_server import EU, US, Place, Plan, serving, texts
 
-# --- every kind of ask, and what comes back ----------------------------------------------------
+# --- every kind of ask, and what comes back -----------------------------------------------------
 
 
 async def test_a_handler_reads_straight_down_over_every_kind_of_ask(rounds):
@@ -158,10 +158,10 @@ async def test_the_kit_says_which_answer_is_not_in_the_script(rounds):
         await rounds(serving(order)).call("order", answers={"plan": {}})
 
 
-# --- S4-1: when a round ends -------------------------------------------------------------------
+# --- when a round ends --------------------------------------------------------------------------
 
 
-async def test_s4_1_an_ask_in_the_handlers_own_task_ends_the_round_at_once(rounds, tally):
+async def test_an_ask_in_the_handlers_own_task_ends_the_round_at_once(rounds, tally):
     async def order(ctx: Context) -> str:
         tally.mark("before")
         place = await ctx.elicit("Where?", Place)
@@ -202,14 +202,14 @@ async def by_anyio(ctx: Context) -> list:
 
 
 @pytest.mark.parametrize("handler", [by_gather, by_task_group, by_anyio])
-async def test_s4_1_asks_in_child_tasks_ride_in_one_round(rounds, handler):
+async def test_asks_in_child_tasks_ride_in_one_round(rounds, handler):
     world = rounds(serving(handler))
     done = await world.call(handler.__name__, answers={"place": EU, "plan": {"name": "big"}})
     assert texts(done) == ["eu", "big"]
     assert (done.rounds, sorted(done.asked)) == (2, ["place", "plan"])
 
 
-async def test_s4_1_branches_that_work_on_are_cut_and_their_effects_settle(rounds, tally):
+async def test_branches_that_work_on_are_cut_and_their_effects_settle(rounds, tally):
     started = asyncio.Event()
 
     async def slow(key: str) -> str:
@@ -246,10 +246,10 @@ async def test_s4_1_branches_that_work_on_are_cut_and_their_effects_settle(round
     assert tally.counts == {"make": 1, "went on": 1}
 
 
-# --- S4-2 and keys -----------------------------------------------------------------------------
+# --- keys, and a context whose round has ended --------------------------------------------------
 
 
-async def test_s4_2_a_dead_context_claims_nothing_and_asks_nothing(rounds, tally):
+async def test_a_dead_context_claims_nothing_and_asks_nothing(rounds, tally):
     async def order(ctx: Context) -> str:
         try:
             return (await ctx.elicit("Where?", Place)).region
@@ -269,7 +269,7 @@ async def test_s4_2_a_dead_context_claims_nothing_and_asks_nothing(rounds, tally
     assert tally.marks == ["release"]
 
 
-async def test_s4_3_given_keys_may_not_look_derived(rounds):
+async def test_given_keys_may_not_look_derived(rounds):
     async def order(ctx: Context) -> str:
         return (await ctx.elicit("Where?", Place, key="place-2")).region
 
@@ -278,7 +278,7 @@ async def test_s4_3_given_keys_may_not_look_derived(rounds):
     assert "'place-2'" in step.text
 
 
-async def test_s4_3_derived_and_given_keys_share_one_namespace(rounds):
+async def test_derived_and_given_keys_share_one_namespace(rounds):
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place, key="plan")
         return (await ctx.elicit("What?", Plan)).name
@@ -289,7 +289,7 @@ async def test_s4_3_derived_and_given_keys_share_one_namespace(rounds):
     assert "'plan' is used twice" in done.text
 
 
-async def test_s4_3_two_branches_with_one_derived_key_are_ambiguous(rounds):
+async def test_two_branches_with_one_derived_key_are_ambiguous(rounds):
     async def order(ctx: Context) -> list:
         found = await asyncio.gather(ctx.elicit("A?", Place), ctx.elicit("B?", Place))
         return [place.region for place in found]
@@ -300,7 +300,7 @@ async def test_s4_3_two_branches_with_one_derived_key_are_ambiguous(rounds):
     assert "key=" in step.text
 
 
-async def test_s4_3_branches_with_given_keys_cannot_swap_answers(rounds):
+async def test_branches_with_given_keys_cannot_swap_answers(rounds):
     async def branch(ctx: Context, key: str, delay: float) -> str:
         await asyncio.sleep(delay)
         return (await ctx.elicit("Where?", Place, key=key)).region
@@ -315,7 +315,7 @@ async def test_s4_3_branches_with_given_keys_cannot_swap_answers(rounds):
     assert sorted(done.asked) == ["a", "b"]
 
 
-# --- S4-4, S4-5: digests and divergence --------------------------------------------------------
+# --- digests and divergence ---------------------------------------------------------------------
 
 
 @dataclass
@@ -323,7 +323,7 @@ class Titled:
     name: str
 
 
-async def test_s4_4_identity_replaces_wording_that_changes(rounds, tally):
+async def test_identity_replaces_wording_that_changes(rounds, tally):
     async def order(ctx: Context) -> str:
         count = tally.mark("run")
         return (await ctx.elicit(f"Run {count}: where?", Place, identity="where")).region
@@ -332,7 +332,7 @@ async def test_s4_4_identity_replaces_wording_that_changes(rounds, tally):
     assert done.text == "eu"
 
 
-async def test_s4_4_details_are_bound_in_the_digest(rounds, tally):
+async def test_details_are_bound_in_the_digest(rounds, tally):
     async def order(ctx: Context) -> str:
         price = tally.mark("run")
         return str(bool(await ctx.approve("Buy?", details={"price": price})))
@@ -342,7 +342,7 @@ async def test_s4_4_details_are_bound_in_the_digest(rounds, tally):
     assert "diverged" in done.text
 
 
-async def test_s4_5_volatile_wording_is_reported_on_the_first_re_run(rounds, tally):
+async def test_volatile_wording_is_reported_on_the_first_re_run(rounds, tally):
     async def order(ctx: Context) -> str:
         count = tally.mark("run")
         await ctx.elicit(f"Run {count}: where?", Place)
@@ -356,7 +356,7 @@ async def test_s4_5_volatile_wording_is_reported_on_the_first_re_run(rounds, tal
 
 
 @pytest.mark.parametrize("new", ["ask", "memo", "effect", "pause", "now"])
-async def test_s4_5_something_new_before_what_was_recorded_is_divergence(rounds, tally, new):
+async def test_something_new_before_what_was_recorded_is_divergence(rounds, tally, new):
     async def order(ctx: Context) -> str:
         if ctx.round == 2:
             if new == "ask":
@@ -393,7 +393,7 @@ async def test_an_answer_that_no_branch_reads_any_more_is_found_when_the_handler
     assert done.rounds == 3
 
 
-async def test_s4_5_patched_code_is_new_for_new_calls_and_old_for_running_ones(rounds):
+async def test_patched_code_is_new_for_new_calls_and_old_for_running_ones(rounds):
     async def before(ctx: Context) -> str:
         place = await ctx.elicit("Where?", Place)
         plan = await ctx.elicit("What?", Plan)
@@ -417,7 +417,7 @@ async def test_s4_5_patched_code_is_new_for_new_calls_and_old_for_running_ones(r
     assert new.asked == ["budget", "place", "plan"]
 
 
-async def test_s4_5_a_patch_holds_for_the_whole_run_and_its_mark_may_go_unread(rounds):
+async def test_a_patch_holds_for_the_whole_run_and_its_mark_may_go_unread(rounds):
     async def with_mark(ctx: Context) -> str:
         sides = {ctx.patched("loop")}
         await ctx.elicit("Where?", Place)
@@ -439,7 +439,7 @@ async def test_s4_5_a_patch_holds_for_the_whole_run_and_its_mark_may_go_unread(r
     assert (await world.finish(step, answers)).text == "clean"
 
 
-async def test_s4_5_a_running_call_stays_on_the_old_side_in_a_loop(rounds):
+async def test_a_running_call_stays_on_the_old_side_in_a_loop(rounds):
     async def old(ctx: Context) -> str:
         return "".join([(await ctx.elicit(f"{n}?", Place)).region for n in range(3)])
 
@@ -457,14 +457,14 @@ async def test_s4_5_a_running_call_stays_on_the_old_side_in_a_loop(rounds):
     assert (await world.finish(step, answers)).text == "oldeuoldeuoldeu"
 
 
-# --- S4-6, S4-7: answers -----------------------------------------------------------------------
+# --- answers ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "answers",
     ["text", [1], {"place": "eu"}, {"place": {"action": "maybe"}}, {"place": {"content": {}}}],
 )
-async def test_s4_6_answers_of_the_wrong_shape_spend_nothing(rounds, answers):
+async def test_answers_of_the_wrong_shape_spend_nothing(rounds, answers):
     async def order(ctx: Context) -> str:
         return (await ctx.elicit("Where?", Place)).region
 
@@ -475,7 +475,7 @@ async def test_s4_6_answers_of_the_wrong_shape_spend_nothing(rounds, answers):
     assert (await world.answer(step, {"place": EU})).text == "eu"
 
 
-async def test_s4_6_content_that_does_not_fit_is_asked_again_with_the_reason(rounds):
+async def test_content_that_does_not_fit_is_asked_again_with_the_reason(rounds):
     async def order(ctx: Context) -> str:
         return str((await ctx.elicit("Where?", Place)).size)
 
@@ -489,7 +489,7 @@ async def test_s4_6_content_that_does_not_fit_is_asked_again_with_the_reason(rou
     assert done.text == "3"
 
 
-async def test_s4_6_after_three_repeats_the_call_ends(rounds):
+async def test_after_three_repeats_the_call_ends(rounds):
     async def order(ctx: Context) -> str:
         return str((await ctx.elicit("Where?", Place)).size)
 
@@ -502,7 +502,7 @@ async def test_s4_6_after_three_repeats_the_call_ends(rounds):
     assert "did not fit" in done.text
 
 
-async def test_s4_6_unknown_keys_and_members_are_dropped_and_a_missing_key_is_asked_again(rounds):
+async def test_unknown_keys_and_members_are_dropped_and_a_missing_key_is_asked_again(rounds):
     async def order(ctx: Context) -> str:
         got = await ctx.gather(place=Elicit("Where?", Place), plan=Elicit("What?", Plan))
         return f"{got['place'].region} {got['plan'].name}"
@@ -516,7 +516,7 @@ async def test_s4_6_unknown_keys_and_members_are_dropped_and_a_missing_key_is_as
     assert done.text == "eu big"
 
 
-async def test_s4_7_a_linear_handler_never_sees_answers_that_nobody_asked_for(rounds):
+async def test_a_linear_handler_never_sees_answers_that_nobody_asked_for(rounds):
     async def order(ctx: Context) -> str:
         return str(bool(await ctx.approve("Go?")))
 
@@ -526,7 +526,7 @@ async def test_s4_7_a_linear_handler_never_sees_answers_that_nobody_asked_for(ro
     assert list(step.asks) == ["approve"]
 
 
-async def test_s4_7_answers_shows_the_latest_question_only(rounds):
+async def test_answers_shows_the_latest_question_only(rounds):
     async def order(ctx: Context) -> str | InputRequired:
         if ctx.state is None:
             return InputRequired({"place": Elicit("Where?", Place)}, state="first")
@@ -544,7 +544,7 @@ async def test_s4_7_answers_shows_the_latest_question_only(rounds):
     assert other.text == "eu us"
 
 
-async def test_s4_7_unasked_answers_are_for_tools_that_opted_in(rounds):
+async def test_unasked_answers_are_for_tools_that_opted_in(rounds):
     async def order(ctx: Context) -> str:
         place = ctx.answers.get("place", Place)
         return place.region if place else "none"
@@ -556,7 +556,7 @@ async def test_s4_7_unasked_answers_are_for_tools_that_opted_in(rounds):
     assert (await opted.send("tools/call", params)).text == "eu"
 
 
-async def test_s4_8_an_answer_counts_in_the_call_and_for_the_principal_that_was_asked(rounds):
+async def test_an_answer_counts_in_the_call_and_for_the_principal_that_was_asked(rounds):
     async def order(ctx: Context) -> str:
         return (await ctx.elicit("Where?", Place)).region
 
@@ -569,7 +569,7 @@ async def test_s4_8_an_answer_counts_in_the_call_and_for_the_principal_that_was_
     assert (await world.answer(two, {"place": US})).text == "us"
 
 
-# --- S4-9: approvals ---------------------------------------------------------------------------
+# --- approvals ----------------------------------------------------------------------------------
 
 
 async def ask_approval(ctx: Context) -> str:
@@ -586,13 +586,13 @@ async def ask_approval(ctx: Context) -> str:
         (Cancel(), "cancelled False"),
     ],
 )
-async def test_s4_9_only_an_explicit_yes_approves(rounds, answer, said):
+async def test_only_an_explicit_yes_approves(rounds, answer, said):
     done = await rounds(serving(ask_approval)).call("ask_approval", answers={"approve": answer})
     assert done.text == said
 
 
 @pytest.mark.parametrize("content", [{}, {"approve": "true"}, {"approve": 1}, {"yes": True}])
-async def test_s4_9_anything_but_a_boolean_is_asked_again(rounds, content):
+async def test_anything_but_a_boolean_is_asked_again(rounds, content):
     world = rounds(serving(ask_approval))
     step = await world.begin("ask_approval")
     again = await world.send_raw(step, {"approve": {"action": "accept", "content": content}})
@@ -600,7 +600,7 @@ async def test_s4_9_anything_but_a_boolean_is_asked_again(rounds, content):
     assert (await world.answer(again, {"approve": False})).text == "declined False"
 
 
-async def test_s4_9_the_form_is_one_required_boolean_without_default(rounds):
+async def test_the_form_is_one_required_boolean_without_default(rounds):
     step = await rounds(serving(ask_approval)).begin("ask_approval")
     ask = step.asks["approve"]
     assert ask.schema["required"] == ["approve"]
@@ -610,7 +610,7 @@ async def test_s4_9_the_form_is_one_required_boolean_without_default(rounds):
     assert "cost: 5" in ask.message
 
 
-async def test_s4_9_a_client_that_cannot_be_asked_is_unavailable_in_every_round(rounds):
+async def test_a_client_that_cannot_be_asked_is_unavailable_in_every_round(rounds):
     async def order(ctx: Context) -> str:
         first = (await ctx.approve("Start?")).outcome
         said = await ctx.sample("Hello")
@@ -624,10 +624,10 @@ async def test_s4_9_a_client_that_cannot_be_asked_is_unavailable_in_every_round(
     assert done.text == "unavailable hi"
 
 
-# --- S4-10 to S4-14 ----------------------------------------------------------------------------
+# --- capabilities, links, timeouts, text --------------------------------------------------------
 
 
-async def test_s4_10_what_the_client_can_do_is_read_once(rounds):
+async def test_what_the_client_can_do_is_read_once(rounds):
     async def order(ctx: Context) -> str:
         can = ctx.can(Sample)
         place = await ctx.elicit("Where?", Place)
@@ -640,7 +640,7 @@ async def test_s4_10_what_the_client_can_do_is_read_once(rounds):
     assert done.text == "False False True modern eu"
 
 
-async def test_s4_10_a_new_ask_is_gated_on_the_current_request_an_answered_one_never_again(rounds):
+async def test_a_new_ask_is_gated_on_the_current_request_an_answered_one_never_again(rounds):
     async def order(ctx: Context) -> str:
         place = await ctx.elicit("Where?", Place)
         said = await ctx.sample("Hello")
@@ -656,7 +656,7 @@ async def test_s4_10_a_new_ask_is_gated_on_the_current_request_an_answered_one_n
     assert done.text == "eu hi"
 
 
-async def test_s4_11_declared_asks_are_gated_before_the_first_line(rounds, tally):
+async def test_declared_asks_are_gated_before_the_first_line(rounds, tally):
     async def order(ctx: Context) -> str:
         tally.mark("ran")
         return "never asked"
@@ -669,7 +669,7 @@ async def test_s4_11_declared_asks_are_gated_before_the_first_line(rounds, tally
     assert (await rounds(serving(order), capabilities={}).begin("order")).text == "never asked"
 
 
-async def test_s4_12_elicit_url_waits_until_the_visit_has_done_its_work(rounds, tally):
+async def test_elicit_url_waits_until_the_visit_has_done_its_work(rounds, tally):
     async def arrived() -> bool:
         return tally.mark("looked") >= 3
 
@@ -685,7 +685,7 @@ async def test_s4_12_elicit_url_waits_until_the_visit_has_done_its_work(rounds, 
     assert tally["looked"] == 3
 
 
-async def test_s4_12_without_until_consent_is_enough(rounds):
+async def test_without_until_consent_is_enough(rounds):
     async def order(ctx: Context) -> str:
         outcome = await ctx.outcome(ElicitUrl("Pay", "https://example.org/pay"))
         return outcome.status
@@ -695,7 +695,7 @@ async def test_s4_12_without_until_consent_is_enough(rounds):
 
 
 @pytest.mark.parametrize("answer", [EU, MISSING])
-async def test_s4_13_past_its_timeout_an_answer_is_expired(rounds, fake_clock, answer):
+async def test_past_its_timeout_an_answer_is_expired(rounds, fake_clock, answer):
     async def order(ctx: Context) -> str:
         try:
             place = await ctx.elicit("Where?", Place, timeout=60)
@@ -713,7 +713,7 @@ async def test_s4_13_past_its_timeout_an_answer_is_expired(rounds, fake_clock, a
     assert done.text == "too late: True"
 
 
-async def test_s4_13_a_native_handler_sees_what_has_expired(rounds, fake_clock):
+async def test_a_native_handler_sees_what_has_expired(rounds, fake_clock):
     async def order(ctx: Context) -> str | InputRequired:
         outcome = ctx.answers.outcome("place", Place)
         if outcome.status == "missing":
@@ -726,7 +726,7 @@ async def test_s4_13_a_native_handler_sees_what_has_expired(rounds, fake_clock):
     assert (await world.answer(step)).text == "expired"
 
 
-async def test_s4_13_pauses_are_state_only_rounds_and_counted_apart(rounds, tally):
+async def test_pauses_are_state_only_rounds_and_counted_apart(rounds, tally):
     async def order(ctx: Context) -> str:
         for leg in range(4):
             await ctx.memo(f"leg {leg} done", tally.mark, "leg")
@@ -744,7 +744,7 @@ async def test_s4_13_pauses_are_state_only_rounds_and_counted_apart(rounds, tall
     assert "3 state-only rounds" in spent.text
 
 
-async def test_s4_14_text_that_could_hide_something_is_escaped(rounds):
+async def test_text_that_could_hide_something_is_escaped(rounds):
     async def order(ctx: Context) -> str:
         await ctx.approve("Pay \u202eann\x1b[2J?", details={"to\u200b": "bob\x07"})
         return "done"

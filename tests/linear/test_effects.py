@@ -1,4 +1,4 @@
-"""S5, S2-1 and S6: what happens once, what is computed once, and where values are kept."""
+"""Effects and memos: what happens once, what is computed once, and where values are kept."""
 
 import asyncio
 import functools
@@ -41,10 +41,10 @@ class Price:
     amount: float
 
 
-# --- S2-1: a call is born in its first round ---------------------------------------------------
+# --- a call is born in its first round ----------------------------------------------------------
 
 
-async def test_s2_1_effects_above_the_first_ask_are_not_protected_from_starting_over(rounds, tally):
+async def test_effects_above_the_first_ask_are_not_protected_from_starting_over(rounds, tally):
     async def order(ctx: Context) -> str:
         await ctx.once("create", tally.mark, "create")
         return (await ctx.elicit("Where?", Place)).region
@@ -56,7 +56,7 @@ async def test_s2_1_effects_above_the_first_ask_are_not_protected_from_starting_
     assert tally["create"] == 2
 
 
-async def test_s2_1_anchor_runs_the_first_effect_under_a_redeemed_token(rounds, tally):
+async def test_anchor_runs_the_first_effect_under_a_redeemed_token(rounds, tally):
     async def order(ctx: Context) -> str:
         await ctx.once("create", tally.mark, "create")
         return (await ctx.elicit("Where?", Place)).region
@@ -72,7 +72,7 @@ async def test_s2_1_anchor_runs_the_first_effect_under_a_redeemed_token(rounds, 
     assert tally["create"] == 1
 
 
-async def test_s2_1_anchor_holds_for_effects_at_the_end_too(rounds, tally):
+async def test_anchor_holds_for_effects_at_the_end_too(rounds, tally):
     async def order(ctx: Context) -> str:
         ctx.on_commit("tell", tally.mark, "tell")
         return "done"
@@ -84,7 +84,7 @@ async def test_s2_1_anchor_holds_for_effects_at_the_end_too(rounds, tally):
     assert tally.marks == ["tell"]
 
 
-async def test_s2_1_dice_and_ids_are_the_same_in_every_round_and_new_in_every_call(rounds):
+async def test_dice_and_ids_are_the_same_in_every_round_and_new_in_every_call(rounds):
     async def order(ctx: Context) -> list:
         drawn = [str(ctx.uuid()), str(ctx.uuid()), str(ctx.random()), ctx.call_id]
         await ctx.elicit("Where?", Place, details={"drawn": drawn})
@@ -117,10 +117,10 @@ async def test_now_is_the_time_at_which_the_line_was_first_reached(rounds, fake_
     assert texts(done) == [str(start), str(start + 60)]
 
 
-# --- S5-1: keys and arguments ------------------------------------------------------------------
+# --- keys and arguments -------------------------------------------------------------------------
 
 
-async def test_s5_1_an_effect_happens_once_however_often_the_code_runs(rounds, tally):
+async def test_an_effect_happens_once_however_often_the_code_runs(rounds, tally):
     async def order(ctx: Context) -> str:
         vm = await ctx.once("create", create, "a1")
         await ctx.elicit("Where?", Place)
@@ -135,7 +135,7 @@ async def test_s5_1_an_effect_happens_once_however_often_the_code_runs(rounds, t
     assert tally["create"] == 1
 
 
-async def test_s5_1_one_key_twice_in_one_run_is_refused_before_it_happens(rounds, tally):
+async def test_one_key_twice_in_one_run_is_refused_before_it_happens(rounds, tally):
     async def order(ctx: Context) -> str:
         await ctx.once("create", tally.mark, "first")
         await ctx.once("create", tally.mark, "second")
@@ -148,7 +148,7 @@ async def test_s5_1_one_key_twice_in_one_run_is_refused_before_it_happens(rounds
 
 
 @pytest.mark.parametrize("change", ["function", "arguments"])
-async def test_s5_1_another_function_or_other_arguments_under_a_key_diverge(rounds, tally, change):
+async def test_another_function_or_other_arguments_under_a_key_diverge(rounds, tally, change):
     def create(name: str) -> int:
         return tally.mark(name)
 
@@ -168,7 +168,7 @@ async def test_s5_1_another_function_or_other_arguments_under_a_key_diverge(roun
     assert tally.marks == ["a1"]
 
 
-async def test_s5_1_the_ledger_compares_too_when_the_journal_does_not_know(rounds, tally):
+async def test_the_ledger_compares_too_when_the_journal_does_not_know(rounds, tally):
     """A round that failed after its effect leaves it in the ledger only."""
 
     async def order(ctx: Context) -> str:
@@ -187,9 +187,7 @@ async def test_s5_1_the_ledger_compares_too_when_the_journal_does_not_know(round
     assert tally.counts == {"vm a": 1, "try": 1}
 
 
-async def test_s5_1_arguments_that_are_no_json_count_by_their_type_and_sets_by_content(
-    rounds, tally
-):
+async def test_arguments_that_are_no_json_count_by_their_type_and_sets_by_content(rounds, tally):
     class Connection:
         pass
 
@@ -206,7 +204,7 @@ async def test_s5_1_arguments_that_are_no_json_count_by_their_type_and_sets_by_c
     assert tally["create"] == 1
 
 
-async def test_s5_1_a_method_of_something_unhashable_can_be_an_effect(rounds, tally):
+async def test_a_method_of_something_unhashable_can_be_an_effect(rounds, tally):
     class Shop(BaseModel):
         name: str
 
@@ -224,7 +222,7 @@ async def test_s5_1_a_method_of_something_unhashable_can_be_an_effect(rounds, ta
     assert texts(done) == ["a", "1"]
 
 
-# --- S5-2: after a crash -----------------------------------------------------------------------
+# --- after a crash ------------------------------------------------------------------------------
 
 
 def crashing(world, process: Process):
@@ -233,9 +231,7 @@ def crashing(world, process: Process):
 
 
 @pytest.mark.parametrize("point", range(1, 9))
-async def test_s5_2_a_second_try_sees_what_the_first_had_learned_before_its_effect(
-    rounds, tally, point
-):
+async def test_a_second_try_sees_what_the_first_had_learned_before_its_effect(rounds, tally, point):
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
         price = await ctx.memo("price", tally.mark, "price")
@@ -260,7 +256,7 @@ async def test_s5_2_a_second_try_sees_what_the_first_had_learned_before_its_effe
         assert paid == [done.text]
 
 
-async def test_s5_2_a_time_that_was_spent_is_the_same_in_the_second_try(rounds, tally, fake_clock):
+async def test_a_time_that_was_spent_is_the_same_in_the_second_try(rounds, tally, fake_clock):
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
         seen = ctx.now().timestamp()
@@ -279,9 +275,7 @@ async def test_s5_2_a_time_that_was_spent_is_the_same_in_the_second_try(rounds, 
     assert tally[f"paid at {start}"] == 1
 
 
-async def test_s5_2_an_answer_that_came_in_time_is_not_late_in_the_second_try(
-    rounds, tally, fake_clock
-):
+async def test_an_answer_that_came_in_time_is_not_late_in_the_second_try(rounds, tally, fake_clock):
     async def order(ctx: Context) -> str:
         outcome = await ctx.outcome(Elicit("Where?", Place, timeout=60))
         await ctx.once("pay", tally.mark, "pay")
@@ -297,10 +291,10 @@ async def test_s5_2_an_answer_that_came_in_time_is_not_late_in_the_second_try(
     assert tally["pay"] == 1
 
 
-# --- S5-3: results -----------------------------------------------------------------------------
+# --- results ------------------------------------------------------------------------------------
 
 
-async def test_s5_3_what_the_first_run_returns_equals_what_a_replay_returns(rounds, tally):
+async def test_what_the_first_run_returns_equals_what_a_replay_returns(rounds, tally):
     async def vm() -> Vm:
         return Vm(name="a", tags={"x"})
 
@@ -340,7 +334,7 @@ async def test_s5_3_what_the_first_run_returns_equals_what_a_replay_returns(roun
     assert str(2**90) in first
 
 
-async def test_s5_3_a_result_that_is_no_json_is_a_failure_that_names_the_effect(rounds, tally):
+async def test_a_result_that_is_no_json_is_a_failure_that_names_the_effect(rounds, tally):
     async def order(ctx: Context) -> str:
         await ctx.once("connect", connect)
         return "never"
@@ -356,12 +350,10 @@ async def test_s5_3_a_result_that_is_no_json_is_a_failure_that_names_the_effect(
     assert "cannot be kept as JSON" in step.text
 
 
-# --- S5-4: failures ----------------------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------------
 
 
-async def test_s5_4_a_failure_is_raised_in_every_run_and_its_text_is_not_for_the_client(
-    rounds, tally
-):
+async def test_a_failure_is_raised_in_every_run_and_its_text_is_not_for_the_client(rounds, tally):
     async def order(ctx: Context) -> str:
         try:
             await ctx.once("pay", pay)
@@ -388,7 +380,7 @@ async def test_s5_4_a_failure_is_raised_in_every_run_and_its_text_is_not_for_the
     assert "hunter2" not in told.text
 
 
-async def test_s5_4_a_tool_error_of_an_effect_is_the_authors_word(rounds):
+async def test_a_tool_error_of_an_effect_is_the_authors_word(rounds):
     async def order(ctx: Context) -> str:
         await ctx.once("pay", pay)
         return "never"
@@ -400,7 +392,7 @@ async def test_s5_4_a_tool_error_of_an_effect_is_the_authors_word(rounds):
     assert (step.is_error, step.text) == (True, "effect 'pay' failed: The card was refused.")
 
 
-async def test_s5_4_not_done_frees_the_claim(rounds, tally):
+async def test_not_done_frees_the_claim(rounds, tally):
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
         await ctx.once("pay", pay)
@@ -419,7 +411,7 @@ async def test_s5_4_not_done_frees_the_claim(rounds, tally):
     assert tally["pay"] == 3
 
 
-async def test_s5_4_retry_calls_again_with_the_same_idempotency_key(rounds, tally):
+async def test_retry_calls_again_with_the_same_idempotency_key(rounds, tally):
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
         return await ctx.once("pay", pay, retry=True)
@@ -434,7 +426,7 @@ async def test_s5_4_retry_calls_again_with_the_same_idempotency_key(rounds, tall
     assert list(tally.counts.values()) == [2]
 
 
-async def test_s5_4_a_crashed_effect_with_retry_is_called_again(rounds, tally):
+async def test_a_crashed_effect_with_retry_is_called_again(rounds, tally):
     process = Process()
 
     async def order(ctx: Context) -> str:
@@ -456,11 +448,11 @@ async def test_s5_4_a_crashed_effect_with_retry_is_called_again(rounds, tally):
     assert list(tally.counts.values()) == [2]
 
 
-# --- S5-5 --------------------------------------------------------------------------------------
+# --- no context call inside an effect -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", ["async", "thread", "child", "memo", "until"])
-async def test_s5_5_no_context_call_inside_an_effect_or_memo(rounds, tally, place):
+async def test_no_context_call_inside_an_effect_or_memo(rounds, tally, place):
     async def order(ctx: Context) -> str:
         async def inside() -> None:
             await ctx.memo("inner", tally.mark, "inner")
@@ -489,7 +481,7 @@ async def test_s5_5_no_context_call_inside_an_effect_or_memo(rounds, tally, plac
     assert tally.marks == []
 
 
-async def test_s5_5_an_effect_may_call_another_server(rounds, tally):
+async def test_an_effect_may_call_another_server(rounds, tally):
     from antiphon.testing import Rounds
 
     async def inner(ctx: Context) -> str:
@@ -504,7 +496,7 @@ async def test_s5_5_an_effect_may_call_another_server(rounds, tally):
     assert (await rounds(serving(outer)).call("outer")).text == "1"
 
 
-# --- S5-6 --------------------------------------------------------------------------------------
+# --- once for the same arguments ----------------------------------------------------------------
 
 
 async def pays_once_an_hour(ctx: Context, who: str) -> str:
@@ -524,7 +516,7 @@ def paying(tally):
     PAY[0] = lambda who: 0
 
 
-async def test_s5_6_the_same_arguments_are_paid_once_within_the_window(
+async def test_the_same_arguments_are_paid_once_within_the_window(
     rounds, tally, fake_clock, paying
 ):
     world = rounds(serving(paying), principal=ANN)
@@ -538,7 +530,7 @@ async def test_s5_6_the_same_arguments_are_paid_once_within_the_window(
     assert (await world.call(name, {"who": "x"})).text == "3 False"
 
 
-async def test_s5_6_the_window_outlives_the_call(rounds, fake_clock, paying):
+async def test_the_window_outlives_the_call(rounds, fake_clock, paying):
     config = {"limits": Limits(call=timedelta(minutes=5))}
     world = rounds(serving(paying, config=config), principal=ANN)
     assert (await world.call(paying.__name__, {"who": "x"})).text == "1 False"
@@ -546,7 +538,7 @@ async def test_s5_6_the_window_outlives_the_call(rounds, fake_clock, paying):
     assert (await world.call(paying.__name__, {"who": "x"})).text == "1 True"
 
 
-async def test_s5_6_strangers_and_missing_windows_are_refused(rounds, tally, paying):
+async def test_strangers_and_missing_windows_are_refused(rounds, tally, paying):
     async def endless(ctx: Context) -> str:
         await ctx.once("pay", tally.mark, "pay", scope="arguments")
         return "never"
@@ -562,10 +554,10 @@ async def test_s5_6_strangers_and_missing_windows_are_refused(rounds, tally, pay
     assert tally.marks == ["pay"]
 
 
-# --- S5-7 --------------------------------------------------------------------------------------
+# --- on_commit ----------------------------------------------------------------------------------
 
 
-async def test_s5_7_on_commit_runs_after_the_handler_and_only_when_it_succeeded(rounds, tally):
+async def test_on_commit_runs_after_the_handler_and_only_when_it_succeeded(rounds, tally):
     async def order(ctx: Context, fail: bool) -> str:
         ctx.on_commit("tell", tally.mark, "told")
         await ctx.on_commit("log", tally.mark, "logged")
@@ -584,7 +576,7 @@ async def test_s5_7_on_commit_runs_after_the_handler_and_only_when_it_succeeded(
     assert tally.marks == ["returned", "told", "logged"]
 
 
-async def test_s5_7_after_a_crash_the_commits_that_happened_are_not_repeated(rounds, tally):
+async def test_after_a_crash_the_commits_that_happened_are_not_repeated(rounds, tally):
     async def order(ctx: Context) -> str:
         ctx.on_commit("first", tally.mark, "first")
         ctx.on_commit("second", tally.mark, "second")
@@ -602,7 +594,7 @@ async def test_s5_7_after_a_crash_the_commits_that_happened_are_not_repeated(rou
     assert tally.marks == ["first", "second"]
 
 
-async def test_s5_7_a_commit_key_is_used_once(rounds, tally):
+async def test_a_commit_key_is_used_once(rounds, tally):
     async def order(ctx: Context) -> str:
         ctx.on_commit("tell", tally.mark, "told")
         ctx.on_commit("tell", tally.mark, "told")
@@ -613,10 +605,10 @@ async def test_s5_7_a_commit_key_is_used_once(rounds, tally):
     assert tally.marks == []
 
 
-# --- S5-8 --------------------------------------------------------------------------------------
+# --- uncertain effects --------------------------------------------------------------------------
 
 
-async def test_s5_8_an_uncertain_effect_is_named_and_an_operator_settles_it(rounds, tally):
+async def test_an_uncertain_effect_is_named_and_an_operator_settles_it(rounds, tally):
     process = Process()
 
     async def order(ctx: Context) -> str:
@@ -646,7 +638,7 @@ async def test_s5_8_an_uncertain_effect_is_named_and_an_operator_settles_it(roun
     assert tally["pay"] == 1
 
 
-async def test_s5_8_an_operator_says_that_it_was_not_done(rounds, tally):
+async def test_an_operator_says_that_it_was_not_done(rounds, tally):
     process = Process(crash_at=4)  # after the claim of the effect, before its body
 
     async def order(ctx: Context) -> str:
@@ -664,10 +656,10 @@ async def test_s5_8_an_operator_says_that_it_was_not_done(rounds, tally):
     assert (await world.answer(step, ANSWERS)).text == "1"
 
 
-# --- S5-9 --------------------------------------------------------------------------------------
+# --- progress and logs while replaying ----------------------------------------------------------
 
 
-async def test_s5_9_report_and_log_are_silent_while_replaying(rounds):
+async def test_report_and_log_are_silent_while_replaying(rounds):
     async def order(ctx: Context) -> str:
         await ctx.report(1, 3)
         await ctx.log("begun")
@@ -685,7 +677,7 @@ async def test_s5_9_report_and_log_are_silent_while_replaying(rounds):
     assert told == [[1, "begun"], [2, "placed"], [3]]
 
 
-# --- memos -------------------------------------------------------------------------------------
+# --- memos --------------------------------------------------------------------------------------
 
 
 async def test_a_memo_is_computed_once_per_call(rounds, tally):
@@ -717,14 +709,14 @@ async def test_a_memo_that_fails_is_tried_again_and_hides_its_reason(rounds, tal
     assert (await world.answer(step, ANSWERS)).text == "5"
 
 
-# --- S6: size and secrets ----------------------------------------------------------------------
+# --- S6: size and secrets -----------------------------------------------------------------------
 
 
 def large(letter: str = "x") -> str:
     return letter * 40_000
 
 
-async def test_s6_1_without_a_store_a_large_journal_names_its_largest_entries(rounds, tally):
+async def test_without_a_store_a_large_journal_names_its_largest_entries(rounds, tally):
     async def order(ctx: Context) -> str:
         await ctx.memo("photo", large)
         await ctx.once("pay", tally.mark, "pay")
@@ -740,7 +732,7 @@ async def test_s6_1_without_a_store_a_large_journal_names_its_largest_entries(ro
     assert tally.marks == []
 
 
-async def test_s6_1_with_a_store_a_large_journal_becomes_a_segment(rounds, tally):
+async def test_with_a_store_a_large_journal_becomes_a_segment(rounds, tally):
     async def order(ctx: Context) -> str:
         photo = await ctx.memo("photo", large)
         again = await ctx.memo("other photo", large, "y")
@@ -757,7 +749,7 @@ async def test_s6_1_with_a_store_a_large_journal_becomes_a_segment(rounds, tally
     assert tally["pay"] == 1
 
 
-async def test_s6_1_a_segment_that_is_gone_or_changed_is_a_refusal(rounds):
+async def test_a_segment_that_is_gone_or_changed_is_a_refusal(rounds):
     async def order(ctx: Context) -> str:
         await ctx.memo("photo", large)
         return (await ctx.elicit("Where?", Place)).region
@@ -774,7 +766,7 @@ async def test_s6_1_a_segment_that_is_gone_or_changed_is_a_refusal(rounds):
     assert (await world.answer(step, ANSWERS)).text == refused.text
 
 
-async def test_s6_2_secret_values_are_kept_in_the_store_only(rounds):
+async def test_secret_values_are_kept_in_the_store_only(rounds):
     async def order(ctx: Context) -> str:
         place = await ctx.elicit("Where?", Place, secret=True)
         pin = await ctx.memo("pin", lambda: "sentinel-pin", secret=True)
@@ -792,7 +784,7 @@ async def test_s6_2_secret_values_are_kept_in_the_store_only(rounds):
 
 
 @pytest.mark.parametrize("what", ["ask", "memo", "native"])
-async def test_s6_2_a_secret_without_a_store_is_refused_where_it_is_asked_for(rounds, tally, what):
+async def test_a_secret_without_a_store_is_refused_where_it_is_asked_for(rounds, tally, what):
     async def order(ctx: Context) -> str | InputRequired:
         if what == "native":
             return InputRequired({"place": Elicit("Where?", Place, secret=True)})
@@ -811,7 +803,7 @@ async def test_s6_2_a_secret_without_a_store_is_refused_where_it_is_asked_for(ro
     assert tally.marks == []
 
 
-# --- versions ----------------------------------------------------------------------------------
+# --- versions -----------------------------------------------------------------------------------
 
 
 async def versioned(ctx: Context) -> str:

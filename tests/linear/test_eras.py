@@ -1,4 +1,4 @@
-"""P7: one handler serves every era, with the same result."""
+"""One handler serves every era, with the same result."""
 
 import asyncio
 

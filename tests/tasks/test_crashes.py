@@ -224,7 +224,7 @@ async def died(crew: Crew, run: str) -> None:
 async def test_a_web_process_that_is_killed_while_it_makes_a_task_makes_one_or_none(
     crew: Crew, peer: Peer, point: str
 ) -> None:
-    """The client sends the round again and gets the one task there is (S8-1)."""
+    """The client sends the round again and gets the one task there is."""
     run = secrets.token_hex(4)
     arguments = {"run": run, "point": point}
     first = await peer.call("order", **arguments)

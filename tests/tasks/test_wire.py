@@ -285,8 +285,6 @@ async def test_an_ask_that_the_client_cannot_take_fails_the_task() -> None:
 
 @pytest.mark.requirement("TASK-45")
 async def test_a_later_request_says_what_the_client_can_take_by_now() -> None:
-    """S8-3."""
-
     async def twice(ctx: Context) -> str:
         await ctx.elicit("Who?", Name, key="who")
         return (await ctx.roots())[0].uri
@@ -430,7 +428,7 @@ async def test_methods_of_older_drafts_are_not_found(method: str) -> None:
 
 
 async def test_a_principal_has_only_so_many_unfinished_tasks() -> None:
-    """S6-3; a round that wants to detach is refused before anything is recorded."""
+    """A round that wants to detach is refused before anything is recorded."""
 
     async def later(ctx: Context) -> str:
         await ctx.detach()

@@ -22,7 +22,7 @@ from antiphon.seal.sealer import Sealer
 token = typer.Typer(no_args_is_help=True, help="Read tokens with the keys of their server.")
 
 REFUSED = "the token cannot be read: other keys sealed it, or it is damaged or of another release"
-"""One text for every reason, as on the wire (S9-2)."""
+"""One text for every reason, as on the wire."""
 
 
 @token.callback()

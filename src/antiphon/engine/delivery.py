@@ -139,11 +139,11 @@ class BackChannelDelivery(Delivery):
         """Nothing was redeemed: an effect runs under no claim of a round."""
 
     async def visited(self, execution: Execution, key: str) -> None:
-        """Tell the client that the visit of a URL has done its work (LEGACY-22)."""
+        """Tell the client that the visit of a URL has done its work."""
         await execution.request.channel.visited(key)
 
     def url_error(self, execution: Execution, key: str, ask: ElicitUrl) -> UrlRequired | None:
-        """Return the error after which the client visits the URL and calls anew (LEGACY-23).
+        """Return the error after which the client visits the URL and calls anew.
 
         Raises:
             CannotAsk: The call has acted or remembered; a new call would do it again.
