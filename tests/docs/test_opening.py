@@ -1,46 +1,58 @@
-"""What the README's first screen says."""
+"""What the README's first screen shows: it is pasted, served and called as a newcomer would."""
 
-import asyncio
-from typing import Any
+import re
+from pathlib import Path
 
 import pytest
 
-from antiphon.testing import EVERYTHING, Rounds
-from docs_src import opening
+from antiphon import Accept, Client, Decline, Scripted
+from docs_src import cloud
+from tests.child_processes import http_server
+from tests.cli.running import spawned
 
-TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-ANSWERS = {"placement": {"region": "eu"}, "approve": {"approve": True}}
-
-
-@pytest.fixture(autouse=True)
-def nothing_happened() -> None:
-    opening.happened.clear()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+PLACE = Accept({"region": "eu"})
 
 
-async def test_a_client_without_tasks_gets_the_whole_call(rounds: Any) -> None:
-    done = await rounds(opening.make_server).call("provision", {"name": "db"}, answers=ANSWERS)
-    assert done.text == "db.eu is running."
-    assert opening.happened == ["create db", "start db.eu"]
+def pasted() -> str:
+    found = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert found is not None
+    return found[1]
 
 
-async def finished(world: Rounds, task: str) -> Any:
-    """Poll as a client would, with the interval that the server names."""
-    while True:
-        seen = await world.send("tasks/get", {"taskId": task})
-        assert seen.result is not None
-        if seen.result["status"] == "completed":
-            return seen
-        await asyncio.sleep(seen.result["pollIntervalMs"] / 1000)
+def test_the_example_is_a_whole_file_and_the_readme_shows_all_of_it() -> None:
+    assert pasted() == (ROOT / "docs_src" / "cloud.py").read_text("utf-8")
 
 
-async def test_a_client_with_tasks_gets_the_rest_as_a_task() -> None:
-    capabilities = {**EVERYTHING, **TASKS}
-    async with Rounds(opening.make_server, fresh=False, capabilities=capabilities) as world:
-        step = await world.begin("provision", {"name": "db"})
-        step = await world.answer(step, {"placement": {"region": "eu"}})
-        step = await world.answer(step, {"approve": {"approve": True}})
-        assert step.result is not None
-        async with asyncio.timeout(5):
-            seen = await finished(world, step.result["taskId"])
-    assert seen.result["result"]["content"][0]["text"] == "db.eu is running."
-    assert opening.happened == ["create db", "start db.eu"]
+async def test_the_pasted_example_is_served_and_called_by_the_two_commands(tmp_path: Path) -> None:
+    serve, call = "antiphon serve cloud:server", "provision name=orders"
+    assert f"{serve}\nantiphon call http://127.0.0.1:8400/mcp {call}\n" in README
+    (tmp_path / "cloud.py").write_text(pasted())
+    async with http_server("cloud:server", env={"PYTHONPATH": str(tmp_path)}) as url:
+        answers = ("-a", "placement.region=eu", "-a", "approve.approve=yes")
+        ran = spawned("call", url, *call.split(), *answers)
+    assert (ran.code, ran.out) == (0, "orders.eu is running.\n"), ran.err
+
+
+async def test_nothing_happens_before_the_last_question_is_answered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with Client(cloud.server, answers=Scripted(placement=PLACE, approve=Decline())) as no:
+        result = await no.call_tool("provision", {"name": "db"})
+    assert result.content[0].text == "Nothing was created."  # type: ignore[union-attr]
+    assert capsys.readouterr().out == ""
+
+
+async def test_a_client_that_starts_over_repeats_only_questions(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with Client(cloud.server) as client:
+        step = await client.begin("provision", {"name": "db"})
+        step = await client.resume(step.dump(), {"placement": PLACE})
+        assert list(step.asks) == ["approve"]
+        step = await client.begin("provision", {"name": "db"})
+        step = await client.resume(step.dump(), {"placement": PLACE})
+        step = await client.resume(step.dump(), {"approve": Accept({"approve": True})})
+    assert step.result.content[0].text == "db.eu is running."  # type: ignore[union-attr]
+    assert capsys.readouterr().out == "starting db.eu\n"
