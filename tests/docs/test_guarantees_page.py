@@ -28,6 +28,13 @@ def test_every_test_that_the_page_names_exists() -> None:
     assert named - functions() == set()
 
 
+def test_every_test_that_a_design_page_names_exists() -> None:
+    pages = [*(ROOT / "docs" / "design").glob("*.md")]
+    named = {name for page in pages for name in NAME.findall(page.read_text("utf-8"))}
+    assert len(named) > 4
+    assert named - functions() == set()
+
+
 def test_every_guarantee_names_its_tests() -> None:
     points = re.findall(r"^- (.*?)(?=\n- |\n\n|\Z)", PAGE, re.DOTALL | re.MULTILINE)
     bare = [one for one in points if not NAME.search(one) and not one.startswith(OWN_WORD)]
