@@ -309,6 +309,7 @@ def old_server(reply: Any) -> Any:
     return ScriptedServer(serve, discover=Error(-32601, "what?", status=404))
 
 
+@pytest.mark.requirement("LEGACY-23")
 @pytest.mark.parametrize(("consent", "calls"), [(Accept(), 2), (Decline(), 1)])
 async def test_an_old_server_that_wants_a_visit_first_is_called_again_after_consent(
     consent: Any, calls: int

@@ -294,6 +294,7 @@ async def test_a_stdio_server_that_dies_is_started_again_by_the_next_call():
         assert (await client.call_tool("live")).content == []
 
 
+@pytest.mark.requirement("LEGACY-12")
 async def test_an_ended_session_is_made_anew_by_the_next_call():
     sessions: list[str] = []
 

@@ -21,6 +21,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"JOBS_NOTES": str(tmp_path / "notes")}
 
 
+@pytest.mark.requirement("GUIDE-05")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_the_same_script_serves_both_eras_over_stdio(era: Any, env: dict[str, str]):
     command = processes.command(TARGET, "--stdio")
@@ -31,6 +32,7 @@ async def test_the_same_script_serves_both_eras_over_stdio(era: Any, env: dict[s
         assert result.content[0].text == SAID  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.requirement("GUIDE-05")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_the_same_script_serves_both_eras_over_http(era: Any, env: dict[str, str]):
     async with (

@@ -48,6 +48,7 @@ SEVERAL = {
 }
 
 
+@pytest.mark.requirement("LEGACY-02")
 @pytest.mark.parametrize("revision", OVER_HTTP)
 async def test_a_session_speaks_the_revision_that_its_client_offers(
     connect: Connect, revision: str
@@ -56,11 +57,13 @@ async def test_a_session_speaks_the_revision_that_its_client_offers(
     assert client.greeting["protocolVersion"] == revision
 
 
+@pytest.mark.requirement("LEGACY-02")
 async def test_a_handshake_never_leads_to_a_modern_revision(connect: Connect) -> None:
     client = await connect("2026-07-28")
     assert client.greeting["protocolVersion"] == "2025-11-25"
 
 
+@pytest.mark.requirement("GUIDE-03")
 async def test_a_form_names_its_mode_only_where_the_revision_knows_modes(
     server: Server, connect: Connect
 ) -> None:
@@ -124,6 +127,7 @@ async def test_forms_are_refused_where_the_revision_has_none(
     assert client.asks == []
 
 
+@pytest.mark.requirement("DEPR-01")
 @pytest.mark.parametrize("revision", OVER_HTTP)
 async def test_completions_and_roots_work_in_every_revision(
     server: Server, connect: Connect, revision: str
@@ -149,6 +153,7 @@ async def test_completions_and_roots_work_in_every_revision(
     assert await client.text("both") == "hello file:///w"
 
 
+@pytest.mark.requirement("LEGACY-10", "LEGACY-11")
 async def test_asks_of_one_round_are_out_together(server: Server, connect: Connect) -> None:
     @server.tool
     async def three(ctx: Context) -> str:
@@ -167,6 +172,7 @@ async def test_asks_of_one_round_are_out_together(server: Server, connect: Conne
         assert (await client.follow(messages))["result"]["content"][0]["text"] == "abc"
 
 
+@pytest.mark.requirement("LEGACY-04", "GUIDE-02")
 async def test_a_missing_capability_is_told_as_a_tool_error_that_names_it(
     server: Server, connect: Connect
 ) -> None:
@@ -181,6 +187,7 @@ async def test_a_missing_capability_is_told_as_a_tool_error_that_names_it(
     assert "tool 'place'" in result["content"][0]["text"]
 
 
+@pytest.mark.requirement("GUIDE-02")
 async def test_prompts_and_resources_tell_a_missing_capability_as_an_error(
     server: Server, connect: Connect
 ) -> None:
@@ -219,6 +226,7 @@ async def test_declared_asks_are_refused_before_the_first_line_runs(
     assert await able.text("both") == "done"
 
 
+@pytest.mark.requirement("LEGACY-04")
 async def test_a_handler_sees_what_its_client_can_do(server: Server, connect: Connect) -> None:
     @server.tool
     async def about(ctx: Context) -> str:
@@ -240,6 +248,7 @@ async def test_a_handler_sees_what_its_client_can_do(server: Server, connect: Co
 # --- URLs ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("LEGACY-22")
 async def test_a_visit_is_asked_for_with_an_id_and_its_end_is_told(
     server: Server, connect: Connect
 ) -> None:
@@ -266,6 +275,7 @@ async def test_a_visit_is_asked_for_with_an_id_and_its_end_is_told(
     assert complete["params"]["elicitationId"] == params["elicitationId"] != ""
 
 
+@pytest.mark.requirement("LEGACY-21", "GUIDE-03")
 async def test_a_visit_is_refused_where_the_revision_or_the_client_has_none(
     server: Server, connect: Connect
 ) -> None:
@@ -317,6 +327,7 @@ async def test_a_malformed_answer_is_asked_for_again_and_at_last_given_up(
     assert len(client.asks) == 4
 
 
+@pytest.mark.requirement("LEGACY-21", "GUIDE-04")
 async def test_a_failed_form_counts_as_cancelled(server: Server, connect: Connect) -> None:
     @server.tool
     async def place(ctx: Context) -> str:
@@ -329,6 +340,7 @@ async def test_a_failed_form_counts_as_cancelled(server: Server, connect: Connec
     assert await client.text("place") == "unavailable"
 
 
+@pytest.mark.requirement("LEGACY-24", "GUIDE-04")
 async def test_a_refused_completion_is_a_refusal_and_a_broken_one_an_error(
     server: Server, connect: Connect
 ) -> None:
@@ -382,6 +394,7 @@ async def test_an_ask_without_a_time_of_its_own_still_has_one() -> None:
 # --- native handlers ----------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("GUIDE-01")
 async def test_a_native_handler_is_entered_again_with_answers_and_state(
     server: Server, connect: Connect
 ) -> None:
@@ -409,6 +422,7 @@ async def test_a_native_handler_is_entered_again_with_answers_and_state(
     assert rounds == [(1, None), (2, {"n": 1}), (3, {"n": 2})]
 
 
+@pytest.mark.requirement("GUIDE-01")
 async def test_a_native_handler_that_never_ends_is_stopped() -> None:
     server = Server("desk", limits=Limits(legacy_rounds=3))
 

@@ -81,6 +81,7 @@ def check(found: dict[str, str], era: str) -> None:
     assert found == ANSWERS
 
 
+@pytest.mark.requirement("LEGACY-20")
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", CLIENTS)
 async def test_a_client_completes_every_kind_of_ask_over_http(name: str, url: str) -> None:
@@ -88,6 +89,7 @@ async def test_a_client_completes_every_kind_of_ask_over_http(name: str, url: st
     check(await run_client(program, "http", url), era)
 
 
+@pytest.mark.requirement("LEGACY-20")
 @pytest.mark.parametrize("name", CLIENTS)
 async def test_a_client_completes_every_kind_of_ask_over_stdio(name: str) -> None:
     program, era = CLIENTS[name]

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import httpx2
+import pytest
 from pydantic import BaseModel
 
 from antiphon import Context, Limits, Principal, Server
@@ -33,6 +34,7 @@ def named(ask: Mapping[str, Any], name: str) -> dict[str, Any]:
 # --- who may use it -------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("LEGACY-12")
 async def test_a_session_is_found_by_its_owner_only() -> None:
     def who(scope: Mapping[str, Any]) -> Principal:
         headers = dict(scope["headers"])
@@ -83,6 +85,7 @@ async def test_answers_of_a_stranger_do_not_reach_the_handler() -> None:
         await stream.__aexit__(None, None, None)
 
 
+@pytest.mark.requirement("LEGACY-12", "LEGACY-14")
 async def test_requests_without_a_session_are_told_to_initialize(
     server: Server, connect: Connect
 ) -> None:
@@ -94,6 +97,7 @@ async def test_requests_without_a_session_are_told_to_initialize(
     assert (await client.http.get(client.url, headers=bare)).status_code == 405
 
 
+@pytest.mark.requirement("LEGACY-13")
 async def test_the_checks_of_the_door_stand_before_the_session() -> None:
     server = Server("desk", limits=Limits(body_bytes=2_000))
     async with serving(server) as url, old(url) as client:
@@ -111,6 +115,7 @@ async def test_the_checks_of_the_door_stand_before_the_session() -> None:
         assert (await client.call("ping"))["result"] == {}
 
 
+@pytest.mark.requirement("LEGACY-12")
 async def test_a_session_ends_by_delete(server: Server, connect: Connect) -> None:
     client = await connect()
     assert server.stats()["sessions"] == 1
@@ -144,6 +149,7 @@ async def test_there_is_a_bound_on_sessions() -> None:
             assert (await second.call("ping"))["result"] == {}
 
 
+@pytest.mark.requirement("LEGACY-20")
 async def test_two_sessions_with_equal_request_ids_get_their_own_results(
     server: Server, connect: Connect
 ) -> None:
@@ -167,6 +173,7 @@ async def test_two_sessions_with_equal_request_ids_get_their_own_results(
 # --- lost streams -------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("LEGACY-16", "LEGACY-17")
 async def test_a_lost_stream_cancels_nothing_and_is_resumed_with_the_result(
     server: Server, connect: Connect
 ) -> None:
@@ -183,6 +190,7 @@ async def test_a_lost_stream_cancels_nothing_and_is_resumed_with_the_result(
         assert (await client.follow(resumed))["result"]["content"][0]["text"] == "Ada"
 
 
+@pytest.mark.requirement("LEGACY-15", "LEGACY-16")
 async def test_a_resumed_stream_brings_nothing_of_another(server: Server, connect: Connect) -> None:
     @server.tool
     async def name(ctx: Context, who: str) -> str:
@@ -223,6 +231,7 @@ async def test_an_ask_that_is_made_while_nobody_listens_comes_with_the_resume(
     assert [ask["params"]["message"] for ask in client.asks] == ["Second?"]
 
 
+@pytest.mark.requirement("LEGACY-16")
 async def test_a_handler_can_let_go_of_its_stream(server: Server, connect: Connect) -> None:
     released: list[bool] = []
     returned = asyncio.Event()
@@ -290,6 +299,7 @@ async def test_deleting_a_session_cancels_a_handler_that_waits(
     assert server.stats()["sessions"] == 0
 
 
+@pytest.mark.requirement("LEGACY-10", "LEGACY-17")
 async def test_cancelling_a_request_cancels_its_handler_and_takes_its_ask_back(
     server: Server, connect: Connect
 ) -> None:

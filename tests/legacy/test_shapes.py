@@ -3,6 +3,7 @@
 import asyncio
 from typing import Annotated, Any
 
+import pytest
 from pydantic import BaseModel
 
 from antiphon import Context, Elicit, InputRequired, Resolve, Server
@@ -216,6 +217,29 @@ async def test_work_that_would_be_detached_goes_on_in_the_call(
     refused = await client.tool("only_as_task")
     assert refused["isError"]
     assert "io.modelcontextprotocol/tasks" in refused["content"][0]["text"]
+    assert entered == []
+
+
+@pytest.mark.requirement("LEGACY-29")
+async def test_the_tasks_extension_means_nothing_in_a_session(
+    server: Server, connect: Connect
+) -> None:
+    entered: list[str] = []
+
+    @server.tool(task="allowed")
+    async def build(ctx: Context) -> str:
+        await ctx.detach("building")
+        return "built"
+
+    @server.tool(task="required")
+    async def only_as_task(ctx: Context) -> str:
+        entered.append("here")
+        return "unreachable"
+
+    declared = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    client = await connect("2025-11-25", declared)
+    assert await client.text("build") == "built"
+    assert (await client.tool("only_as_task"))["isError"]
     assert entered == []
 
 

@@ -42,6 +42,7 @@ async def test_a_call_needs_no_handshake(server: Server) -> None:
         assert await greeted.text("about") == "legacy 2025-06-18 False False"
 
 
+@pytest.mark.requirement("GUIDE-02")
 async def test_a_tool_that_asks_says_that_a_session_is_needed(server: Server) -> None:
     entered: list[str] = []
 
@@ -64,6 +65,7 @@ async def test_a_tool_that_asks_says_that_a_session_is_needed(server: Server) ->
     assert entered == ["name"]
 
 
+@pytest.mark.requirement("LEGACY-23", "GUIDE-03")
 async def test_a_visit_is_asked_for_by_an_error_and_the_next_call_goes_on(server: Server) -> None:
     visits: list[str] = []
 
@@ -84,6 +86,7 @@ async def test_a_visit_is_asked_for_by_an_error_and_the_next_call_goes_on(server
         assert await client.text("sign_in") == "signed in"
 
 
+@pytest.mark.requirement("LEGACY-23")
 async def test_no_visit_is_asked_for_by_an_error_after_something_was_done(server: Server) -> None:
     done: list[str] = []
 
@@ -119,6 +122,7 @@ async def test_a_visit_without_a_known_end_cannot_be_asked_for_without_a_session
         assert "no session" in await client.text("sign_in")
 
 
+@pytest.mark.requirement("LEGACY-14")
 async def test_there_are_no_streams_without_sessions(server: Server) -> None:
     async with alone(server) as client:
         headers = {**client.headers(), "mcp-session-id": "x"}

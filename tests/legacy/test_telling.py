@@ -16,6 +16,7 @@ class Point:
     y: int
 
 
+@pytest.mark.requirement("LEGACY-01")
 async def test_the_handshake_tells_what_the_server_offers() -> None:
     server = Server("desk", version="1.2", title="The desk", instructions="Ask here.")
 
@@ -33,6 +34,7 @@ async def test_the_handshake_tells_what_the_server_offers() -> None:
         assert client.greeting["capabilities"] == {"logging": {}, "tools": {"listChanged": True}}
 
 
+@pytest.mark.requirement("LEGACY-28")
 async def test_results_have_no_field_of_the_modern_wire(server: Server, connect: Connect) -> None:
     @server.tool
     def where() -> Point:
@@ -61,6 +63,7 @@ async def test_results_have_no_field_of_the_modern_wire(server: Server, connect:
         assert result.keys().isdisjoint({"resultType", "ttlMs", "cacheScope", "_meta"}), method
 
 
+@pytest.mark.requirement("LEGACY-28")
 async def test_structure_is_an_object_or_left_out(server: Server, connect: Connect) -> None:
     @server.tool
     def point() -> Point:
@@ -79,6 +82,7 @@ async def test_structure_is_an_object_or_left_out(server: Server, connect: Conne
     assert "structuredContent" not in await older.tool("point")
 
 
+@pytest.mark.requirement("LEGACY-28")
 async def test_an_output_schema_is_told_only_with_an_object_at_its_root(
     server: Server, connect: Connect
 ) -> None:
@@ -107,6 +111,7 @@ async def test_content_that_the_revision_lacks_becomes_text(
         assert [block["type"] for block in content] == ["text", kind, "audio"]
 
 
+@pytest.mark.requirement("LEGACY-27")
 async def test_errors_have_the_codes_of_their_era(server: Server, connect: Connect) -> None:
     @server.resource("desk://note")
     def note() -> str:
@@ -153,6 +158,7 @@ async def test_an_unexpected_failure_tells_nothing_of_itself(
         assert answer["error"]["code"] in (-32603, -32602)
 
 
+@pytest.mark.requirement("LEGACY-05")
 async def test_ping_and_completion_answer(server: Server, connect: Connect) -> None:
     @server.prompt
     def hello(who: str) -> list[Message]:
@@ -174,6 +180,7 @@ async def test_ping_and_completion_answer(server: Server, connect: Connect) -> N
 # --- while a call runs ----------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("LEGACY-11", "LEGACY-27")
 @pytest.mark.parametrize("revision", ["2025-11-25", "2025-03-26"])
 async def test_progress_comes_on_the_stream_of_its_call(
     server: Server, connect: Connect, revision: str
@@ -196,6 +203,7 @@ async def test_progress_comes_on_the_stream_of_its_call(
     assert client.notices == []
 
 
+@pytest.mark.requirement("LEGACY-25")
 async def test_each_session_sets_its_own_level_of_logs(server: Server, connect: Connect) -> None:
     @server.tool
     async def work(ctx: Context) -> str:
@@ -220,6 +228,7 @@ async def test_each_session_sets_its_own_level_of_logs(server: Server, connect: 
 # --- changes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("LEGACY-14")
 async def test_changes_of_lists_are_told_on_the_session(server: Server, connect: Connect) -> None:
     @server.tool
     def first() -> str:
@@ -242,6 +251,7 @@ async def test_changes_of_lists_are_told_on_the_session(server: Server, connect:
     }
 
 
+@pytest.mark.requirement("LEGACY-26")
 async def test_subscribers_hear_of_their_resources_and_of_no_others(
     server: Server, connect: Connect
 ) -> None:

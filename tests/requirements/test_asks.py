@@ -248,7 +248,7 @@ async def test_a_question_put_to_one_transport_is_not_answered_over_another() ->
 # --- sampling and roots --------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("SAMP-01", "SAMP-08")
+@pytest.mark.requirement("DEPR-01", "SAMP-01", "SAMP-08")
 async def test_a_sampling_request_carries_its_whole_conversation_and_its_options() -> None:
     ask = Sample(
         [{"role": "user", "content": {"type": "text", "text": "Weather?"}}],
@@ -334,7 +334,7 @@ async def test_a_tool_loop_goes_over_rounds_with_the_whole_history() -> None:
     assert done.result["content"][0]["text"] == "Rain."
 
 
-@pytest.mark.requirement("ROOT-01", "ROOT-02")
+@pytest.mark.requirement("DEPR-01", "ROOT-01", "ROOT-02")
 async def test_roots_come_as_file_uris_and_none_are_fine_too() -> None:
     peer = asking(ListRoots())
     first = await peer.call("one")
