@@ -102,6 +102,7 @@ def assemble(
         calls=engine.call,
         others={**catalog.methods(), **dict.fromkeys(TASK_METHODS, tasks.serve)},
         probe=partial(environment.store.effects, "readiness"),
+        trouble=environment.trouble,
     )
     return ServerParts(
         environment=environment,

@@ -1,6 +1,5 @@
 """From a method to whoever serves it: the one interface that transports see of a server."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
@@ -9,13 +8,11 @@ from antiphon.core.changes import Changes
 from antiphon.core.limits import Limits
 from antiphon.core.methods import MAY_ASK
 from antiphon.core.request import Request
+from antiphon.engine.store_trouble import StoreTrouble
 from antiphon.errors import METHOD_NOT_FOUND, CallerError, InvalidRequest, StoreError, Unavailable
 from antiphon.subscriptions import Subscriptions
 from antiphon.wire.envelope import Served
 from antiphon.wire.messages import INTERNAL_MESSAGE
-
-STORE_UNREACHABLE = "the server's store cannot be reached; try again"
-STORE_FAILED = "the server's store has failed; trying again will not help until it is repaired"
 
 _log = logging.getLogger("antiphon")
 
@@ -47,6 +44,7 @@ class Dispatcher:
         calls: Serve,
         others: Mapping[str, Serve],
         probe: Callable[[], Awaitable[object]],
+        trouble: StoreTrouble,
     ) -> None:
         """Join the parts of a server.
 
@@ -60,6 +58,7 @@ class Dispatcher:
             calls: Serves the methods that may ask.
             others: Serves every other method, by its name.
             probe: Asks the store something, to learn whether it answers.
+            trouble: Logs failures of the store without a flood.
         """
         self.info = info
         self.limits = limits
@@ -70,7 +69,7 @@ class Dispatcher:
         self.probe = probe
         self._calls = calls
         self._others = others
-        self._store_failures = StoreFailures()
+        self._trouble = trouble
 
     def dispatch(self, request: Request) -> Coroutine[Any, Any, bytes]:
         """Serve one request; return the bytes of its result.
@@ -88,32 +87,9 @@ class Dispatcher:
 
     def refusal(self, error: Exception) -> CallerError:
         """Return what a client is told of an error; what it is not told goes to the log."""
-        cause = error.__cause__ if isinstance(error, Unavailable) else error
-        if isinstance(cause, StoreError):
-            self._store_failures.log(cause)
         if isinstance(error, CallerError):
             return error
         if isinstance(error, StoreError):
-            return Unavailable(STORE_UNREACHABLE if error.retryable else STORE_FAILED)
+            return self._trouble.refused(error)
         _log.error("a request failed unexpectedly: %s", type(error).__name__, exc_info=error)
         return Unavailable(INTERNAL_MESSAGE)
-
-
-class StoreFailures:
-    """Logs that the store fails: at most one line in a while, however many requests meet it."""
-
-    def __init__(self, every: float = 10.0) -> None:
-        """Log at most once in so many seconds."""
-        self._every = every
-        self._next = 0.0
-        self._unlogged = 0
-
-    def log(self, error: StoreError) -> None:
-        """Log a failure, or count it until the next line."""
-        now = asyncio.get_running_loop().time()
-        if now < self._next:
-            self._unlogged += 1
-            return
-        more = f" ({self._unlogged} more since the last line)" if self._unlogged else ""
-        _log.error("the store failed and a request was refused: %s%s", error, more)
-        self._next, self._unlogged = now + self._every, 0

@@ -349,8 +349,8 @@ async def test_a_failing_store_is_logged_once_with_its_cause_and_the_rounds_refu
     await rounds.answer(step, ANSWERS)
     lines = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert lines == [
-        "the Redis store failed: ConnectionError. 1 round refused",
-        "the Redis store failed: ConnectionError. 20 rounds refused",
+        "the Redis store failed: ConnectionError. (1 request refused)",
+        "the Redis store failed: ConnectionError. (20 requests refused)",
     ]
 
 

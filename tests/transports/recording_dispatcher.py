@@ -1,6 +1,7 @@
 """A small real server behind the adapters: every method does something that can be seen."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from antiphon.core.limits import Limits
 from antiphon.core.methods import MODERN_METHODS, Offered
 from antiphon.core.request import MODERN, Request
 from antiphon.dispatcher import Dispatcher, ServerInfo
+from antiphon.engine.store_trouble import StoreTrouble
 from antiphon.errors import CapabilityMissing, InvalidRequest, ToolError
 from antiphon.subscriptions import Subscriptions
 from antiphon.wire.envelope import Served
@@ -53,6 +55,7 @@ class Rooms(Dispatcher):
             calls=self.serve,
             others=dict.fromkeys(methods, self.serve),
             probe=self.store_answers.wait,
+            trouble=StoreTrouble(time.monotonic),
         )
         self.rounds: list[Request] = []
         self.started = asyncio.Event()

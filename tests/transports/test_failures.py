@@ -1,6 +1,5 @@
 """What a client and the log are told of errors that nobody foresaw."""
 
-import asyncio
 import logging
 from typing import Any
 
@@ -8,8 +7,9 @@ import pytest
 
 from antiphon import Context, Server, StoreError
 from antiphon.core.request import Request
-from antiphon.dispatcher import StoreFailures
+from antiphon.engine.store_trouble import StoreTrouble
 from antiphon.stores.memory import MemoryStore
+from antiphon.testing import FakeClock
 from antiphon.transports.http.app import App
 from tests.transports.recording_dispatcher import Rooms
 from tests.transports.wire import post, request
@@ -24,7 +24,7 @@ FORM = {"type": "object", "properties": {"region": {"type": "string"}}}
         (StoreError("disk gone at 10.0.0.7"), TRY_AGAIN),
         (
             StoreError("file is corrupt", retryable=False),
-            "the server's store has failed; trying again will not help until it is repaired",
+            "the server's store has failed and must be repaired by its operator",
         ),
         (ZeroDivisionError("secret"), "Internal error"),
     ],
@@ -72,16 +72,15 @@ async def test_rounds_refused_because_the_store_is_gone_leave_one_line_that_name
     for _ in range(20):
         assert (await post(app, again)).error["message"] == TRY_AGAIN
     lines = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
-    assert lines == [
-        "the store failed and a request was refused: connection refused by db.internal"
-    ]
+    assert lines == ["connection refused by db.internal (1 request refused)"]
 
 
-async def test_failures_between_two_lines_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    failures = StoreFailures(every=0.01)
+def test_failures_between_two_lines_are_counted(
+    fake_clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    trouble = StoreTrouble(fake_clock)
     for _ in range(4):
-        failures.log(StoreError("gone"))
-    await asyncio.sleep(0.02)
-    failures.log(StoreError("gone"))
-    assert caplog.messages[-1].endswith("gone (3 more since the last line)")
-    assert len(caplog.messages) == 2
+        trouble.refused(StoreError("gone"))
+    fake_clock.advance(10)
+    trouble.refused(StoreError("gone"))
+    assert caplog.messages == ["gone (1 request refused)", "gone (4 requests refused)"]

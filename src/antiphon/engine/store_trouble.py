@@ -15,13 +15,13 @@ _CAUSES = 64
 
 
 class StoreTrouble:
-    """Counts rounds that were refused because the store failed, and logs it without a flood."""
+    """Counts requests that were refused because the store failed, and logs it without a flood."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Take a clock for the rate of the log."""
         self._clock = clock
         self._causes: dict[str, tuple[float, int]] = {}
-        """When each failure was last logged, and how many rounds it has refused since."""
+        """When each failure was last logged, and how many requests it has refused since."""
 
     def refused(self, error: StoreError) -> Unavailable:
         """Return what the client is told; the log is told the cause."""
@@ -38,8 +38,8 @@ class StoreTrouble:
         if len(self._causes) >= _CAUSES:
             self._causes.clear()
         self._causes[cause] = (now, 0)
-        rounds = "1 round" if count == 1 else f"{count} rounds"
-        log.error("%s %s refused", cause, rounds)
+        refused = "1 request" if count == 1 else f"{count} requests"
+        log.error("%s (%s refused)", cause, refused)
 
 
 def sentence(error: StoreError) -> str:
