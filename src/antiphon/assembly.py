@@ -102,7 +102,7 @@ def assemble(
         calls=engine.call,
         others={**catalog.methods(), **dict.fromkeys(TASK_METHODS, tasks.serve)},
         probe=partial(environment.store.effects, "readiness"),
-        trouble=environment.trouble,
+        store_failed=environment.trouble.refused,
     )
     return ServerParts(
         environment=environment,

@@ -8,7 +8,6 @@ from antiphon.core.changes import Changes
 from antiphon.core.limits import Limits
 from antiphon.core.methods import MAY_ASK
 from antiphon.core.request import Request
-from antiphon.engine.store_trouble import StoreTrouble
 from antiphon.errors import METHOD_NOT_FOUND, CallerError, InvalidRequest, StoreError, Unavailable
 from antiphon.subscriptions import Subscriptions
 from antiphon.wire.envelope import Served
@@ -44,7 +43,7 @@ class Dispatcher:
         calls: Serve,
         others: Mapping[str, Serve],
         probe: Callable[[], Awaitable[object]],
-        trouble: StoreTrouble,
+        store_failed: Callable[[StoreError], Unavailable],
     ) -> None:
         """Join the parts of a server.
 
@@ -58,7 +57,7 @@ class Dispatcher:
             calls: Serves the methods that may ask.
             others: Serves every other method, by its name.
             probe: Asks the store something, to learn whether it answers.
-            trouble: Logs failures of the store without a flood.
+            store_failed: Logs a failure of the store without a flood; returns what a client is told.
         """
         self.info = info
         self.limits = limits
@@ -69,7 +68,7 @@ class Dispatcher:
         self.probe = probe
         self._calls = calls
         self._others = others
-        self._trouble = trouble
+        self._store_failed = store_failed
 
     def dispatch(self, request: Request) -> Coroutine[Any, Any, bytes]:
         """Serve one request; return the bytes of its result.
@@ -90,6 +89,6 @@ class Dispatcher:
         if isinstance(error, CallerError):
             return error
         if isinstance(error, StoreError):
-            return self._trouble.refused(error)
+            return self._store_failed(error)
         _log.error("a request failed unexpectedly: %s", type(error).__name__, exc_info=error)
         return Unavailable(INTERNAL_MESSAGE)

@@ -55,7 +55,7 @@ class Rooms(Dispatcher):
             calls=self.serve,
             others=dict.fromkeys(methods, self.serve),
             probe=self.store_answers.wait,
-            trouble=StoreTrouble(time.monotonic),
+            store_failed=StoreTrouble(time.monotonic).refused,
         )
         self.rounds: list[Request] = []
         self.started = asyncio.Event()
