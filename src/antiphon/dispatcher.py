@@ -57,7 +57,7 @@ class Dispatcher:
             calls: Serves the methods that may ask.
             others: Serves every other method, by its name.
             probe: Asks the store something, to learn whether it answers.
-            store_failed: Logs a failure of the store without a flood; returns what a client is told.
+            store_failed: Logs a failure of the store; returns what a client is told.
         """
         self.info = info
         self.limits = limits
