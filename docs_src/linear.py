@@ -1,4 +1,4 @@
-"""The linear handler: straight down, over several rounds."""
+"""The linear handler: one function, several rounds."""
 
 from typing import Any
 

@@ -75,7 +75,7 @@ async def main() -> int:
 
 
 def said(result: object) -> str:
-    """Give the text of a result."""
+    """Return the text of a result."""
     return result.content[0].text  # type: ignore[attr-defined]
 
 

@@ -1,5 +1,6 @@
 """What the client does below its calls: redirects, failures, copies, traces."""
 
+import json
 from typing import Any
 
 import httpx2
@@ -40,6 +41,19 @@ async def test_a_response_to_another_request_is_refused():
         async with Client(server.url) as client:
             with pytest.raises(RemoteError, match="another request"):
                 await client.call_tool("t")
+
+
+@pytest.mark.requirement("HTTP-08")
+async def test_comments_in_a_stream_are_ignored():
+    def reply(message: dict[str, Any]) -> Any:
+        result = {"jsonrpc": "2.0", "id": message["id"], "result": text("ok")}
+        body = f": keep-alive\n\n:\n\ndata: {json.dumps(result)}\n\n: after\n\n"
+        return Raw(body.encode(), content_type="text/event-stream")
+
+    with ScriptedServer(reply) as server:
+        async with Client(server.url) as client:
+            result: Any = await client.call_tool("t")
+    assert result.content[0].text == "ok"
 
 
 class Failing(httpx2.AsyncHTTPTransport):

@@ -37,7 +37,7 @@ SPOKEN_TO = {"Server", "Context", "Flow", "Client", "Step", "Outcome", "Completi
 
 
 def public_names() -> list[str]:
-    """Give what `antiphon/__init__.py` imports under its own name: there everything is named."""
+    """Return what `antiphon/__init__.py` imports under its own name: there everything is named."""
     tree = ast.parse(Path(inspect.getfile(antiphon)).read_text("utf-8"))
     imported = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     aliases = (alias for node in imported for alias in node.names)

@@ -1,6 +1,6 @@
 """The rules of the protocol and the tests that hold them, read without running or importing a test.
 
-Owns the manifest and the scan of marks. Knows nothing of what the tests do.
+Owns the manifest and the scan of marks.
 """
 
 import ast

@@ -376,7 +376,6 @@ async def test_a_client_without_tasks_goes_on_in_the_call() -> None:
 
 
 async def test_whether_a_client_may_go_on_without_a_task_is_decided_before_line_one() -> None:
-    """What follows from its declaration, never from what its code would do."""
     ran: list[str] = []
 
     async def strict(ctx: Context) -> str:

@@ -285,6 +285,7 @@ async def test_an_ask_that_the_client_cannot_take_fails_the_task() -> None:
 
 @pytest.mark.requirement("TASK-45")
 async def test_a_later_request_says_what_the_client_can_take_by_now() -> None:
+
     async def twice(ctx: Context) -> str:
         await ctx.elicit("Who?", Name, key="who")
         return (await ctx.roots())[0].uri

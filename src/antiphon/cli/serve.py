@@ -24,7 +24,7 @@ from antiphon.transports.http.app import App
 _T = TypeVar("_T")
 DEFAULT_HTTP = "127.0.0.1:8400"
 LEDGER = "sqlite:///.antiphon/ledger.db"
-"""What several workers share when nothing else is configured."""
+"""The store that several workers share if none is configured."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
