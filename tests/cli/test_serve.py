@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,9 @@ from antiphon.seal.keyring import generate_key
 from tests.cli.running import ANTIPHON, Ran, antiphon, environment
 
 MODULE = '''
+import asyncio
 import os
+import sys
 from antiphon import Context, Server
 
 server = Server("served", version="1")
@@ -30,6 +32,17 @@ async def greet(ctx: Context) -> str:
     who = await ctx.elicit("Who?", FORM, key="who")
     again = await ctx.elicit("Again?", FORM, key="again")
     return f"{who['name']} {again['name']} {os.getpid()}"
+
+
+@server.tool
+async def leave() -> str:
+    """Start a task that exits, as a command line parser does."""
+
+    async def parse() -> None:
+        sys.exit(3)
+
+    await asyncio.gather(parse())
+    return "never"
 
 
 @server.tool
@@ -86,6 +99,18 @@ async def test_a_server_is_served_over_stdio(house: Path):
     async with Client(command, answers=ANSWERS, cwd=house) as client:
         assert client.era == "modern"
         assert (await client.call_tool("greet")).content[0].text.startswith("Ada Grace")  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("over", ["http", "stdio"])
+async def test_a_task_of_a_handler_that_exits_does_not_end_the_process(house: Path, over: str):
+    command = [sys.executable, "-m", "antiphon.cli.app", "serve", "house:server", "--stdio"]
+    with serving(house) if over == "http" else nullcontext(command) as server:
+        async with Client(server, cwd=house) if over == "stdio" else Client(server) as client:
+            before = (await client.call_tool("pid")).content
+            for _ in range(2):
+                failed = await client.call_tool("leave")
+                assert failed.is_error
+            assert (await client.call_tool("pid")).content == before
 
 
 async def test_any_of_several_workers_takes_any_round(house: Path):

@@ -8,6 +8,7 @@ import pytest
 
 from antiphon import (
     Context,
+    EffectFailed,
     EffectUncertain,
     Elicit,
     ElicitUrl,
@@ -413,26 +414,75 @@ async def test_a_call_with_an_open_question_is_past_the_lines_before_it(rounds):
 # --- exits in user code --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("exit_", [SystemExit(2), KeyboardInterrupt()])
-@pytest.mark.parametrize("place", ["handler", "effect", "memo", "thread", "parked"])
-async def test_user_code_that_exits_has_failed_and_the_process_goes_on(rounds, place, exit_):
+class NoException(BaseException):
+    pass
+
+
+EXITS = [
+    SystemExit(2),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    StopIteration(),
+    asyncio.CancelledError(),
+    NoException("odd"),
+    BaseExceptionGroup("several", [NoException("odd")]),
+]
+
+
+@pytest.mark.parametrize("exit_", EXITS, ids=lambda exit_: type(exit_).__name__)
+@pytest.mark.parametrize("place", ["handler", "effect", "memo", "commit", "until", "parked"])
+@pytest.mark.parametrize("where", ["here", "in a thread"])
+async def test_user_code_that_raises_no_exception_has_failed_and_the_process_goes_on(
+    rounds, place, where, exit_
+):
     def leave() -> str:
         raise exit_
 
+    async def leave_here() -> str:
+        raise exit_
+
+    fn = leave if where == "in a thread" else leave_here
+
     async def order(ctx: Context) -> str:
-        if place in ("handler", "parked"):
-            leave()
-        await getattr(ctx, "memo" if place == "memo" else "once")("leave", leave)
-        return "never"
+        match place:
+            case "effect":
+                await ctx.once("leave", fn)
+            case "memo":
+                await ctx.memo("leave", fn)
+            case "commit":
+                await ctx.on_commit("leave", fn)
+            case "until":
+                await ctx.elicit_url("Pay", "https://example.org/pay", until=fn)
+            case _:
+                await leave_here()
+        return "ended"
 
-    def in_thread() -> str:
-        return leave()
-
-    tool = in_thread if place == "thread" else order
+    in_thread = place == "handler" and where == "in a thread"
     options: dict[str, Any] = {"park": 60} if place == "parked" else {}
-    done = await rounds(serving(tool, name="order", **options)).begin("order")
+    world = rounds(serving(leave if in_thread else order, name="order", **options))
+    async with asyncio.timeout(10):
+        done = await world.call("order", answers={"url": True})
     assert done.is_error
     assert "an unexpected error" in done.text
+
+
+async def test_an_effect_that_was_cancelled_from_inside_has_failed_in_every_round(rounds, tally):
+    async def charge() -> None:
+        tally.mark("charge")
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    async def order(ctx: Context) -> str:
+        try:
+            await ctx.once("charge", charge)
+        except EffectFailed:
+            return (await ctx.elicit("Another?", Plan)).name
+        return "paid"
+
+    done = await rounds(serving(order)).call("order", answers={"plan": {"name": "cash"}})
+    assert done.text == "cash"
+    assert tally["charge"] == 1
 
 
 # --- parked handlers -----------------------------------------------------------------------------

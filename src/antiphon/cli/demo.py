@@ -68,7 +68,8 @@ def _server() -> Generator[str]:
     """Run the example server in a thread until the block ends."""
     # Loaded here: a server reads keys and store of the environment, which are not for the demo's.
     from antiphon.cli.demo_server import server
-    from antiphon.processes.http_server import run_loop, serve_http
+    from antiphon.processes.event_loop import run_loop
+    from antiphon.processes.http_server import serve_http
 
     listener = socket.create_server(("127.0.0.1", 0))
     stop, ready = asyncio.Event(), threading.Event()

@@ -90,7 +90,7 @@ def serve(
     if stdio and (http or workers > 1):
         fail("--stdio excludes --http and --workers", USAGE)
     if stdio:
-        from antiphon.processes.http_server import run_loop
+        from antiphon.processes.event_loop import run_loop
 
         loaded = _configured(load_server, server)
         try:

@@ -34,7 +34,12 @@ from antiphon.engine.serialization import (
     function_name,
     load_error,
 )
-from antiphon.engine.suspension import Abandoned, call_user
+from antiphon.engine.suspension import (
+    Abandoned,
+    UserCodeExit,
+    call_user,
+    cancelled_from_inside,
+)
 from antiphon.errors import (
     ConfigError,
     Diverged,
@@ -421,7 +426,7 @@ async def _attempts(execution: Execution, spec: Once, call: str) -> Any:
     for pause in (*_RETRIES, None):
         try:
             with execution.inside(spec.key):
-                return await call_user(spec.fn, spec.args, kwargs)
+                return await _call(spec.fn, spec.args, kwargs)
         except (NotDone, asyncio.CancelledError):
             raise
         except Exception:
@@ -429,6 +434,16 @@ async def _attempts(execution: Execution, spec: Once, call: str) -> Any:
                 raise
             await asyncio.sleep(pause)
     return None
+
+
+async def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the function of an effect or memo; that it was cancelled from inside is its failure."""
+    try:
+        return await call_user(fn, args, kwargs)
+    except asyncio.CancelledError as error:
+        if cancelled_from_inside():
+            raise UserCodeExit(error) from error
+        raise
 
 
 def _extra(fn: Callable[..., Any], call: str, key: str) -> dict[str, Any]:
@@ -552,7 +567,7 @@ async def memo(
     record = partial(execution.record, "memo", key, note=name, secret=secret)
     try:
         with execution.inside(key):
-            value = await call_user(fn, args)
+            value = await _call(fn, args, {})
         payload = codec.dump(value, f"the result of memo {key!r}")
         value = codec.load(payload)
     except asyncio.CancelledError:

@@ -44,6 +44,7 @@ from antiphon.engine.questions import Keys, Question, check_key
 from antiphon.engine.suspension import (
     Abandoned,
     Suspended,
+    UserCodeExit,
     abort_handler,
     block_forever,
     holds,
@@ -550,9 +551,7 @@ class Execution:
                 own = _caused(SwallowedAsk(self._first_key()), error)
         elif isinstance(own, asyncio.CancelledError):
             own = _caused(RuntimeError("the handler was cancelled from inside"), error)
-        if not isinstance(own, Exception):
-            raise own
-        return Failed(own)
+        return Failed(own if isinstance(own, Exception) else UserCodeExit(own))
 
     def suspended(self) -> ExecutionOutcome:
         """Return how a round ends whose handler waits or was unwound."""

@@ -35,14 +35,14 @@ class Abandoned(BaseException):
 
 
 class UserCodeExit(Exception):
-    """User code raised `SystemExit` or `KeyboardInterrupt`: it has failed, the process goes on."""
+    """User code raised what is no `Exception`, such as `SystemExit`: it has failed, no more."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
 
 
-_EXITS = (SystemExit, KeyboardInterrupt)
-"""What asyncio raises out of the event loop, whatever task it comes from."""
+_SIGNALS = (Suspended, Abandoned, asyncio.CancelledError)
+"""What passes through user code and is no failure of it."""
 
 _ABORT = object()
 
@@ -71,6 +71,12 @@ def key_inside(mark: object) -> str | None:
     return None
 
 
+def cancelled_from_inside() -> bool:
+    """Return whether a `CancelledError` that came up here is not a cancellation of this task."""
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()
+
+
 def in_thread() -> bool:
     """Return whether this is a thread of its own, where nothing can be awaited."""
     return asyncio._get_running_loop() is None  # pyright: ignore[reportPrivateUsage] - documented
@@ -85,16 +91,40 @@ async def call_user(
     """Call a function of the author's: async ones here, others in a thread.
 
     Raises:
-        UserCodeExit: It raised what would end the process.
+        UserCodeExit: It raised what is no `Exception`.
     """
     kwargs = kwargs or {}
     try:
         if is_async(fn):
             return await fn(*args, **kwargs)
-        value = await asyncio.to_thread(fn, *args, **kwargs)
+        value = await call_in_thread(fn, *args, **kwargs)
         return await value if inspect.isawaitable(value) else value
-    except _EXITS as error:
-        raise UserCodeExit(error) from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise _as_failure(error) from error
+
+
+def call_in_thread(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+    """Call a function of the author's in a thread.
+
+    `StopIteration` cannot be raised into a future (on Python 3.11 the caller would wait for ever),
+    and `GeneratorExit` out of one looks as if the caller were closed.
+    """
+
+    def call() -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except (StopIteration, GeneratorExit) as error:
+            raise UserCodeExit(error) from error
+
+    return asyncio.to_thread(call)
+
+
+def _as_failure(error: BaseException) -> BaseException:
+    """Return what user code raised as an `Exception`, unless it only lets a signal pass."""
+    signal = any(holds(error, kind) for kind in _SIGNALS)
+    return error if signal else UserCodeExit(error)
 
 
 @types.coroutine
@@ -104,7 +134,7 @@ def run_user_code(
     """Await a handler; leave it with the error that `unwindable` returns once it cannot be unwound.
 
     Raises:
-        UserCodeExit: It raised what would end the process.
+        UserCodeExit: It raised what is no `Exception`.
     """
     # Nearly always it is a coroutine itself; the abstract class is slow to say so.
     if type(handler) is types.CoroutineType or isinstance(handler, Coroutine):
@@ -118,8 +148,10 @@ def run_user_code(
             yielded = step(value)
         except StopIteration as stop:
             return stop.value
-        except _EXITS as error:
-            raise UserCodeExit(error) from error
+        except (Exception, *_SIGNALS):
+            raise
+        except BaseException as error:
+            raise _as_failure(error) from error
         error = unwindable() if yielded is _ABORT else None
         if error is None:
             try:

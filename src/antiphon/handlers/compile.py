@@ -3,7 +3,6 @@
 Owns how each shape of handler is called.
 """
 
-import asyncio
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,6 +14,7 @@ from pydantic.errors import PydanticUserError
 from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Text, ToolResult
 from antiphon.engine.context import Context
 from antiphon.engine.handler import Handler, HandlerKind, Invoke, Options, is_async
+from antiphon.engine.suspension import call_in_thread
 from antiphon.errors import ConfigError
 from antiphon.handlers.resolvers import resolved_invoke
 from antiphon.handlers.results import prompt_writer, resource_writer, tool_writer
@@ -137,7 +137,7 @@ def plain_invoke(fn: Callable[..., Any], signature: Signature) -> Invoke:
         def in_thread(ctx: Any, arguments: dict[str, Any]) -> Awaitable[Any]:
             if context is not None:
                 arguments[context] = ctx
-            return asyncio.to_thread(fn, **arguments)
+            return call_in_thread(fn, **arguments)
 
         return in_thread
     if context is None:

@@ -12,10 +12,11 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from antiphon.errors import AntiphonError
+from antiphon.processes.event_loop import run_loop
 from antiphon.processes.lifespan import Lifespan, LifespanFailed
 from antiphon.transports.http.app import App
 from antiphon.transports.http1.limits import ConnectionLimits
@@ -28,7 +29,6 @@ RESERVED_DESCRIPTORS = 64
 """Files and sockets that are not connections: the store's, the log's, those of handlers."""
 
 Announce = Callable[[str], None]
-_T = TypeVar("_T")
 
 
 class CannotStart(AntiphonError):
@@ -49,12 +49,6 @@ def run_http(app: App, host: str = "127.0.0.1", port: int = 8000, **options: Any
     gc.freeze()
     with contextlib.suppress(KeyboardInterrupt):
         run_loop(serve_http(app, host, port, **options))
-
-
-def run_loop(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine on an event loop of its own, the fastest there is."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(main)
 
 
 async def serve_http(
@@ -172,11 +166,3 @@ def _most_connections() -> int:
     if files == resource.RLIM_INFINITY:
         return most
     return max(16, min(most, files - RESERVED_DESCRIPTORS))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

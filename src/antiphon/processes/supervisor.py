@@ -21,10 +21,10 @@ from pathlib import Path
 import msgspec
 
 from antiphon.errors import ConfigError
+from antiphon.processes.event_loop import run_loop
 from antiphon.processes.http_server import (
     GRACE_SECONDS,
     announce_to_stderr,
-    run_loop,
     serve_http,
     url_of,
 )

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Protocol
 
+from antiphon.processes.event_loop import run_loop
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -34,7 +36,7 @@ def run(
         concurrency: Tasks at a time; the server's own limit unless given.
         per_tool: Tasks at a time of one tool.
     """
-    asyncio.run(work(server, concurrency=concurrency, per_tool=per_tool))
+    run_loop(work(server, concurrency=concurrency, per_tool=per_tool))
 
 
 async def work(
