@@ -10,7 +10,7 @@ from datetime import date
 from typing import Annotated, Any
 
 import pytest
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretBytes, SecretStr
 
 from antiphon import Context
 from antiphon.testing import Rounds
@@ -81,6 +81,27 @@ async def test_a_number_that_is_not_finite_is_refused_by_name(
     assert f"not finite at {place}" in done.text
 
 
+class Login(BaseModel):
+    user: str
+    password: SecretStr = Field(alias="passWord")
+    keys: list[SecretBytes] = []
+
+
+@pytest.mark.parametrize("what", ["once", "memo"])
+async def test_a_secret_is_kept_as_what_it_hides_and_not_as_stars(rounds: Any, what: str) -> None:
+    def login() -> Login:
+        return Login(user="ada", passWord=SecretStr("hunter2"), keys=[SecretBytes(b"k")])
+
+    async def order(ctx: Context) -> str:
+        kept = await getattr(ctx, what)("login", login)
+        bare = await getattr(ctx, what)("bare", lambda: {"in": [SecretStr("x")]})
+        await ctx.elicit("Where?", Place)
+        return f"{kept.password.get_secret_value()} {kept.keys[0].get_secret_value()} {bare}"
+
+    done = await rounds(serving(order)).call("order", answers={"place": EU})
+    assert done.text == "hunter2 b'k' {'in': ['x']}"
+
+
 async def test_a_result_that_cannot_be_read_back_is_a_failure_and_not_settled_as_done(
     rounds: Any,
 ) -> None:
@@ -131,6 +152,7 @@ async def test_functions_of_ended_calls_are_not_kept() -> None:
 
 
 DIGEST = """
+import collections
 import dataclasses
 from pydantic import BaseModel
 from antiphon.engine.serialization import arguments_digest
@@ -143,7 +165,8 @@ class Data:
     inner: list[Model]
 
 names = {f"name{n}" for n in range(20)}
-print(arguments_digest(print, (Data([Model(tags=names)]), {"plain": names})).hex())
+arguments = (Data([Model(tags=names)]), {"plain": names}, collections.deque([names]))
+print(arguments_digest(print, arguments).hex())
 """
 
 

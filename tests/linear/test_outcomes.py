@@ -306,6 +306,20 @@ async def test_a_rerun_that_returns_before_what_was_recorded_has_diverged(rounds
     assert "the end of the handler" in done.text
 
 
+async def test_a_rerun_that_returns_its_asks_before_what_was_recorded_has_diverged(rounds):
+    async def order(ctx: Context) -> Any:
+        if ctx.round == 2:
+            return InputRequired({"plan": Elicit("What?", Plan)})
+        await ctx.once("charge", lambda: 100)
+        await ctx.elicit("Where?", Place)
+        return "paid"
+
+    world = rounds(serving(order))
+    done = await world.answer(await world.begin("order"), {"place": EU})
+    assert done.is_error
+    assert "the end of the handler" in done.text
+
+
 async def test_a_branch_that_is_slower_than_before_is_no_divergence(rounds):
     async def order(ctx: Context) -> str:
         async def first() -> str:

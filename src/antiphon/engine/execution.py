@@ -500,12 +500,12 @@ class Execution:
         if self.verdict is not None:
             return Failed(self.verdict)
         self._check_awaited()
-        if isinstance(value, InputRequired):
-            return self.delivery.returned(self, value)
         if self.replay.replaying:
             cut = self.branch_cut or any(t.cancelled() for t in self._branches if t is not None)
             later = {f"commit:{key}" for key in self.commits}
             self.replay.check_end(branches_cut=cut, later=later, now=self._new_in_branch)
+        if isinstance(value, InputRequired):
+            return self.delivery.returned(self, value)
         meta = self.environment.meta
         if self.handler.kind == "resource":
             result = self.handler.write(value, meta, self.request.target)

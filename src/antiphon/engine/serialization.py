@@ -12,6 +12,7 @@ import inspect
 import json
 import math
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
@@ -57,6 +58,8 @@ class Codec:
                 data = self._adapter.dump_json(
                     value, by_alias=False, round_trip=True, warnings=False
                 )
+            if _STARS in data:
+                data = self._dump_revealed(value, data)
         except (PydanticSerializationError, ValueError) as error:
             raise HandlerError(
                 f"{what} is a {kind.__name__} and cannot be kept as JSON: return a JSON value, a "
@@ -64,6 +67,16 @@ class Codec:
             ) from error
         self._check_finite(value, data, what)
         return data
+
+    def _dump_revealed(self, value: Any, data: bytes) -> bytes:
+        """Write secrets as they are: stars would be all that a replay gets to see."""
+        if self._adapter is None:
+            plain = value
+        else:
+            plain = self._adapter.dump_python(
+                value, by_alias=False, round_trip=True, warnings=False
+            )
+        return dump_json(_revealed(plain)) if _has_secret(plain) else data
 
     def _check_finite(self, value: Any, data: bytes, what: str) -> None:
         """Refuse NaN and infinities by name: JSON has none, and writers make `null` of them."""
@@ -104,6 +117,31 @@ class Codec:
             ) from None
 
 
+_STARS = b"**********"
+"""What pydantic writes for a secret."""
+
+_SECRETS = (Secret, SecretStr, SecretBytes)
+
+
+def _has_secret(value: Any) -> bool:
+    return isinstance(value, _SECRETS) or any(map(_has_secret, _parts(value)))
+
+
+def _revealed(value: Any) -> Any:
+    """Replace every secret by what it hides."""
+    if isinstance(value, _SECRETS):
+        return cast("Secret[Any]", value).get_secret_value()
+    if not _has_secret(value):
+        return value
+    if isinstance(value, dict):
+        return {name: _revealed(inner) for name, inner in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, BaseModel):
+        return {name: _revealed(inner) for name, inner in value}
+    if is_dataclass(value):
+        return {f.name: _revealed(getattr(value, f.name, None)) for f in fields(value)}
+    return [_revealed(inner) for inner in cast("list[Any]", value)]
+
+
 def _not_finite(value: Any, path: str = "") -> str | None:
     """Return where a number that is not finite stands; "" is the value itself."""
     if isinstance(value, float):
@@ -138,9 +176,14 @@ def codec_of(fn: Callable[..., Any], returns: Any) -> Codec:
     try:
         return codec_for(returns)
     except PydanticUserError as error:
-        raise _unreadable(fn, f"{returns!r} is no type that can be read back from JSON") from error
+        reason = f"{returns!r} is no type that can be read back from JSON ({_first_line(error)})"
+        raise _unreadable(fn, reason) from error
     except TypeError:
         return Codec(returns)  # an annotation that cannot be hashed is compiled each time
+
+
+def _first_line(error: PydanticUserError) -> str:
+    return error.message.partition("\n")[0].rstrip(".")
 
 
 def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -290,7 +333,7 @@ def _parts(value: Any) -> Iterable[Any]:
     """Return what a container, a model or a dataclass holds."""
     if isinstance(value, dict):
         return cast("dict[Any, Any]", value).values()
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (list, tuple, deque, set, frozenset)):
         return cast("list[Any]", value)
     if isinstance(value, BaseModel):
         return (field for _, field in value)
@@ -321,7 +364,7 @@ def _ordered(value: Any) -> Any:
 
 def _hidden(value: Any) -> Iterator[bytes]:
     """Yield what is written as stars: a charge to another card must not pass for the same one."""
-    if isinstance(value, (Secret, SecretStr, SecretBytes)):
+    if isinstance(value, _SECRETS):
         yield repr(cast("Secret[Any]", value).get_secret_value()).encode()
     elif not isinstance(value, (set, frozenset)):
         for one in _parts(value):

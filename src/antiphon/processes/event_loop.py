@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 log = logging.getLogger("antiphon")
 
@@ -33,7 +33,7 @@ def run_loop(main: Coroutine[Any, Any, _T]) -> _T:
                 if task is None or task.done():
                     raise
                 log.exception("a task of a handler raised SystemExit; the process goes on")
-                run = partial(runner.get_loop().run_until_complete, task)
+                run = partial(runner.get_loop().run_until_complete, cast("asyncio.Task[_T]", task))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
