@@ -436,7 +436,6 @@ async def test_a_crashed_effect_with_retry_is_called_again(rounds, tally):
     async def pay(idempotency_key: str) -> str:
         if tally.mark(f"pay {idempotency_key}") == 1:
             process.alive = False
-            process.point()
         return "paid"
 
     world = rounds(serving(order))
@@ -536,6 +535,26 @@ async def test_the_window_outlives_the_call(rounds, fake_clock, paying):
     assert (await world.call(paying.__name__, {"who": "x"})).text == "1 False"
     fake_clock.advance(1800)
     assert (await world.call(paying.__name__, {"who": "x"})).text == "1 True"
+
+
+async def test_a_shared_effect_that_failed_is_tried_again_by_the_next_call(rounds, tally):
+    def pay() -> str:
+        if tally.mark("paid") == 1:
+            raise ConnectionError("for a moment")
+        return "paid"
+
+    async def order(ctx: Context) -> str:
+        try:
+            return await ctx.once("pay", pay, scope="arguments", window=86_400, scope_key="ada")
+        except EffectFailed:
+            await ctx.elicit("It failed. Where?", Place)
+            return "failed in every round of its own call"
+
+    world = rounds(serving(order))
+    first = await world.call("order", answers={"place": EU})
+    assert first.text == "failed in every round of its own call"
+    assert [(await world.begin("order")).text for _ in range(2)] == ["paid", "paid"]
+    assert tally["paid"] == 2
 
 
 async def test_strangers_and_missing_windows_are_refused(rounds, tally, paying):

@@ -313,7 +313,8 @@ def _in_the_way(
     if not _agrees(row, effect):
         return Mismatch(row.effect.function)
     if row.error is not None:
-        return FailedEffect(row.error)
+        # A failure is shared with nobody: another call tries again.
+        return FailedEffect(row.error) if row.effect.call == effect.call else None
     if row.result is not None:
         return Finished(row.result, row.effect.call)
     if now < row.lease:

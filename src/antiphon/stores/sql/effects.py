@@ -65,6 +65,7 @@ _BEGIN_TAIL = f"""
         AND antiphon_effects.arguments = excluded.arguments
         AND (antiphon_effects.nonce = excluded.nonce
              OR (CAST(:retry AS boolean) AND antiphon_effects.lease <= {{now}})))
+    OR (antiphon_effects.state = 'failed' AND antiphon_effects.call <> excluded.call)
     OR (antiphon_effects.state IN ('done', 'failed')
         AND {{now}} >= antiphon_effects.settled + CAST(:window AS double precision))
 RETURNING fence
@@ -374,7 +375,7 @@ def _in_the_way(rows: Rows, effect: Effect, *, retry: bool) -> Begin | None:
     if function != effect.function or arguments != effect.arguments:
         return Mismatch(function)
     if state == "failed":
-        return FailedEffect(error)
+        return FailedEffect(error) if call == effect.call else None
     if state == "done":
         return Finished(result, call)
     if good:
