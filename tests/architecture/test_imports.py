@@ -70,7 +70,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "transports/*": {"anyio", "msgspec"},
     "transports/legacy/*": {"mcp", "mcp_types", "pydantic", "sse_starlette"},
     "processes/*": {"msgspec"},
-    "processes/http_server*": {"uvloop"},
+    "processes/event_loop*": {"uvloop"},
     "server.py": {"msgspec"},
     "testing/*": {"msgspec", "pydantic", "pydantic_core", "pytest"},
     "cli/*": {"msgspec", "pydantic", "rich", "typer"},
@@ -82,9 +82,14 @@ LOADED_LATE: dict[str, set[str]] = {
     "cli/demo.py": {
         "antiphon.client.blocking",
         "antiphon.cli.demo_server",
+        "antiphon.processes.event_loop",
         "antiphon.processes.http_server",
     },
-    "cli/serve.py": {"antiphon.processes.http_server", "antiphon.processes.supervisor"},
+    "cli/serve.py": {
+        "antiphon.processes.event_loop",
+        "antiphon.processes.http_server",
+        "antiphon.processes.supervisor",
+    },
 }
 """Our own modules that a file may import inside a function, each because loading it early would
 cost everybody what only some need: the legacy transport, the client, an optional driver, or a
