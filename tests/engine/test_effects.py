@@ -129,6 +129,22 @@ async def test_two_rounds_that_want_one_shared_effect_wait_for_each_other(rounds
     assert ((await first).text, (await second).text) == ("1 False", "1 True")
 
 
+async def test_a_shared_effect_that_failed_is_tried_again_by_the_next_call(rounds, tally):
+    async def pay() -> int:
+        if tally.mark("pay") == 1:
+            raise ValueError("the bank is closed")
+        return tally["pay"]
+
+    async def order(ctx: Context) -> str:
+        number = await ctx.once("pay", pay, scope="arguments", window=60)
+        return f"{number} {ctx.reused('pay')}"
+
+    world = rounds(serving(order))
+    assert (await world.begin("order")).is_error
+    assert (await world.begin("order")).text == "2 False"
+    assert (await world.begin("order")).text == "2 True"
+
+
 async def test_a_waiter_for_a_shared_effect_can_leave(rounds, tally):
     inside, go = asyncio.Event(), asyncio.Event()
 

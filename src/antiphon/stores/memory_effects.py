@@ -325,6 +325,8 @@ def _in_the_way(
     """Why an effect cannot be begun, or None when it may be begun anew."""
     if row.settled is not None and window is not None and now >= row.settled + window:
         return None
+    if window is not None and row.error is not None and row.effect.call != effect.call:
+        return None
     if not _agrees(row, effect):
         return Mismatch(row.effect.function)
     if row.error is not None:

@@ -148,6 +148,18 @@ async def a_failure_ends_with_its_window_too(a: Store, b: Store) -> None:
     assert await start(a, effect, window=600.0) == Finished(b"yes", effect.call)
 
 
+async def a_shared_effect_that_failed_is_tried_again_by_another_call(a: Store, b: Store) -> None:
+    first = effect_of(name())
+    begun = await begun_of(a, first, window=600.0)
+    assert await a.settle(first.id, begun.fence, result=None, error="no")
+    assert await start(b, first, window=600.0) == FailedEffect("no")
+    other = Effect(id=first.id, call=name(), key=first.key, function=first.function, arguments=ARGS)
+    again = await begun_of(b, other, window=600.0)
+    assert again.fence > begun.fence
+    assert await b.settle(first.id, again.fence, result=b"yes", error=None)
+    assert await start(a, first, window=600.0) == Finished(b"yes", other.call)
+
+
 async def an_effect_under_a_lost_round_is_fenced_off(a: Store, b: Store) -> None:
     call = name()
     old = await mine_of(a, call, lease=0.0)
@@ -406,6 +418,7 @@ EFFECT_CONTRACTS: tuple[Contract, ...] = (
     another_function_or_other_arguments_do_not_match,
     a_window_ends_and_the_effect_is_begun_anew,
     a_failure_ends_with_its_window_too,
+    a_shared_effect_that_failed_is_tried_again_by_another_call,
     an_effect_under_a_lost_round_is_fenced_off,
     every_effect_keeps_the_prefix_of_its_round,
     a_claim_whose_reply_was_lost_is_the_same_claim,
