@@ -185,6 +185,8 @@ def main() -> None:
     outcomes: dict[str, str] = {}
     for mutant, end in tried(order, known, jobs=options.jobs, seconds=options.seconds):
         outcomes[mutant.name] = end
+        if end.startswith("survived"):
+            print(f"{end}: {mutant.name} [line {mutant.line}]", flush=True)
         if len(outcomes) % 25 == 0:
             print(f"{len(outcomes)} of {len(mutants)} mutants tried", flush=True)
     sys.exit(not report(outcomes, mutants, set(read_unobservable())))

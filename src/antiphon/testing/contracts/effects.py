@@ -338,7 +338,6 @@ async def what_an_operator_decides_lets_the_call_be_tried_again(a: Store, b: Sto
 
 async def uncertain_calls_are_found_behind_any_number_of_others(a: Store, b: Store) -> None:
     waiting = [name() for _ in range(3)]
-    before = await a.count_calls(uncertain=True)
     for call in waiting:
         await a.begin(
             effect_of(call),
@@ -357,7 +356,9 @@ async def uncertain_calls_are_found_behind_any_number_of_others(a: Store, b: Sto
     row = found[waiting[0]]
     assert (row.tool, row.caller, row.uncertain) == ("deploy", "somebody", 1)
     assert abs(row.started - time.time()) < 60
-    assert await b.count_calls(uncertain=True) == before + 3
+    # Leases of other tests' effects may end meanwhile: the store may be shared.
+    counted = await b.count_calls(uncertain=True)
+    assert len(rows) <= counted <= len(await b.calls(limit=1000, uncertain=True))
     assert len(await b.calls(limit=2, uncertain=True)) == 2
     assert await b.decide(waiting[0], "charge", result=b"1")
     assert waiting[0] not in {row.call for row in await a.calls(limit=1000, uncertain=True)}
