@@ -38,7 +38,8 @@ def test_what_was_made_before_the_first_weighing_is_not_weighed_twice():
 
 def test_a_new_entry_has_no_property_that_nobody_gave_it():
     entry = ask("place")
-    assert not (entry.secret or entry.retry or entry.carried or entry.branch or entry.reused)
+    given = (entry.secret, entry.retry, entry.carried, entry.branch, entry.reused)
+    assert given == (False,) * 5
     assert entry.outcome == "ok"
 
 
