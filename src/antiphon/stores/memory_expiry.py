@@ -39,7 +39,7 @@ class ExpiryWheel(Generic[_Key]):
     def add(self, key: _Key, due: float) -> None:
         """Have `sweep` look at the key at that time. A key that is there already is moved by
         `discard` first."""
-        slot = _slot(due)
+        slot = int(due) // _WIDTH + 1
         bucket = self._buckets.get(slot)
         if bucket is not None:
             bucket[key] = None
@@ -50,7 +50,7 @@ class ExpiryWheel(Generic[_Key]):
 
     def discard(self, key: _Key, due: float) -> None:
         """Take a key out that was added for that time."""
-        bucket = self._buckets.get(_slot(due))
+        bucket = self._buckets.get(int(due) // _WIDTH + 1)
         if bucket is not None:
             bucket.pop(key, None)
 
@@ -75,10 +75,6 @@ class ExpiryWheel(Generic[_Key]):
                 heapq.heappop(self._slots)
                 del self._buckets[slot]
                 self.next = self._slots[0] * _WIDTH if self._slots else _NEVER
-
-
-def _slot(due: float) -> int:
-    return int(due) // _WIDTH + 1
 
 
 class Gauge:
