@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from antiphon.core.journal import Entry, Replay, encode_value
+from antiphon.core.journal import PATCHED, Entry, Replay, encode_value
 from antiphon.errors import Diverged, KeyReused
 from antiphon.seal.claims import decode_journal
 
@@ -143,3 +143,35 @@ def test_what_a_run_learned_is_a_journal_of_its_own():
     before = [ask("earlier")]
     assert decode_journal(replay.prefix(before)).entries == [*before, effect("pay"), ask("plan")]
     assert decode_journal(Replay([]).prefix(before)).entries == before
+
+
+def test_looking_at_an_entry_does_not_read_it_and_the_other_ways_do():
+    replay = Replay([ask("a"), ask("b")])
+    assert replay.peek("ask", "a") == ask("a")
+    assert replay.peek("ask", "c") is None
+    assert replay.seen("ask", "a") == replay.seen("ask", "a") == ask("a")
+    assert not replay.used("ask", "a")
+    assert replay.replaying
+    replay.skip("ask", "b")
+    assert replay.used("ask", "b")
+    assert not replay.replaying
+
+
+def test_what_is_recorded_is_given_back_as_it_is_kept():
+    replay = Replay([])
+    assert replay.record(ask("place")) == ask("place")
+    assert replay.entries() == replay.fresh == [ask("place")]
+
+
+def test_a_mark_of_a_patch_may_be_gone_but_no_other_patch():
+    Replay([Entry("patch", f"{PATCHED}new", b"")]).check_new("ask", "plan", "What?")
+    with pytest.raises(Diverged):
+        Replay([Entry("patch", "now", b"")]).check_new("ask", "plan", "What?")
+
+
+def test_a_divergence_names_both_sides_with_their_notes():
+    replay = Replay([ask("place", digest=b"one", note="Where?"), effect("pay")])
+    with pytest.raises(Diverged) as found:
+        replay.recall("ask", "place", b"two", "Whither?")
+    assert "ask 'place' (Where?)" in str(found.value)
+    assert "ask 'place' (Whither?)" in str(found.value)
