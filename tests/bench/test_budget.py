@@ -10,6 +10,7 @@ import os
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,18 +75,27 @@ async def test_a_request_leaves_nothing_for_the_collector(workload):
             gc.enable()
 
 
-def seconds_of(code: str) -> float:
-    """Processor time of a fresh interpreter."""
+IMPORTS = ("pass", "import antiphon", "import mcp.server")
+
+
+def seconds_of(code: str, compiled: Path) -> float:
+    """Processor time of a fresh interpreter that finds everything compiled."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = os.times()
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        env={**env, "PYTHONPYCACHEPREFIX": str(compiled)},
+    )
     after = os.times()
     return (after.children_user + after.children_system) - (
         before.children_user + before.children_system
     )
 
 
-def test_importing_takes_less_than_two_fifths_of_importing_the_official_server():
-    own = [seconds_of("pass") for _ in range(3)]
-    ours = [seconds_of("import antiphon") for _ in range(3)]
-    theirs = [seconds_of("import mcp.server") for _ in range(3)]
-    assert min(ours) - min(own) <= 0.4 * (min(theirs) - min(own))
+@pytest.mark.timeout(180)
+def test_importing_takes_less_than_two_fifths_of_importing_the_official_server(tmp_path: Path):
+    for code in IMPORTS:
+        seconds_of(code, tmp_path)
+    own, ours, theirs = (min(seconds_of(code, tmp_path) for _ in range(3)) for code in IMPORTS)
+    assert ours - own <= 0.4 * (theirs - own)

@@ -124,6 +124,7 @@ class Verdict:
             "of unknown end because of: "
             + (", ".join(f"{point} {count}" for point, count in causes.items()) or "nothing"),
             *(f"{name}: {count}" for name, count in sorted(self.heard.counts.items())),
+            *(f"lost: {call}" for call in self.heard.lost),
         ]
 
     def check(self, *, kills: int) -> None:
@@ -134,7 +135,7 @@ class Verdict:
         assert heard.differing == []
         assert heard.taken == []
         assert heard.unsettled == []
-        assert heard.lost == []
+        assert heard.lost == [], "a call did not end as it should"
         assert set(heard.done) == set(heard.words), "a call did not end"
         assert self.unlisted == [], "an operator was not shown an effect of unknown end"
         assert self.truth.hits == dict.fromkeys(POINTS, kills)

@@ -17,7 +17,11 @@ class Operator:
 
     def __init__(self, store: str, keys: str, folder: Path) -> None:
         self._store = store
-        self._environment = environment({"ANTIPHON_KEYS": keys})
+        # What one command has compiled, the next need not compile again.
+        self._environment = environment(
+            {"ANTIPHON_KEYS": keys, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+        )
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._folder = folder
         self._hands = asyncio.Semaphore(2)
         self.unlisted: list[str] = []

@@ -252,6 +252,19 @@ async def test_large_calls_that_have_ended_take_no_space(tally: Tally, fake_cloc
         assert (await rounds.finish(await rounds.begin("order"), ANSWERS)).text == "eu big"
 
 
+async def test_a_stored_journal_lives_while_a_server_whose_clock_is_behind_takes_its_token(
+    memory: MemoryStore, fake_clock: FakeClock, tally: Tally
+) -> None:
+    world = Rounds(large(tally), store=memory, clock=fake_clock)
+    ahead = world.make(clock=lambda: fake_clock() + 55)
+    behind = world.make(clock=lambda: fake_clock() - 55)
+    waiting = await world.begin("order", server=ahead)
+    fake_clock.advance(TTL + 100)
+    await world.begin("order")  # what has expired is removed meanwhile
+    waiting = await world.answer(waiting, {"place": EU}, server=behind)
+    assert waiting.waiting, waiting.text
+
+
 async def test_a_process_that_lost_its_lease_does_not_spoil_the_journal_of_the_winner(
     memory: MemoryStore, fake_clock: FakeClock, tally: Tally
 ) -> None:

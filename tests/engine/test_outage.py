@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antiphon import Context, Limits, StoreError
+from antiphon import Context, Limits, NotDone, StoreError
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing import Rounds
@@ -214,6 +214,36 @@ async def test_an_effect_is_settled_through_a_short_outage(store, tally, failing
     async with asyncio.timeout(5):
         assert (await world.answer(step, ANSWERS)).text == "1"
     assert tally.marks == ["create"]
+
+
+async def test_a_claim_of_an_effect_that_nobody_heard_of_is_freed_later(store, tally):
+    world = world_of(store, tally, limits=BRIEF)
+    step = await world.begin("order")
+    store.fails_after = {"begin": LONG}
+    assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
+    store.fails_after = {}
+    async with asyncio.timeout(5):
+        assert (await world.answer(step, ANSWERS)).text == "1"
+    assert tally.marks == ["create"]
+
+
+async def test_an_effect_that_was_not_done_is_free_after_an_outage(store, tally):
+    async def create() -> int:
+        if tally.mark("create") == 1:
+            store.fails = {"abandon": LONG}
+            raise NotDone("the gate is closed")
+        return tally["create"]
+
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return str(await ctx.once("create", create))
+
+    world = Rounds(serving(order, config={"limits": BRIEF}), store=store, fresh=False)
+    step = await world.begin("order")
+    assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
+    store.fails = {}
+    async with asyncio.timeout(5):
+        assert (await world.answer(step, ANSWERS)).text == "2"
 
 
 async def test_a_handler_cannot_go_on_as_if_its_effect_had_been_guarded(store, tally):

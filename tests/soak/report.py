@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.simulated_time import SimulatedLoop
+from tests.simulated_time import SimulatedLoop, Stuck
 from tests.soak.simulation import Simulation
 
 GROWTH = 64 * 1024 * 1024
@@ -27,9 +28,14 @@ def soak(kind: str, folder: Path, *, calls: int, lanes: int, seed: int) -> Done:
     for noisy in ("antiphon", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     simulation = Simulation(kind, folder, calls=calls, lanes=lanes, seed=seed)
-    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+    runner = asyncio.Runner(loop_factory=SimulatedLoop)
+    try:
         runner.run(simulation.run())
         days = runner.get_loop().time() / 86_400
+    finally:
+        # A task of a server that was dropped hears nothing any more, not even its cancellation.
+        with suppress(Stuck):
+            runner.close()
     wrong = list(simulation.wrong)
     figures = simulation.figures
     grown = simulation.grown

@@ -265,7 +265,10 @@ class Call:
                     settled = False  # its outcome is recorded, and ends with its token
                 continue
             if chance < 0.12:
-                return await self._twice(token, number, began)
+                answered = await self._twice(token, number, began)
+                if answered is not None:
+                    return answered
+                continue
             if chance < 0.16:
                 await self._hang_up(token.step, number)
                 continue
@@ -323,8 +326,8 @@ class Call:
         with suppress(asyncio.CancelledError):
             await task
 
-    async def _twice(self, token: Token, number: int, began: float) -> Token:
-        """Send a round to two servers at once; both must be told the same."""
+    async def _twice(self, token: Token, number: int, began: float) -> Token | None:
+        """Send a round to two servers at once; both must be told the same. None if both failed."""
         self.counts["sent twice"] += 1
         self.disturbed = True
         numbers = (number, self.dice.randrange(len(AHEAD)))
@@ -333,7 +336,7 @@ class Call:
             self.wrong("two copies of one round were told different things")
         done = one if not one.is_error else two
         if done.is_error:
-            return await self._round(token)
+            return None
         return Token(done, began + min(AHEAD), self._now(0) + max(AHEAD))
 
     async def _operate(self, call: str, key: str) -> None:

@@ -183,6 +183,58 @@ async def test_calls_that_have_ended_leave_no_effect_behind() -> None:
     assert await store.calls() == []
 
 
+async def test_removing_keeps_up_with_effects_that_expire_minutes_apart() -> None:
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    counts: list[int] = []
+    for number in range(3000):  # two days
+        effect = Effect(f"id-{number}", f"call-{number}", "pay", "pay", b"args")
+        begun = await store.begin(effect, lease=30, ttl=86_430, under=None, retry=False)
+        assert isinstance(begun, Started)
+        assert await store.settle(effect.id, begun.fence, result=b"1", error=None)
+        await store.end_call(effect.call, ttl=600)
+        clock.now += 60
+        counts.append(await store.count_calls())
+    assert max(counts) <= 12
+
+
+async def test_what_was_freed_early_costs_no_later_effect_its_removal() -> None:
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    for number in range(500):  # each is due at another time
+        begun = await begin(store, f"freed-{number}", ttl=10_000 + 20 * number)
+        assert isinstance(begun, Started)
+        await store.abandon(f"freed-{number}", begun.fence)
+    for number in range(60):
+        effect = Effect(f"last-{number}", f"last-{number}", "pay", "pay", b"args")
+        await store.begin(effect, lease=5, ttl=30_000, under=None, retry=False)
+    clock.now += 40_000
+    for _ in range(10):
+        await begin(store, "new")
+    assert [row.call for row in await store.calls()] == ["call"]
+
+
+async def test_a_recorded_round_goes_when_its_token_expires_however_long_its_effect_was_open() -> (
+    None
+):
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    mine = await claim(store, "call", ttl=10)
+    assert isinstance(mine, Claimed)
+    effect = Effect("id", "call", "pay", "pay", b"args")
+    under = HeldRound("call", 2, mine.fence, b"prefix")
+    begun = await store.begin(effect, lease=30, ttl=86_400, under=under, retry=False)
+    assert isinstance(begun, Started)
+    clock.now += 60
+    await claim(store, "other")
+    assert await store.settle("id", begun.fence, result=b"1", error=None)
+    assert await store.record("call", 2, mine.fence, b"out", ttl=10, final=True)
+    clock.now += 700
+    await claim(store, "another")
+    await begin(store, "next")
+    assert {row.call: row.state for row in await store.calls()}["call"] == "unredeemed"
+
+
 async def test_a_released_round_whose_prefix_was_evicted_is_spent() -> None:
     store = MemoryStore(outcome_bytes=100, clock=Clock())
     held: list[int] = []

@@ -304,7 +304,11 @@ async def _begin(
         about=About(execution.handler.name, execution.request.principal.owner),
     )
     while True:
-        begin = await _until_reached(claim, _patience(execution))
+        try:
+            begin = await _until_reached(claim, _patience(execution))
+        except StoreError:
+            _later(execution, partial(_free, environment.store, effect, claim))
+            raise
         if not isinstance(begin, Busy):
             return begin
         if leaving():
@@ -510,8 +514,36 @@ async def _settle(
 
 async def _abandon(execution: Execution, effect: Effect, fence: int) -> None:
     """Free the claim: nothing happened."""
-    store = execution.environment.store
-    await _until_reached(lambda: store.abandon(effect.id, fence), _patience(execution))
+    abandon = partial(execution.environment.store.abandon, effect.id, fence)
+    try:
+        await _until_reached(abandon, _patience(execution))
+    except StoreError:
+        _later(execution, abandon)
+        raise
+
+
+async def _free(store: Store, effect: Effect, claim: Callable[..., Awaitable[Begin]]) -> None:
+    """Free a claim of which no reply came: nothing has run in its name."""
+    rows = await store.effects(effect.call)
+    if any(row.key == effect.key and row.settled is None for row in rows):
+        # The round is no longer held. The nonce says whether the claim is ours.
+        begin = await claim(under=None, retry=False)
+        if isinstance(begin, Started):
+            await store.abandon(effect.id, begin.fence)
+
+
+def _later(execution: Execution, operation: Callable[[], Awaitable[None]]) -> None:
+    """Go on trying after the reply, for as long as the claim could still be in the way."""
+    environment = execution.environment
+    lease = environment.limits.lease.total_seconds()
+
+    async def go_on() -> None:
+        with contextlib.suppress(StoreError):
+            await _until_reached(operation, lease)
+
+    task = asyncio.ensure_future(go_on())
+    environment.background.add(task)
+    task.add_done_callback(environment.background.discard)
 
 
 async def _is_settled(store: Store, effect: Effect) -> bool:

@@ -1,8 +1,9 @@
 """What the engine is given: time, randomness, keys, store and limits, in one value."""
 
+import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from antiphon.core.limits import Limits
 from antiphon.engine.store_trouble import StoreTrouble
@@ -36,6 +37,9 @@ class Environment:
 
     trouble: StoreTrouble = field(default_factory=lambda: StoreTrouble(time.monotonic))
     """What is said when the store fails."""
+
+    background: "set[asyncio.Task[Any]]" = field(default_factory=set["asyncio.Task[Any]"])
+    """What goes on after a reply; a task that nobody refers to may be collected."""
 
     @property
     def keeps_tasks(self) -> bool:

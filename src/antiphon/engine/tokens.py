@@ -152,8 +152,9 @@ class Tokens:
         return Handle(number, digest, call.seed)
 
 
-_SLACK = 60.0
-"""Seconds that a stored journal outlives its token, which is sealed a little later."""
+_SLACK = 600.0
+"""Seconds that a stored journal outlives its token. The token is sealed a little later, and expires
+by the clock of the server that reads it, which may be behind the clock of the store."""
 
 
 async def load_journal(services: Environment, call: Call) -> None:

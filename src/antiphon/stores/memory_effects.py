@@ -41,6 +41,9 @@ class BegunEffect(msgspec.Struct, gc=False):
     nonce: bytes
     shared: bool
     about: About
+    due: float
+    """When the sweep looks at it."""
+
     earlier: "BegunEffect | None" = None
     settled: float | None = None
     result: bytes | None = None
@@ -104,7 +107,15 @@ class MemoryEffects(MemoryRounds):
             self._check_space()
         self._fence += 1
         row = BegunEffect(
-            effect, self._fence, now + lease, now + ttl, now, nonce, window is not None, about
+            effect,
+            self._fence,
+            lease=now + lease,
+            expires=now + ttl,
+            started=now,
+            nonce=nonce,
+            shared=window is not None,
+            about=about,
+            due=now + ttl,
         )
         self._add_effect(row)
         if holder is not None and isinstance(under, HeldRound):
@@ -124,11 +135,12 @@ class MemoryEffects(MemoryRounds):
         row.earlier = self._latest.get(effect.call)
         self._latest[effect.call] = row
         self._effects[effect.id] = row
-        self._due_effects.add(effect.id, row.expires)
+        self._due_effects.add(effect.id, row.due)
         self._effects_gauge.show(len(self._effects))
 
     def _drop_effect(self, row: BegunEffect) -> None:
         del self._effects[row.effect.id]
+        self._due_effects.discard(row.effect.id, row.due)
         self._result_bytes -= len(row.result or b"")
         call = row.effect.call
         later = self._latest[call]
@@ -148,7 +160,8 @@ class MemoryEffects(MemoryRounds):
             return None
         held = row.settled is None and row.lease > now
         if held or row.expires > now:
-            return max(row.expires, row.lease) if held else row.expires
+            row.due = max(row.expires, row.lease) if held else row.expires
+            return row.due
         self._drop_effect(row)
         return None
 
@@ -211,8 +224,10 @@ class MemoryEffects(MemoryRounds):
             row.expires = min(row.expires, until)
             if row.expires <= now:
                 self._drop_effect(row)
-            else:
-                self._due_effects.add(row.effect.id, row.expires)
+            elif row.expires < row.due:
+                self._due_effects.discard(row.effect.id, row.due)
+                row.due = row.expires
+                self._due_effects.add(row.effect.id, row.due)
 
     # --- operators -----------------------------------------------------------------------------
 
@@ -309,6 +324,8 @@ def _in_the_way(
 ) -> Begin | None:
     """Why an effect cannot be begun, or None when it may be begun anew."""
     if row.settled is not None and window is not None and now >= row.settled + window:
+        return None
+    if window is not None and row.error is not None and row.effect.call != effect.call:
         return None
     if not _agrees(row, effect):
         return Mismatch(row.effect.function)

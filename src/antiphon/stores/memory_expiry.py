@@ -1,10 +1,11 @@
 """When rows of the memory store expire, and how full it is. Owns no row.
 
-A wheel keeps keys in coarse buckets by the time at which they may expire; who keeps the rows says
-whether one has. Keys are plain values and buckets are lists of them: nothing here costs the garbage
-collector more than a look at a few lists.
+A wheel keeps each key in exactly one coarse bucket, by the time at which its row may expire;
+whoever keeps the rows says whether one has. Keys are plain values, so buckets cost the garbage
+collector next to nothing.
 """
 
+import heapq
 import logging
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -16,7 +17,8 @@ _WIDTH = 8
 """Seconds in one bucket: expiry is late by this much and costs one append per row."""
 
 _BATCH = 64
-"""Keys looked at at once, so that no single round pays for a whole bucket."""
+"""Keys looked at at once, so that no single round pays for all that has expired. Far more than one
+use of the store adds, so that removing keeps up."""
 
 _Key = TypeVar("_Key")
 
@@ -24,41 +26,55 @@ _Key = TypeVar("_Key")
 class ExpiryWheel(Generic[_Key]):
     """Keys by the time at which they expire; nothing runs in the background."""
 
-    __slots__ = ("_buckets", "next")
+    __slots__ = ("_buckets", "_slots", "next")
 
     def __init__(self) -> None:
-        self._buckets: dict[int, list[_Key]] = {}
+        self._buckets: dict[int, dict[_Key, None]] = {}
+        self._slots: list[int] = []
+        """A heap of the keys of the buckets."""
+
         self.next = _NEVER
         """When `sweep` has something to do."""
 
-    def add(self, key: _Key, expires: float) -> None:
-        """Have `sweep` look at the key when it has expired."""
-        slot = int(expires) // _WIDTH + 1
+    def add(self, key: _Key, due: float) -> None:
+        """Have `sweep` look at the key at that time. A key that is there already is moved by
+        `discard` first."""
+        slot = int(due) // _WIDTH + 1
         bucket = self._buckets.get(slot)
         if bucket is not None:
-            bucket.append(key)
+            bucket[key] = None
             return
-        self._buckets[slot] = [key]
-        self.next = min(self.next, slot * _WIDTH)
+        self._buckets[slot] = {key: None}
+        heapq.heappush(self._slots, slot)
+        self.next = self._slots[0] * _WIDTH
+
+    def discard(self, key: _Key, due: float) -> None:
+        """Take a key out that was added for that time."""
+        bucket = self._buckets.get(int(due) // _WIDTH + 1)
+        if bucket is not None:
+            bucket.pop(key, None)
 
     def sweep(self, now: float, remove: Callable[[_Key, float], float | None]) -> None:
-        """Offer a batch of keys for removal; one that lives on says until when.
+        """Look at a batch of keys whose time has come.
 
-        `remove` is given the key and the time; it returns None when the row is gone.
+        `remove` is given a key and the time; it returns None when the row is gone, or else the
+        later time at which to look again.
         """
-        if now < self.next:
-            return
-        slot = int(self.next) // _WIDTH
-        bucket = self._buckets[slot]
-        batch = bucket[-_BATCH:]
-        del bucket[-_BATCH:]
-        if not bucket:
-            del self._buckets[slot]
-            self.next = min(self._buckets) * _WIDTH if self._buckets else _NEVER
-        for key in batch:
-            until = remove(key, now)
-            if until is not None:
-                self.add(key, max(until, now))
+        left = _BATCH
+        while left > 0 and self.next <= now:
+            slot = self._slots[0]
+            bucket = self._buckets[slot]
+            left -= 1
+            while bucket and left > 0:
+                key, _ = bucket.popitem()
+                left -= 1
+                until = remove(key, now)
+                if until is not None:
+                    self.add(key, until)
+            if not bucket:
+                heapq.heappop(self._slots)
+                del self._buckets[slot]
+                self.next = self._slots[0] * _WIDTH if self._slots else _NEVER
 
 
 class Gauge:

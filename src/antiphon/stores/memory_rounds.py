@@ -39,6 +39,8 @@ _NO_BODY = -1
 _STALE = 10_000
 """Entries of the eviction queue beyond which those of removed calls are thrown out."""
 
+_LOOK_AGAIN = 600.0
+"""Seconds after which a sweep looks again at a round that has outlived its token."""
 
 _Key: TypeAlias = bytes | str
 """A call: the bytes of an id, or a name that is no id."""
@@ -441,7 +443,9 @@ class MemoryRounds(ABC):
             del self._calls[key]
             return None
         times = [done.expires for done in _unpack(recorded)]
-        return min([*times, *(max(row.expires, row.lease) for row in kept)])
+        # When it is recorded, it need not live as long as its effects could have taken.
+        times += [min(max(row.expires, row.lease), now + _LOOK_AGAIN) for row in kept]
+        return min(times)
 
     # --- operators -----------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ class Segment(msgspec.Struct, gc=False):
     owner: str
     data: bytes
     expires: float
+    due: float
+    """When the sweep looks at it."""
 
 
 class MemorySegments:
@@ -63,7 +65,7 @@ class MemorySegments:
                 "the memory store is full: it holds as many journals as it may. Raise "
                 "MemoryStore(segment_bytes=...), or configure a store on disk."
             )
-        self._segments[name] = Segment(owner, data, now + ttl)
+        self._segments[name] = Segment(owner, data, expires=now + ttl, due=now + ttl)
         self._names.setdefault(call, []).append(name)
         self._segment_bytes += len(data)
         self._owner_bytes[owner] = self._owner_bytes.get(owner, 0) + len(data)
@@ -104,12 +106,14 @@ class MemorySegments:
         if row is None:
             return None
         if row.expires > now:
-            return row.expires
+            row.due = row.expires
+            return row.due
         self._drop_segment(name)
         return None
 
     def _drop_segment(self, name: _Name) -> None:
         row = self._segments.pop(name)
+        self._due_segments.discard(name, row.due)
         names = self._names[name[0]]
         names.remove(name)
         if not names:

@@ -190,7 +190,7 @@ local row = redis.call('HMGET', ekey, 'n', 'a', 's', 'l', 'd', 'r', 'w', 'c', 'o
 local state = row[3]
 if state and state ~= 'free' then
   local over = window and row[5] and now >= tonumber(row[5]) + window
-  if state == 'failed' and row[8] ~= call then over = true end
+  if window and state == 'failed' and row[8] ~= call then over = true end
   if not over then
     if row[1] ~= name or row[2] ~= args then return {'mismatch', row[1]} end
     if state == 'failed' then return {'failed', row[7]} end

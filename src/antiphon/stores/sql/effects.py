@@ -65,9 +65,10 @@ _BEGIN_TAIL = f"""
         AND antiphon_effects.arguments = excluded.arguments
         AND (antiphon_effects.nonce = excluded.nonce
              OR (CAST(:retry AS boolean) AND antiphon_effects.lease <= {{now}})))
-    OR (antiphon_effects.state = 'failed' AND antiphon_effects.call <> excluded.call)
     OR (antiphon_effects.state IN ('done', 'failed')
         AND {{now}} >= antiphon_effects.settled + CAST(:window AS double precision))
+    OR (antiphon_effects.state = 'failed' AND antiphon_effects.call <> excluded.call
+        AND CAST(:window AS double precision) IS NOT NULL)
 RETURNING fence
 """  # noqa: S608 - joined from constants
 
@@ -111,7 +112,9 @@ SELECT (SELECT count(*) FROM held), (SELECT fence FROM begun)
 EFFECT = """
 SELECT function, arguments, state, result, error, call,
        CASE WHEN lease > {now} THEN 1 ELSE 0 END,
-       CASE WHEN {now} >= settled + CAST(:window AS double precision) THEN 1 ELSE 0 END
+       CASE WHEN {now} >= settled + CAST(:window AS double precision)
+              OR (state = 'failed' AND call <> :call
+                  AND CAST(:window AS double precision) IS NOT NULL) THEN 1 ELSE 0 END
   FROM antiphon_effects WHERE id = :id
 """
 
@@ -253,7 +256,9 @@ class SqlEffects(Runs):
             )
             if begin is not None:
                 return begin
-            rows = yield Query(self._sql[EFFECT], {"id": effect.id, "window": window})
+            rows = yield Query(
+                self._sql[EFFECT], {"id": effect.id, "call": effect.call, "window": window}
+            )
             found = _in_the_way(rows, effect, retry=retry)
             if found is not None:
                 return found

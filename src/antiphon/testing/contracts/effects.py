@@ -148,7 +148,7 @@ async def a_failure_ends_with_its_window_too(a: Store, b: Store) -> None:
     assert await start(a, effect, window=600.0) == Finished(b"yes", effect.call)
 
 
-async def a_failure_of_a_shared_effect_is_tried_again_by_another_call(a: Store, b: Store) -> None:
+async def a_shared_effect_that_failed_is_tried_again_by_another_call(a: Store, b: Store) -> None:
     first = effect_of(name())
     begun = await begun_of(a, first, window=600.0)
     assert await a.settle(first.id, begun.fence, result=None, error="no")
@@ -338,7 +338,6 @@ async def what_an_operator_decides_lets_the_call_be_tried_again(a: Store, b: Sto
 
 async def uncertain_calls_are_found_behind_any_number_of_others(a: Store, b: Store) -> None:
     waiting = [name() for _ in range(3)]
-    before = await a.count_calls(uncertain=True)
     for call in waiting:
         await a.begin(
             effect_of(call),
@@ -357,7 +356,9 @@ async def uncertain_calls_are_found_behind_any_number_of_others(a: Store, b: Sto
     row = found[waiting[0]]
     assert (row.tool, row.caller, row.uncertain) == ("deploy", "somebody", 1)
     assert abs(row.started - time.time()) < 60
-    assert await b.count_calls(uncertain=True) == before + 3
+    # Leases of other tests' effects may end meanwhile: the store may be shared.
+    counted = await b.count_calls(uncertain=True)
+    assert len(rows) <= counted <= len(await b.calls(limit=1000, uncertain=True))
     assert len(await b.calls(limit=2, uncertain=True)) == 2
     assert await b.decide(waiting[0], "charge", result=b"1")
     assert waiting[0] not in {row.call for row in await a.calls(limit=1000, uncertain=True)}
@@ -418,7 +419,7 @@ EFFECT_CONTRACTS: tuple[Contract, ...] = (
     another_function_or_other_arguments_do_not_match,
     a_window_ends_and_the_effect_is_begun_anew,
     a_failure_ends_with_its_window_too,
-    a_failure_of_a_shared_effect_is_tried_again_by_another_call,
+    a_shared_effect_that_failed_is_tried_again_by_another_call,
     an_effect_under_a_lost_round_is_fenced_off,
     every_effect_keeps_the_prefix_of_its_round,
     a_claim_whose_reply_was_lost_is_the_same_claim,

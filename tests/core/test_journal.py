@@ -1,0 +1,177 @@
+"""A journal that is being read: what a replay knows, has read, must still read and weighs."""
+
+import msgspec
+import pytest
+
+from antiphon.core.journal import PATCHED, Entry, Replay, encode_value
+from antiphon.errors import Diverged, KeyReused
+from antiphon.seal.claims import decode_journal
+
+
+def ask(key: str, **more: object) -> Entry:
+    return Entry("ask", key, encode_value("yes"), **more)  # pyright: ignore[reportArgumentType]
+
+
+def effect(key: str, **more: object) -> Entry:
+    return Entry("effect", key, encode_value(1), **more)  # pyright: ignore[reportArgumentType]
+
+
+def weight(*entries: Entry) -> int:
+    return sum(len(msgspec.msgpack.encode(entry)) for entry in entries)
+
+
+def test_every_entry_is_weighed_once_whenever_it_came():
+    old, new, last = ask("old"), effect("new"), ask("last")
+    replay = Replay([old])
+    assert replay.size() == weight(old)
+    replay.record(new)
+    assert replay.size() == replay.size() == weight(old, new)
+    replay.record(last)
+    assert replay.size() == weight(old, new, last)
+
+
+def test_what_was_made_before_the_first_weighing_is_not_weighed_twice():
+    replay = Replay([ask("old")])
+    replay.record(effect("new"))
+    assert replay.size() == weight(ask("old"), effect("new"))
+
+
+def test_a_new_entry_has_no_property_that_nobody_gave_it():
+    entry = ask("place")
+    given = (entry.secret, entry.retry, entry.carried, entry.branch, entry.reused)
+    assert given == (False,) * 5
+    assert entry.outcome == "ok"
+
+
+def test_a_replay_knows_an_entry_without_reading_it():
+    replay = Replay([ask("place")])
+    assert replay.knows("ask", "place") is True
+    assert replay.knows("ask", "plan") is False
+    assert replay.knows("effect", "place") is False
+    assert replay.replaying
+
+
+def test_a_key_is_used_once():
+    replay = Replay([ask("place")])
+    assert replay.recall("ask", "place", b"", "") == ask("place")
+    assert not replay.replaying
+    assert replay.used("ask", "place")
+    with pytest.raises(KeyReused):
+        replay.recall("ask", "place", b"", "")
+
+
+@pytest.mark.parametrize("outcome", ["not-done", "cut"])
+def test_only_a_try_that_came_to_nothing_is_followed_by_another_under_its_key(outcome: str):
+    replay = Replay([])
+    assert replay.recall("effect", "pay", b"", "") is None
+    replay.record(effect("pay", outcome=outcome))
+    assert replay.recall("effect", "pay", b"", "") is None
+    replay.record(effect("pay"))
+    with pytest.raises(KeyReused):
+        replay.recall("effect", "pay", b"", "")
+    again = Replay(replay.entries())
+    found = [again.recall("effect", "pay", b"", "") for _ in range(2)]
+    assert [entry.outcome for entry in found if entry is not None] == [outcome, "ok"]
+    assert not again.replaying
+
+
+@pytest.mark.parametrize("outcome", ["ok", "failed", "uncertain"])
+def test_a_key_whose_effect_may_have_happened_is_taken(outcome: str):
+    replay = Replay([])
+    replay.recall("effect", "pay", b"", "")
+    replay.record(effect("pay", outcome=outcome))
+    with pytest.raises(KeyReused):
+        replay.recall("effect", "pay", b"", "")
+
+
+def test_a_mark_tells_what_was_read_and_made_after_it():
+    replay = Replay([ask("a"), ask("b"), ask("c")])
+    replay.recall("ask", "a", b"", "")
+    mark = replay.mark()
+    replay.recall("ask", "b", b"", "")
+    replay.record(effect("pay"))
+    assert replay.since(mark) == [("ask", "b"), ("effect", "pay")]
+    assert replay.since(replay.mark()) == []
+
+
+def test_a_handler_ends_only_after_it_has_read_its_asks_and_effects():
+    for entry in (ask("place"), effect("pay")):
+        with pytest.raises(Diverged, match="the end of the handler before it"):
+            Replay([entry]).check_end(branches_cut=False, later=set())
+    with pytest.raises(Diverged, match="something else"):
+        Replay([ask("place")]).check_end(branches_cut=False, later=set(), now="something else")
+    Replay([Entry("memo", "price", b"")]).check_end(branches_cut=False, later=set())
+
+
+def test_effects_that_run_after_the_handler_may_be_unread_at_its_end():
+    Replay([effect("pay")]).check_end(branches_cut=False, later={"pay"})
+    with pytest.raises(Diverged):
+        Replay([ask("pay")]).check_end(branches_cut=False, later={"pay"})
+    with pytest.raises(Diverged):
+        Replay([effect("ship")]).check_end(branches_cut=False, later={"pay"})
+
+
+def test_branches_that_were_cancelled_may_not_have_come_to_their_entries():
+    Replay([ask("place", branch=True)]).check_end(branches_cut=True, later=set())
+    for cut, branch in ((False, True), (True, False)):
+        with pytest.raises(Diverged):
+            Replay([ask("place", branch=branch)]).check_end(branches_cut=cut, later=set())
+
+
+def test_something_new_waits_for_what_the_handler_itself_has_to_read():
+    with pytest.raises(Diverged):
+        Replay([ask("place")]).check_new("ask", "plan", "What?")
+    Replay([ask("place", branch=True)]).check_new("ask", "plan", "What?")
+    Replay([ask("place", carried=True)]).check_new("ask", "plan", "What?")
+    Replay([ask("place")], strict=False).check_new("ask", "plan", "What?")
+
+
+def test_a_forgotten_entry_is_asked_for_again():
+    replay = Replay([ask("place")])
+    replay.forget("ask", "place")
+    assert not replay.replaying
+    assert replay.recall("ask", "place", b"", "") is None
+    assert replay.entries() == []
+
+
+def test_what_a_run_learned_is_a_journal_of_its_own():
+    replay = Replay([ask("old")])
+    assert replay.prefix([]) == b""
+    replay.record(effect("pay"))
+    replay.record(ask("plan"))
+    assert decode_journal(replay.prefix([])).entries == [effect("pay"), ask("plan")]
+    before = [ask("earlier")]
+    assert decode_journal(replay.prefix(before)).entries == [*before, effect("pay"), ask("plan")]
+    assert decode_journal(Replay([]).prefix(before)).entries == before
+
+
+def test_looking_at_an_entry_does_not_read_it_and_the_other_ways_do():
+    replay = Replay([ask("a"), ask("b")])
+    assert replay.peek("ask", "a") == ask("a")
+    assert replay.peek("ask", "c") is None
+    assert replay.seen("ask", "a") == replay.seen("ask", "a") == ask("a")
+    assert not replay.used("ask", "a")
+    assert replay.replaying
+    replay.skip("ask", "b")
+    assert replay.used("ask", "b")
+    assert not replay.replaying
+
+
+def test_what_is_recorded_is_given_back_as_it_is_kept():
+    replay = Replay([])
+    assert replay.record(ask("place")) == ask("place")
+    assert replay.entries() == replay.fresh == [ask("place")]
+
+
+def test_a_mark_of_a_patch_may_be_gone_but_no_other_patch():
+    Replay([Entry("patch", f"{PATCHED}new", b"")]).check_new("ask", "plan", "What?")
+    with pytest.raises(Diverged):
+        Replay([Entry("patch", "now", b"")]).check_new("ask", "plan", "What?")
+
+
+def test_a_divergence_names_both_sides_with_their_notes():
+    replay = Replay([ask("place", digest=b"one", note="Where?"), effect("pay")])
+    with pytest.raises(Diverged) as found:
+        replay.recall("ask", "place", b"two", "Whither?")
+    assert "ask 'place' (Where?)" in str(found.value)
+    assert "ask 'place' (Whither?)" in str(found.value)
