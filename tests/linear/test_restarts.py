@@ -41,7 +41,9 @@ def selling(tally: Any, **options: Any) -> Any:
     def make(**kit: Any) -> Server:
         server = Server("cloud", **kit)
 
-        @server.tool(**{"restarts": "adopt", **options})
+        options.setdefault("restarts", "adopt")
+
+        @server.tool(**options)
         async def provision(ctx: Context, name: str = "db") -> str:
             place = await ctx.elicit("Where?", Place)
             vm = await ctx.once("create", create, name, place.region, str(ctx.uuid()))
@@ -327,8 +329,8 @@ async def test_every_shape_is_adopted(tally, shape):
 
         else:
 
-            @server.tool(restarts="adopt", park=60)
-            async def order(ctx: Context) -> str:
+            @server.tool(name="order", restarts="adopt", park=60)
+            async def parked(ctx: Context) -> str:
                 made = await ctx.once("create", create)
                 return f"{made} in {(await ctx.elicit('Where?', Place)).region}"
 
@@ -377,8 +379,10 @@ async def test_a_call_that_became_a_task_is_left_alone(tally):
     tasks = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     world = Rounds(make, principal=ADA, fresh=False, capabilities={**EVERYTHING, **tasks})
     async with world:
-        assert (await world.begin("order")).result["resultType"] == "task"
-        assert (await world.begin("order")).result["resultType"] == "task"
+        for _ in range(2):
+            begun = await world.begin("order")
+            assert begun.result is not None
+            assert begun.result["resultType"] == "task"
         assert tally["create"] == 2
 
 

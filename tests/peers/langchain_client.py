@@ -4,6 +4,8 @@ Reads the URL and the name of the tool from its arguments. Prints the tool's tex
 before it how many interrupts it took.
 """
 
+# pyright: reportMissingImports=false
+
 import asyncio
 import sys
 import warnings

@@ -45,7 +45,7 @@ from antiphon.errors import (
     StoreError,
     TokenRefused,
 )
-from antiphon.ports import About, NewTask, Telemetry
+from antiphon.ports import ROUNDS_PER_START, About, NewTask, Telemetry
 from antiphon.seal.claims import Binding
 from antiphon.wire import results
 
@@ -196,7 +196,8 @@ class Engine:
     ) -> Reply:
         binding = self._tokens.binding(request, handler)
         claims, call = await self._tokens.open(request.token, binding)
-        request.call, request.number, request.first_trace = call.id, call.round, call.trace
+        request.call, request.first_trace = call.id, call.trace
+        request.number = claims.round % ROUNDS_PER_START
         answers = call.accept(request.answers, self.environment.clock())
         bound = self._bind(request, handler, arguments)
         work = partial(self._redeemed, request, handler, call, binding, claims.version, bound)

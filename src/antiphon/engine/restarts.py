@@ -101,7 +101,7 @@ def _place(name: str) -> str:
 # --- without the option ------------------------------------------------------------------------
 
 
-class _Waiting(msgspec.Struct, frozen=True, gc=False):
+class _WatchedCall(msgspec.Struct, frozen=True, gc=False):
     caller: tuple[str, str]
     arguments: bytes
     deadline: float
@@ -115,7 +115,7 @@ class RepeatWatch:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.calls: dict[str, _Waiting] = {}
+        self.calls: dict[str, _WatchedCall] = {}
         """By call, the oldest first."""
 
         self._callers: dict[tuple[str, str], dict[bytes, str]] = {}
@@ -125,7 +125,7 @@ class RepeatWatch:
         """Note that a call with effects waits for an answer."""
         caller = (request.principal.owner, handler.identity)
         arguments = arguments_digest(request.arguments)
-        self.calls[call.id] = _Waiting(caller, arguments, call.deadline)
+        self.calls[call.id] = _WatchedCall(caller, arguments, call.deadline)
         self._callers.setdefault(caller, {})[arguments] = call.id
         if len(self.calls) > _WATCHED:
             self.end(next(iter(self.calls)))

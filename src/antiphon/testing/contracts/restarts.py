@@ -91,6 +91,7 @@ async def a_restart_of_a_restart_is_a_new_generation(a: Store, b: Store) -> None
     number = first.generation * ROUNDS_PER_START + 1
     running = await mine_of(a, call, number)
     second = await b.take_over(restart, ttl=TTL)
+    assert second is not None
     assert second == TakenOver(call, first.seed, 2)
     assert not await record(a, call, number, running.fence)
     assert_spent(await redeem(a, call, number), "superseded")
