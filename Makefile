@@ -15,7 +15,7 @@ VENV := .venv
 JOBS ?= 2
 DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
-MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/node/.made $(PEERS)/bin/.made
+MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made
 
 .PHONY: help env peers lock run check format test chaos soak mutants conformance bench clean
 
@@ -34,7 +34,7 @@ $(DEV): requirements/dev.lock pyproject.toml
 peers: $(MADE_PEERS) ## what the tests talk to: other implementations and database servers, in .peers
 
 # Peers that pin another version of the official SDK live in environments of their own.
-$(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made: $(PEERS)/%/.made: requirements/peer-%.lock
+$(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made: $(PEERS)/%/.made: requirements/peer-%.lock
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python $(PIP_INSTALL) -r $<
 	touch $@
@@ -67,7 +67,7 @@ $(PEERS)/bin/.made: $(DEV) $(PEERS)/redis/.made $(PEERS)/pgbouncer/.made peers/l
 
 lock: ## resolve every requirements/*.in anew into its lock file, and peers/package.json
 	rm -rf build/lock
-	for name in dev peer-mcp1 peer-fastmcp; do \
+	for name in dev peer-mcp1 peer-fastmcp peer-langchain; do \
 		$(PYTHON) -m venv build/lock/$$name; \
 		build/lock/$$name/bin/python $(PIP_INSTALL) --upgrade pip; \
 		project=$$([ $$name = dev ] && echo "--editable .[postgres,redis,granian]" || true); \

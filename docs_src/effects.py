@@ -61,6 +61,15 @@ def make_server(cloud: Cloud, **kit: Any) -> Server:
         rest = await ctx.once("rest", cloud.charge, amount, verify=cloud.find_charge)
         return f"{first}, {rest}"
 
+    @server.tool(restarts="adopt")
+    async def move(ctx: Context, name: str) -> str:
+        """Create a machine between two questions; a client that starts over finds it again."""
+        place = await ctx.elicit("Where should it live?", Placement)
+        machine = await ctx.once("create", cloud.create, f"{name}.{place.region}")
+        if not await ctx.approve(f"Move everything to {machine}?"):
+            return f"{machine} stays empty."
+        return f"{name} is on {machine}."
+
     @server.tool
     async def reserve(ctx: Context, name: str) -> str:
         """Show how an effect ends badly."""

@@ -77,7 +77,7 @@ class Spent(msgspec.Struct, frozen=True):
     """The token is worth nothing any more."""
 
     reason: str
-    """For the log: `other-answers`, `evicted`, `tries`, `released`, or `expired`."""
+    """For the log: `other-answers`, `evicted`, `tries`, `released`, `superseded`, or `expired`."""
 
 
 Claim: TypeAlias = Claimed | Recorded | Running | Spent
@@ -154,15 +154,43 @@ class Ledger(Protocol):
         """Return when the round may have left `Running`, or after `timeout` seconds."""
         ...
 
-    async def end_call(self, call: str, *, ttl: float) -> None:
+    async def end_call(self, call: str, *, ttl: float, round: int | None = None) -> None:
         """Free what a call that has ended leaves behind: its segments now, its effects in `ttl`.
 
-        Effects with a `window` belong to more than one call and stay.
+        Effects with a `window` belong to more than one call and stay. With `round`, the call has
+        ended in that round, and nothing is freed if the ledger knows a later one: somebody has
+        taken the call over.
         """
         ...
 
 
 # --- effects -----------------------------------------------------------------------------------
+
+
+ROUNDS_PER_START = 2**18
+"""Rounds of a call that was started over are numbered from the next multiple of this."""
+
+
+class Restartable(msgspec.Struct, frozen=True, gc=False):
+    """What lets a caller who starts a call over find it again."""
+
+    name: str
+    """The same for every call of one caller with one tool and the same arguments."""
+
+    seed: bytes
+    """The seed of the call, sealed; a store does not look inside."""
+
+    generation: int = 0
+    """How often the call was started over."""
+
+
+class TakenOver(msgspec.Struct, frozen=True):
+    """An unfinished call that was taken over."""
+
+    call: str
+    seed: bytes
+    generation: int
+    """The number of its next round is above `generation * ROUNDS_PER_START`."""
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -175,6 +203,8 @@ class Effect(msgspec.Struct, frozen=True):
     key: str
     function: str
     arguments: bytes
+    restart: Restartable | None = None
+    """Set when the call can be started over."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -259,8 +289,8 @@ class CallRow(msgspec.Struct, frozen=True):
     call: str
     mark: int
     state: str
-    """`running`, `recorded`, `released` or `spent`: of the round at the mark. `unredeemed` when it
-    has effects and no token of it was redeemed; its mark is 1 then."""
+    """`running`, `recorded`, `released`, `spent` or `superseded`: of the round at the mark.
+    `unredeemed` when it has effects and no token of it was redeemed; its mark is 1 then."""
 
     expires: float
     started: float = 0.0
@@ -299,8 +329,22 @@ class Effects(Protocol):
         started, is the same claim: it gives the same `Started` again and renews its lease. So a
         caller who has not heard the reply asks again and knows.
 
+        An effect that an earlier generation of a restarted call has settled with another function
+        or other arguments is begun anew; one that it has not settled is `Busy` or `Uncertain`.
+
         Raises:
             StoreFull: A bounded store has no space for another effect.
+        """
+        ...
+
+    async def take_over(
+        self, name: str, *, ttl: float, about: About = NOTHING_KNOWN
+    ) -> TakenOver | None:
+        """Take over the unfinished call of this name that has effects; the latest of several.
+
+        In the same step every token of the call is spent, its running rounds lose their claim, its
+        segments are freed, and its effects live for `ttl` seconds at least. A call that has ended
+        or has become a task is never taken over. None if there is no such call.
         """
         ...
 

@@ -99,6 +99,18 @@ async def test_an_effect_that_ends_badly_says_how(name: str, said: str) -> None:
         assert (await world.call("reserve", {"name": name})).text == said
 
 
+async def test_a_client_that_starts_over_finds_the_machine_again() -> None:
+    cloud = effects.Cloud()
+    async with Rounds(lambda **kit: effects.make_server(cloud, **kit)) as world:
+        left = await world.begin("move", {"name": "db"})
+        left = await world.answer(left, {"placement": {"region": "eu"}})
+        answers = {"placement": {"region": "eu"}, "approve": YES}
+        done = await world.call("move", {"name": "db"}, answers=answers)
+        assert (await world.answer(left, {"approve": YES})).code == -32602
+    assert done.text.startswith("db is on db.eu-")
+    assert cloud.machines == ["db.eu"]
+
+
 async def test_a_payment_is_made_once_for_each_of_its_effects() -> None:
     async with Rounds(lambda **kit: effects.make_server(effects.Cloud(), **kit)) as world:
         done = await world.call("pay", {"amount": 5})

@@ -87,7 +87,7 @@ def test_a_client_that_starts_over_repeats_effects_once_per_start(shape, trouble
 @drawn(150)
 @given(
     shape=shapes(),
-    troubles=troubles(("none", "over", "over", "new server", "duplicate", "leave")),
+    troubles=troubles(("none", "over", "over", "crash", "new server", "duplicate", "leave")),
     seed=st.integers(0, 2**16),
 )
 def test_a_restart_that_adopts_repeats_no_effect(shape, troubles, seed):

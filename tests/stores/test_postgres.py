@@ -62,7 +62,7 @@ async def test_many_processes_may_migrate_at_once() -> None:
         assert sum(isinstance(found, Claimed) for found in claims) == 1
         with psycopg.connect(server.dsn) as connection:
             versions = connection.execute("SELECT version FROM antiphon_schema").fetchall()
-            assert versions == [(1,), (2,), (3,)]
+            assert versions == [(1,), (2,), (3,), (4,)]
             connection.execute("INSERT INTO antiphon_schema VALUES (99)")
         with pytest.raises(ConfigError, match=r"schema 99.*Upgrade"):
             await PostgresStore(server.dsn).open()

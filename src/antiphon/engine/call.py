@@ -17,7 +17,7 @@ from antiphon.engine.handler import Handler
 from antiphon.engine.questions import EXPIRED, check_shape, reasons, unanswered
 from antiphon.errors import AnswerInvalid, Diverged, InvalidRequest
 from antiphon.forms.schema import FlatSchema
-from antiphon.ports import Entropy, Store
+from antiphon.ports import ROUNDS_PER_START, Entropy, Store
 
 _ID = 16
 _SEED = 16
@@ -98,6 +98,16 @@ class Call:
         if not self._seed:
             self._draw()
         return self._seed
+
+    @property
+    def round(self) -> int:
+        """The number of this round since the call was last started; the first is 1."""
+        return self.number % ROUNDS_PER_START
+
+    @property
+    def generation(self) -> int:
+        """How often the call was started over by its caller."""
+        return self.number // ROUNDS_PER_START
 
     def _draw(self) -> None:
         """Draw both at once: a call that needs one of them nearly always needs the other."""

@@ -412,7 +412,7 @@ class Context:
     @property
     def round(self) -> int:
         """The number of this round; the first is 1."""
-        return self._execution.call.number
+        return self._execution.call.round
 
     @property
     def principal(self) -> Principal:
@@ -502,7 +502,7 @@ class Context:
 
     def __repr__(self) -> str:
         """Show which round of which handler."""
-        return f"<Context {self._execution.handler.identity} round {self._execution.call.number}>"
+        return f"<Context {self._execution.handler.identity} round {self._execution.call.round}>"
 
 
 def execution_of(ctx: Context) -> Execution:

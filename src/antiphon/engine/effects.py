@@ -24,6 +24,7 @@ from antiphon.core.retry import back_off
 from antiphon.engine.asking import check_secret
 from antiphon.engine.execution import ASLEEP, Execution
 from antiphon.engine.questions import check_key
+from antiphon.engine.restarts import restartable
 from antiphon.engine.serialization import (
     Codec,
     RecordedError,
@@ -128,6 +129,8 @@ async def once(execution: Execution, spec: Once) -> Any:
         await _anchor(execution)
     _check_budget(execution)
     effect = _effect(execution, spec, name, arguments)
+    if execution.handler.options.restarts is not None:
+        effect = await _restartable(execution, spec, effect)
     record = partial(
         execution.record, "effect", spec.key, digest=digest, note=name, retry=spec.retry
     )
@@ -219,6 +222,16 @@ def _effect(execution: Execution, spec: Once, name: str, arguments: bytes) -> Ef
     else:
         identity = _shared_identity(execution, spec, arguments)
     return Effect(identity, call, spec.key, name, arguments)
+
+
+async def _restartable(execution: Execution, spec: Once, effect: Effect) -> Effect:
+    """Let the call of an effect be started over; a task goes on by itself and never is."""
+    if spec.scope != "call" or execution.delivery.background:
+        return effect
+    restart = await restartable(
+        execution.environment, execution.handler, execution.request, execution.call
+    )
+    return msgspec.structs.replace(effect, restart=restart)
 
 
 def _shared_identity(execution: Execution, spec: Once, arguments: bytes) -> str:

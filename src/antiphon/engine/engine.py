@@ -35,15 +35,17 @@ from antiphon.engine.outcome import (
 from antiphon.engine.parked import ParkedHandler, ParkedHandlers
 from antiphon.engine.redemption import Redemptions
 from antiphon.engine.reply import Reply, deliver, ending
+from antiphon.engine.restarts import RepeatWatch, take_over
 from antiphon.engine.tokens import Tokens
 from antiphon.errors import (
     ArgumentsInvalid,
     CapabilityMissing,
+    ConfigError,
     Diverged,
     StoreError,
     TokenRefused,
 )
-from antiphon.ports import About, NewTask, Telemetry
+from antiphon.ports import ROUNDS_PER_START, About, NewTask, Telemetry
 from antiphon.seal.claims import Binding
 from antiphon.wire import results
 
@@ -89,6 +91,7 @@ class Engine:
         self._find = handlers.find
         self._tasks = tasks
         self._tokens = Tokens(environment)
+        self._repeats = RepeatWatch(environment.clock)
         self._lifetime = environment.limits.call.total_seconds()
 
     def call(self, request: Request) -> Coroutine[Any, Any, bytes]:
@@ -141,6 +144,10 @@ class Engine:
             if handler.options.unasked == "accept":
                 call.take_unasked(request.answers)
         bound = self._bind(request, handler, arguments)
+        if handler.options.restarts is not None:
+            return await self._first_or_restart(request, handler, call, bound)
+        if self._repeats.calls:
+            self._repeats.begin(handler, request)
         execution = Execution(self.environment, handler, request, call, END_ROUND)
         if handler.options.task and self._tasks.available and allows(request.capabilities, "tasks"):
             reply = await self._tasks.make(execution, Journal(call.seed))
@@ -152,19 +159,55 @@ class Engine:
             await self.redemptions.end_first(call)
         return reply
 
+    async def _first_or_restart(
+        self, request: Request, handler: Handler, call: Call, bound: dict[str, Any]
+    ) -> Reply:
+        """Begin a call, or take over the one that the same caller has left unfinished."""
+        options = handler.options
+        as_task = options.task and self._tasks.available
+        if as_task and allows(request.capabilities, "tasks"):
+            execution = Execution(self.environment, handler, request, call, END_ROUND)
+            reply = await self._tasks.make(execution, Journal(call.seed))
+        else:
+            try:
+                again = await take_over(self.environment, handler, request, call)
+            except (ConfigError, StoreError) as error:
+                return ending(error, handler, self.environment, request)
+            if again is not None:
+                request.call = again.id
+                binding = self._tokens.binding(request, handler)
+                version = options.version
+                work = partial(self._redeemed, request, handler, again, binding, version, bound)
+                about = About(handler.name, request.principal.owner)
+                return await self.redemptions.redeem(
+                    again, b"", again.deadline, request.channel, work, about
+                )
+            execution = Execution(self.environment, handler, request, call, END_ROUND)
+            reply = await self._execute(execution, bound)
+        if reply.task is not None:
+            await self._tasks.keep(reply.task)
+        elif call.began_effect and reply.kind != "input_required" and reply.keep:
+            # A round that failed by chance has not ended its call: it can be started over.
+            await self.redemptions.end_first(call, round=call.number)
+        return reply
+
     async def _again(
         self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
         binding = self._tokens.binding(request, handler)
         claims, call = await self._tokens.open(request.token, binding)
-        request.call, request.number, request.first_trace = call.id, call.number, call.trace
+        request.call, request.first_trace = call.id, call.trace
+        request.number = claims.round % ROUNDS_PER_START
         answers = call.accept(request.answers, self.environment.clock())
         bound = self._bind(request, handler, arguments)
         work = partial(self._redeemed, request, handler, call, binding, claims.version, bound)
         about = About(handler.name, request.principal.owner)
-        return await self.redemptions.redeem(
+        reply = await self.redemptions.redeem(
             call, answers, claims.expires, request.channel, work, about
         )
+        if self._repeats.calls and reply.kind != "input_required":
+            self._repeats.end(call.id)
+        return reply
 
     async def _redeemed(
         self,
@@ -206,13 +249,23 @@ class Engine:
             self._bind(request, handler, arguments)
         except CapabilityMissing as error:
             return ending(error, handler, self.environment, request)
-        call = self._begin(handler)
+        call, restarts = self._begin(handler), handler.options.restarts is not None
+        if restarts:
+            try:
+                call = await take_over(self.environment, handler, request, call) or call
+            except (ConfigError, StoreError) as error:
+                return ending(error, handler, self.environment, request)
+        first = call.number
         outcome, call = await run_in_session(self.environment, handler, request, call, arguments)
-        if call.began_effect:
-            await self.redemptions.end_first(call)
         if isinstance(outcome, Completed):
-            return Reply(outcome.result)
-        return ending(outcome.error, handler, self.environment, request)
+            reply = Reply(outcome.result)
+        else:
+            reply = ending(outcome.error, handler, self.environment, request)
+        if call.began_effect and not restarts:
+            await self.redemptions.end_first(call)
+        elif (call.began_effect or call.generation) and reply.keep:
+            await self.redemptions.end_first(call, round=first)
+        return reply
 
     def _begin(self, handler: Handler) -> Call:
         """Begin a call; its deadline starts now."""
@@ -303,6 +356,8 @@ class Engine:
             ]
         )
         token = await self._tokens.seal(execution, execution.journal(), pending)
+        if call.began_effect and execution.handler.options.restarts is None:
+            self._repeats.wait(execution.handler, execution.request, call)
         if parked is not None:
             park = seconds(execution.handler.options.park or 0.0)
             self.parked.park(parked, token, min(park, call.deadline - now))

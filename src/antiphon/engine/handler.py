@@ -40,6 +40,8 @@ class Options:
     ttl: Seconds | None = None
     deadline: Seconds | None = None
     park: Seconds | None = None
+    restarts: Literal["adopt"] | None = None
+    restart_key: Callable[[Mapping[str, Any]], str | None] | None = None
     task: Literal["allowed", "required"] | None = None
     task_ttl: Seconds | None = None
     detach: Literal["refuse"] | None = None
@@ -55,11 +57,16 @@ class Options:
             ("unasked", ("ignore", "accept")),
             ("task", (None, "allowed", "required")),
             ("detach", (None, "refuse")),
+            ("restarts", (None, "adopt")),
         ):
             check_choice(name, getattr(self, name), allowed)
         for ask in self.asks:
             if ask not in _NEEDS:
                 raise ConfigError("asks= takes Elicit, ElicitUrl, Sample and ListRoots")
+        if self.restart_key is not None and self.restarts is None:
+            raise ConfigError('restart_key= needs restarts="adopt"')
+        if self.restart_key is not None and not callable(self.restart_key):
+            raise ConfigError("restart_key= takes a function from the arguments to a text")
         if self.max_concurrent is not None and self.max_concurrent < 1:
             raise ConfigError("max_concurrent= must be at least one")
         for name in ("ttl", "deadline", "park", "settle", "task_ttl"):

@@ -319,12 +319,13 @@ class Redemptions:
         finally:
             running.leave()
 
-    async def end_first(self, call: Call) -> None:
+    async def end_first(self, call: Call, round: int | None = None) -> None:
         """Free what a call leaves behind that ended in its first round: nobody can name it again.
 
-        What the store cannot free now expires by itself.
+        With `round` only if nobody has taken the call over. What the store cannot free now expires
+        by itself.
         """
-        ending = self._environment.store.end_call(call.id, ttl=0.0)
+        ending = self._environment.store.end_call(call.id, ttl=0.0, round=round)
         with contextlib.suppress(StoreError):
             await (self._shielded(ending) if self._remote else ending)
 
@@ -408,6 +409,7 @@ _FINAL = frozenset({"complete", "error"})
 _REASONS = {
     "other-answers": "it was redeemed before with other answers",
     "evicted": "its outcome is no longer kept",
+    "superseded": "its call was started over by the same caller",
     "tries": "its round has failed too often",
     "released": "it was spent by a try that failed (redeem='strict')",
 }

@@ -4,7 +4,7 @@ The typed dicts are the signatures of the decorators. `Declaration` is what is l
 they are checked: how the handler is listed, and the options of its calls.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -83,6 +83,13 @@ class FlowOptions(_Common, total=False):
 
     annotations: Mapping[str, Any] | None
     """Hints for clients, such as `readOnlyHint`."""
+
+    restarts: Literal["adopt"] | None
+    """What happens when a client begins an unfinished call again without its token: `adopt` takes
+    over the effects of that call and refuses its tokens."""
+
+    restart_key: Callable[[Mapping[str, Any]], str | None] | None
+    """Names the caller by the arguments, for `restarts` where callers are not authenticated."""
 
     task: Literal["allowed", "required"] | None
     """Make a task from the start, where the client takes one; `required` refuses the others."""

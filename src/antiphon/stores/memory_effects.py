@@ -21,7 +21,9 @@ from antiphon.ports import (
     HeldTaskRun,
     LeaseLost,
     Mismatch,
+    Restartable,
     Started,
+    TakenOver,
     Uncertain,
 )
 from antiphon.stores.memory_expiry import ExpiryWheel, Gauge
@@ -48,6 +50,7 @@ class BegunEffect(msgspec.Struct, gc=False):
     settled: float | None = None
     result: bytes | None = None
     error: str | None = None
+    restart: Restartable | None = None
 
 
 class MemoryEffects(MemoryRounds):
@@ -62,6 +65,9 @@ class MemoryEffects(MemoryRounds):
         self._effects: dict[str, BegunEffect] = {}
         self._latest: dict[str, BegunEffect] = {}
         """By call: the first of the chain of its effects."""
+
+        self._by_restart: dict[str, dict[str, None]] = {}
+        """Unfinished calls with effects that can be started over, by name, the latest last."""
 
         self._result_bytes = 0
         self._fence = 0
@@ -132,6 +138,11 @@ class MemoryEffects(MemoryRounds):
 
     def _add_effect(self, row: BegunEffect) -> None:
         effect = row.effect
+        row.restart = effect.restart
+        if row.restart is not None:
+            calls = self._by_restart.setdefault(row.restart.name, {})
+            calls.pop(effect.call, None)
+            calls[effect.call] = None
         row.earlier = self._latest.get(effect.call)
         self._latest[effect.call] = row
         self._effects[effect.id] = row
@@ -139,6 +150,8 @@ class MemoryEffects(MemoryRounds):
         self._effects_gauge.show(len(self._effects))
 
     def _drop_effect(self, row: BegunEffect) -> None:
+        if row.restart is not None:
+            self._forget_restart(row)
         del self._effects[row.effect.id]
         self._due_effects.discard(row.effect.id, row.due)
         self._result_bytes -= len(row.result or b"")
@@ -153,6 +166,16 @@ class MemoryEffects(MemoryRounds):
         while later.earlier is not None and later.earlier is not row:
             later = later.earlier
         later.earlier = row.earlier
+
+    def _forget_restart(self, row: BegunEffect) -> None:
+        """Let nobody find the call by this effect any more."""
+        restart, row.restart = row.restart, None
+        if restart is None or any(other.restart for other in self._of_call(row.effect.call)):
+            return
+        calls = self._by_restart.get(restart.name, {})
+        calls.pop(row.effect.call, None)
+        if not calls:
+            self._by_restart.pop(restart.name, None)
 
     def _remove_effect(self, id: str, now: float) -> float | None:
         row = self._effects.get(id)
@@ -219,6 +242,8 @@ class MemoryEffects(MemoryRounds):
             return
         now = self._clock()
         for row in self._of_call(call):
+            if row.restart is not None:
+                self._forget_restart(row)
             if row.shared or row.settled is None:
                 continue
             row.expires = min(row.expires, until)
@@ -228,6 +253,24 @@ class MemoryEffects(MemoryRounds):
                 self._due_effects.discard(row.effect.id, row.due)
                 row.due = row.expires
                 self._due_effects.add(row.effect.id, row.due)
+
+    async def take_over(
+        self, name: str, *, ttl: float, about: About = NOTHING_KNOWN
+    ) -> TakenOver | None:
+        """Take over the unfinished call of this name that has effects."""
+        now = self._clock()
+        for call in reversed(self._by_restart.get(name, {})):
+            rows = [row for row in self._of_call(call) if row.restart is not None]
+            if self.is_task(call) or all(row.expires <= now for row in rows):
+                continue
+            seed = next(row.restart.seed for row in rows if row.restart is not None)
+            until = max(now + ttl, *(row.expires for row in rows))
+            generation = self.supersede(call, until, about)
+            self.free_segments(call, None)
+            for row in rows:
+                row.expires = until
+            return TakenOver(call, seed, generation)
+        return None
 
     # --- operators -----------------------------------------------------------------------------
 
@@ -307,6 +350,10 @@ class MemoryEffects(MemoryRounds):
         """Check the epoch of a task's run and keep its state."""
 
     @abstractmethod
+    def is_task(self, call: str) -> bool:
+        """Whether a call has become a task."""
+
+    @abstractmethod
     def keep_segments(self, call: str, round: int | None, until: float) -> None:
         """Keep the segments of a round, or of a call, at least until then."""
 
@@ -319,6 +366,12 @@ def _agrees(row: BegunEffect, effect: Effect) -> bool:
     return row.effect.function == effect.function and row.effect.arguments == effect.arguments
 
 
+def _is_older(row: BegunEffect, effect: Effect) -> bool:
+    """Tell whether an earlier generation of a restarted call has begun the effect."""
+    known, now = row.effect.restart, effect.restart
+    return now is not None and (known.generation if known else 0) < now.generation
+
+
 def _in_the_way(
     row: BegunEffect, effect: Effect, now: float, *, retry: bool, window: float | None
 ) -> Begin | None:
@@ -326,12 +379,15 @@ def _in_the_way(
     if row.settled is not None and window is not None and now >= row.settled + window:
         return None
     if window is not None and row.error is not None and row.effect.call != effect.call:
-        return None
+        return None  # a failure is shared with nobody: another call tries again
     if not _agrees(row, effect):
-        return Mismatch(row.effect.function)
+        if not _is_older(row, effect):
+            return Mismatch(row.effect.function)
+        if row.settled is not None:
+            return None
+        return _BUSY if now < row.lease else Uncertain(row.effect.call)
     if row.error is not None:
-        # A failure is shared with nobody: another call tries again.
-        return FailedEffect(row.error) if row.effect.call == effect.call else None
+        return FailedEffect(row.error)
     if row.result is not None:
         return Finished(row.result, row.effect.call)
     if now < row.lease:

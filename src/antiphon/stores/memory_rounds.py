@@ -18,6 +18,7 @@ import msgspec
 from antiphon.errors import StoreFull
 from antiphon.ports import (
     NOTHING_KNOWN,
+    ROUNDS_PER_START,
     About,
     CallRow,
     Claim,
@@ -41,6 +42,11 @@ _STALE = 10_000
 
 _LOOK_AGAIN = 600.0
 """Seconds after which a sweep looks again at a round that has outlived its token."""
+
+_FULL = (
+    "the memory store is full: it holds as many redeemed rounds as it may. Raise "
+    "MemoryStore(rounds=...), or configure a store on disk."
+)
 
 _Key: TypeAlias = bytes | str
 """A call: the bytes of an id, or a name that is no id."""
@@ -194,10 +200,7 @@ class MemoryRounds(ABC):
         if ttl <= 0:
             return Spent("expired")
         if self._count >= self._max_rounds:
-            raise StoreFull(
-                "the memory store is full: it holds as many redeemed rounds as it may. Raise "
-                "MemoryStore(rounds=...), or configure a store on disk."
-            )
+            raise StoreFull(_FULL)
         below, recorded = (None, b"") if known is None else (known, b"")
         if isinstance(below, bytes):
             below, recorded = None, below
@@ -223,6 +226,8 @@ class MemoryRounds(ABC):
         tries: int,
     ) -> Claim | None:
         """Answer from the rows of a call; None when this round is above all of them."""
+        if round // ROUNDS_PER_START < self._mark(key) // ROUNDS_PER_START:
+            return Spent("superseded")
         row = self._open_round(key, round)
         if row is not None and (ttl > 0 or row.expires > now):
             return _claim_again(row, answers, now, lease, ttl, tries)
@@ -335,10 +340,39 @@ class MemoryRounds(ABC):
         finally:
             waiters.discard(waiter)
 
-    async def end_call(self, call: str, *, ttl: float) -> None:
+    async def end_call(self, call: str, *, ttl: float, round: int | None = None) -> None:
         """Free what a call that has ended leaves behind."""
+        if round is not None and self._mark(_key(call)) > round:
+            return
         self.free_segments(call, None)
         self.end_effects(call, self._clock() + ttl if ttl > 0 else 0.0)
+
+    def supersede(self, call: str, until: float, about: About) -> int:
+        """Spend every token of a call, also those not redeemed yet; returns its new generation."""
+        if self._count >= self._max_rounds:
+            raise StoreFull(_FULL)
+        now, key = self._clock(), _key(call)
+        generation = self._mark(key) // ROUNDS_PER_START + 1
+        known = self._calls.get(key)
+        recorded = self._recorded(key)
+        below = known if isinstance(known, OpenRound) else None
+        row = below
+        while row is not None:
+            row.state, row.why, row.recorded = "spent", "superseded", b""
+            self._drop_prefix(row)
+            if row.waiters is not None:
+                _wake(row)
+            row = row.below
+        mark = OpenRound(
+            key, generation * ROUNDS_PER_START, b"", now, until, below, now, about,
+            state="spent", why="superseded", recorded=recorded,
+        )  # fmt: skip
+        self._calls[key] = mark
+        self._count += 1
+        self._rounds_gauge.show(self._count)
+        if known is None:
+            self._due.add(key, until)
+        return generation
 
     def keep_prefix(self, row: OpenRound, prefix: bytes | None, until: float) -> None:
         """Keep what a round has learned before an effect; it is needed as long as the effect."""

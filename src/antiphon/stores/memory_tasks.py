@@ -234,6 +234,10 @@ class MemoryTasks:
             row.state = under.state
         return row is not None
 
+    def is_task(self, call: str) -> bool:
+        """Whether a call has become a task."""
+        return call in self._by_call
+
     def wake_call(self, call: str) -> None:
         """Make the task of a call ready: an effect of it was settled."""
         row = self._tasks.get(self._by_call.get(call, ""))

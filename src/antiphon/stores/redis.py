@@ -46,6 +46,7 @@ from antiphon.ports import (
     Running,
     Spent,
     Started,
+    TakenOver,
     Uncertain,
 )
 from antiphon.stores import clocks
@@ -241,9 +242,10 @@ class RedisStore:
 
         await self._waiters.wait(call, round, timeout, look)
 
-    async def end_call(self, call: str, *, ttl: float) -> None:
+    async def end_call(self, call: str, *, ttl: float, round: int | None = None) -> None:
         """Free what a call that has ended leaves behind."""
-        await self._run(scripts.END_CALL, (f"{self._prefix}ec:{call}",), self._prefix, call, ttl)
+        keys, ended = (f"{self._prefix}ec:{call}",), "" if round is None else round
+        await self._run(scripts.END_CALL, keys, self._prefix, call, ttl, ended)
 
     # --- effects -------------------------------------------------------------------------------
 
@@ -271,9 +273,22 @@ class RedisStore:
             effect.id, effect.call, effect.key, effect.function, effect.arguments,
             lease, ttl, int(retry), "" if window is None else window,
             "" if under is None else under.fence, int(kept is not None), kept or b"",
-            nonce, about.tool, about.caller,
+            nonce, about.tool, about.caller, *_restart(effect),
         )  # fmt: skip
         return _begin(found)
+
+    async def take_over(
+        self, name: str, *, ttl: float, about: About = NOTHING_KNOWN
+    ) -> TakenOver | None:
+        """Take over the unfinished call of this name that has effects."""
+        keys = (f"{self._prefix}l:{name}",)
+        found = await self._run(scripts.TAKE_OVER, keys, self._prefix, name, ttl)
+        if not found:
+            return None
+        call, seed, generation, *mark = found
+        if mark and mark[0] is not None:
+            self._waiters.wake(call.decode(), int(mark[0]))
+        return TakenOver(call.decode(), seed, generation)
 
     async def hold(self, effect: str, fence: int, *, lease: float) -> bool:
         """Extend the lease of a running effect; False if the fence is lost."""
@@ -376,6 +391,11 @@ class RedisStore:
         except RedisError as error:
             raise _failure(error) from error
         return cast("bytes | None", named[0] or named[1])
+
+
+def _restart(effect: Effect) -> tuple[str, bytes, int]:
+    restart = effect.restart
+    return ("", b"", 0) if restart is None else (restart.name, restart.seed, restart.generation)
 
 
 async def _connected(connection: Connection) -> None:

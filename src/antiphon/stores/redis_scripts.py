@@ -8,7 +8,8 @@ Owns the layout of the keys. Leases and lifetimes run on the server's clock. A r
     <prefix>calls               calls by the expiry of their mark
     <prefix>e:<id>              c call, k key, n function, a arguments, f fence, s state, l lease,
                                 x expires, t started, d settled, r result, w error, o nonce,
-                                h shared, u tool, v caller
+                                h shared, u tool, v caller, g restart, y seed, z generation
+    <prefix>l:<restart>         unfinished calls that can be started over, by their latest effect
     <prefix>ec:<call>           effects of a call by their start
     <prefix>started             effects that were begun and not settled, by the end of their lease
     <prefix>s:<call>:<round>:<digest>   a segment
@@ -20,6 +21,8 @@ holds is kept for as long as it is held. The first command of a script that writ
 memory: a full server refuses it, and with it the script; once a script has written, Redis refuses
 nothing more.
 """
+
+from antiphon.ports import ROUNDS_PER_START
 
 GRACE = 300
 """Seconds that an expired row is kept: the clocks of machines differ, if only a little."""
@@ -65,7 +68,11 @@ end
 local function end_effects(prefix, call, ttl)
   for _, id in ipairs(redis.call('ZRANGE', prefix .. 'ec:' .. call, 0, -1)) do
     local key = prefix .. 'e:' .. id
-    local row = redis.call('HMGET', key, 's', 'h', 'x')
+    local row = redis.call('HMGET', key, 's', 'h', 'x', 'g')
+    if row[4] and row[4] ~= '' then
+      redis.call('HSET', key, 'g', '')
+      redis.call('ZREM', prefix .. 'l:' .. row[4], call)
+    end
     if row[1] and row[1] ~= 'started' and row[2] ~= '1' then
       if ttl <= 0 then redis.call('DEL', key)
       else live_until(key, math.min(tonumber(row[3]), now + ttl)) end
@@ -74,16 +81,22 @@ local function end_effects(prefix, call, ttl)
 end
 """
 
+_GENERATION = f"""
+local function generation(round) return math.floor(round / {ROUNDS_PER_START}) end
+"""
+
 CLAIM = (
     _NOW
+    + _GENERATION
     + """
 local rkey, mkey, calls = KEYS[1], KEYS[2], KEYS[3]
 local call, round, answers, lease = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local ttl, tries, tool, caller = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
 local row = redis.call('HMGET', rkey, 'a', 'f', 's', 'l', 'b', 'q', 'x')
 if ttl <= 0 and (not row[1] or tonumber(row[7]) <= now) then return {'spent', 'expired'} end
+local mark = redis.call('GET', mkey)
+if mark and generation(round) < generation(tonumber(mark)) then return {'spent', 'superseded'} end
 if not row[1] then
-  local mark = redis.call('GET', mkey)
   if mark and round <= tonumber(mark) then return {'spent', 'evicted'} end
   redis.call('HSET', rkey, 'a', answers, 'f', 1, 's', 'running', 'l', now + lease, 'q', 0,
              't', now, 'u', tool, 'v', caller)
@@ -148,6 +161,8 @@ END_CALL = (
     _NOW
     + _FREEING
     + """
+local mark = ARGV[4] ~= '' and redis.call('GET', ARGV[1] .. 'm:' .. ARGV[2])
+if mark and tonumber(mark) > tonumber(ARGV[4]) then return 0 end
 free_segments(ARGV[1], ARGV[2], math.huge)
 end_effects(ARGV[1], ARGV[2], tonumber(ARGV[3]))
 return 1
@@ -185,28 +200,41 @@ local id, call, key, name, args = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local lease, ttl = tonumber(ARGV[7]), tonumber(ARGV[8])
 local retry, window, fence = ARGV[9] == '1', tonumber(ARGV[10]), ARGV[11]
 local nonce, tool, caller = ARGV[14], ARGV[15], ARGV[16]
+local restart, seed, generation = ARGV[17], ARGV[18], tonumber(ARGV[19])
 if fence ~= '' and not held(rkey, fence) then return {'fenced'} end
-local row = redis.call('HMGET', ekey, 'n', 'a', 's', 'l', 'd', 'r', 'w', 'c', 'o', 'f')
+local row = redis.call('HMGET', ekey, 'n', 'a', 's', 'l', 'd', 'r', 'w', 'c', 'o', 'f',
+                       'z')
 local state = row[3]
 if state and state ~= 'free' then
   local over = window and row[5] and now >= tonumber(row[5]) + window
   if window and state == 'failed' and row[8] ~= call then over = true end
   if not over then
-    if row[1] ~= name or row[2] ~= args then return {'mismatch', row[1]} end
-    if state == 'failed' then return {'failed', row[7]} end
-    if state == 'done' then return {'settled', row[6], row[8]} end
-    if nonce ~= '' and row[9] == nonce then
+    local other = row[1] ~= name or row[2] ~= args
+    local older = other and tonumber(row[11] or '0') < generation
+    if other and not older then return {'mismatch', row[1]} end
+    if older and state ~= 'started' then over = true end
+    if not over and state == 'failed' then return {'failed', row[7]} end
+    if not over and state == 'done' then return {'settled', row[6], row[8]} end
+    if not over and older then
+      if tonumber(row[4]) > now then return {'busy'} end
+      return {'uncertain', row[8]}
+    end
+    if not over and nonce ~= '' and row[9] == nonce then
       redis.call('HSET', ekey, 'l', now + lease)
       redis.call('ZADD', started, now + lease, id)
       return {'begun', tonumber(row[10])}
     end
-    if tonumber(row[4]) > now then return {'busy'} end
-    if not retry then return {'uncertain', row[8]} end
+    if not over and tonumber(row[4]) > now then return {'busy'} end
+    if not over and not retry then return {'uncertain', row[8]} end
   end
 end
 redis.call('HSET', ekey, 'c', call, 'k', key, 'n', name, 'a', args, 's', 'started',
            'l', now + lease, 't', now, 'o', nonce, 'h', window and '1' or '0',
-           'u', tool, 'v', caller)
+           'u', tool, 'v', caller, 'g', restart, 'y', seed, 'z', generation)
+if restart ~= '' then
+  redis.call('ZADD', prefix .. 'l:' .. restart, now, call)
+  outlive(prefix .. 'l:' .. restart, ttl)
+end
 if row[8] and row[8] ~= call then redis.call('ZREM', prefix .. 'ec:' .. row[8], id) end
 redis.call('HDEL', ekey, 'd', 'r', 'w')
 local begun = redis.call('HINCRBY', ekey, 'f', 1)
@@ -231,6 +259,43 @@ if fence ~= '' then
   end
 end
 return {'begun', begun}
+"""
+)
+
+TAKE_OVER = (
+    _NOW
+    + _GENERATION
+    + _FREEING
+    + f"""
+local index, prefix, name, ttl = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+for _, call in ipairs(redis.call('ZREVRANGE', index, 0, -1)) do
+  local seed, ends, found = nil, now + ttl, {{}}
+  for _, id in ipairs(redis.call('ZRANGE', prefix .. 'ec:' .. call, 0, -1)) do
+    local key = prefix .. 'e:' .. id
+    local row = redis.call('HMGET', key, 's', 'g', 'y', 'x')
+    if row[1] and row[1] ~= 'free' and row[2] == name and tonumber(row[4]) > now then
+      seed, found[#found + 1], ends = row[3], key, math.max(ends, tonumber(row[4]))
+    end
+  end
+  if seed then
+    local mkey = prefix .. 'm:' .. call
+    local mark = redis.call('GET', mkey)
+    local next = generation(tonumber(mark or '1')) + 1
+    redis.call('SET', mkey, string.format('%.0f', next * {ROUNDS_PER_START}), 'KEEPTTL')
+    outlive(mkey, ends - now)
+    if mark and redis.call('HGET', prefix .. 'r:' .. call .. ':' .. mark, 's') then
+      redis.call('HSET', prefix .. 'r:' .. call .. ':' .. mark, 's', 'superseded')
+    end
+    free_segments(prefix, call, math.huge)
+    for _, key in ipairs(found) do keep_until(key, now + ttl) end
+    outlive(prefix .. 'ec:' .. call, ttl)
+    outlive(index, ttl)
+    redis.call('ZADD', prefix .. 'calls', 'GT', now + ttl, call)
+    return {{call, seed, next, mark}}
+  end
+  redis.call('ZREM', index, call)
+end
+return {{}}
 """
 )
 

@@ -43,11 +43,12 @@ _SAME_CLAIM = """(antiphon_effects.state = 'started' AND antiphon_effects.nonce 
 _BEGIN_HEAD = """
 INSERT INTO antiphon_effects
        (id, call, key, function, arguments, fence, state, lease, expires, started, nonce, shared,
-        tool, caller)
+        tool, caller, restart, seed, generation)
 SELECT CAST(:id AS text), CAST(:call AS text), CAST(:key AS text), CAST(:function AS text),
        CAST(:arguments AS {blob}), 1, 'started', {now} + CAST(:lease AS double precision),
        {now} + CAST(:ttl AS double precision), {now}, CAST(:nonce AS {blob}),
-       CAST(:shared AS bigint), CAST(:tool AS text), CAST(:caller AS text)
+       CAST(:shared AS bigint), CAST(:tool AS text), CAST(:caller AS text),
+       CAST(:restart AS text), CAST(:seed AS {blob}), CAST(:generation AS bigint)
 """
 
 _BEGIN_TAIL = f"""
@@ -57,7 +58,8 @@ _BEGIN_TAIL = f"""
        fence = antiphon_effects.fence + CASE WHEN {_SAME_CLAIM} THEN 0 ELSE 1 END,
        started = CASE WHEN {_SAME_CLAIM} THEN antiphon_effects.started ELSE excluded.started END,
        nonce = excluded.nonce, shared = excluded.shared, tool = excluded.tool,
-       caller = excluded.caller, settled = NULL, result = NULL, error = NULL,
+       caller = excluded.caller, restart = excluded.restart, seed = excluded.seed,
+       generation = excluded.generation, settled = NULL, result = NULL, error = NULL,
        expires = {{greatest}}(excluded.expires, antiphon_effects.expires)
  WHERE antiphon_effects.state = 'free'
     OR (antiphon_effects.state = 'started'
@@ -66,7 +68,10 @@ _BEGIN_TAIL = f"""
         AND (antiphon_effects.nonce = excluded.nonce
              OR (CAST(:retry AS boolean) AND antiphon_effects.lease <= {{now}})))
     OR (antiphon_effects.state IN ('done', 'failed')
-        AND {{now}} >= antiphon_effects.settled + CAST(:window AS double precision))
+        AND ({{now}} >= antiphon_effects.settled + CAST(:window AS double precision)
+             OR (antiphon_effects.generation < excluded.generation
+                 AND NOT (antiphon_effects.function = excluded.function
+                          AND antiphon_effects.arguments = excluded.arguments))))
     OR (antiphon_effects.state = 'failed' AND antiphon_effects.call <> excluded.call
         AND CAST(:window AS double precision) IS NOT NULL)
 RETURNING fence
@@ -114,7 +119,8 @@ SELECT function, arguments, state, result, error, call,
        CASE WHEN lease > {now} THEN 1 ELSE 0 END,
        CASE WHEN {now} >= settled + CAST(:window AS double precision)
               OR (state = 'failed' AND call <> :call
-                  AND CAST(:window AS double precision) IS NOT NULL) THEN 1 ELSE 0 END
+                  AND CAST(:window AS double precision) IS NOT NULL) THEN 1 ELSE 0 END,
+       generation
   FROM antiphon_effects WHERE id = :id
 """
 
@@ -247,6 +253,7 @@ class SqlEffects(Runs):
             "shared": int(window is not None),
             "tool": about.tool,
             "caller": about.caller,
+            **_restart(effect),
             **_held(under),
         }
         at_once = self._dialect.changes_many or under is None
@@ -354,6 +361,13 @@ class SqlEffects(Runs):
         return True
 
 
+def _restart(effect: Effect) -> dict[str, Any]:
+    restart = effect.restart
+    if restart is None:
+        return {"restart": "", "seed": None, "generation": 0}
+    return {"restart": restart.name, "seed": restart.seed, "generation": restart.generation}
+
+
 def _held(under: HeldRound | HeldTaskRun | None) -> dict[str, Any]:
     if under is None:
         return {}
@@ -374,11 +388,15 @@ def _held(under: HeldRound | HeldTaskRun | None) -> dict[str, Any]:
 def _in_the_way(rows: Rows, effect: Effect, *, retry: bool) -> Begin | None:
     if not rows:
         return None
-    function, arguments, state, result, error, call, good, over = rows[0]
+    function, arguments, state, result, error, call, good, over, generation = rows[0]
     if state == "free" or over:
         return None
     if function != effect.function or arguments != effect.arguments:
-        return Mismatch(function)
+        if effect.restart is None or generation >= effect.restart.generation:
+            return Mismatch(function)
+        if state != "started":
+            return None
+        return Busy() if good else Uncertain(call)
     if state == "failed":
         return FailedEffect(error) if call == effect.call else None
     if state == "done":

@@ -87,10 +87,19 @@ FREE_JOURNALS = "DELETE FROM antiphon_journals WHERE call = :call AND round <= :
 
 FREE_EFFECTS = """
 UPDATE antiphon_effects
-   SET expires = {least}(expires, {now} + CAST(:ttl AS double precision))
- WHERE call = :call AND shared = 0 AND state <> 'started'
+   SET expires = CASE WHEN state = 'started' THEN expires
+                      ELSE {least}(expires, {now} + CAST(:ttl AS double precision)) END,
+       restart = ''
+ WHERE call = :call AND shared = 0
 """
-"""An effect of unknown end stays for its operator, whatever became of the call."""
+"""An effect of unknown end stays for its operator, whatever became of the call. Whoever starts a
+call over finds none that has ended."""
+
+FORGET_RESTART = "UPDATE antiphon_effects SET restart = '' WHERE call = :call AND restart <> ''"
+
+HOLD_EFFECTS = "SELECT id FROM antiphon_effects WHERE call = :call ORDER BY id {lock}"
+
+LATER_ROUND = "SELECT 1 FROM antiphon_rounds WHERE call = :call AND round > :round LIMIT 1"
 
 _FREEING = f"""
   WITH done AS ({RECORD}),
@@ -283,13 +292,19 @@ class SqlLedger(Runs):
         yield RoundChanged(call, round)
 
     @transaction
-    def end_call(self, call: str, *, ttl: float) -> Transaction[None]:
+    def end_call(self, call: str, *, ttl: float, round: int | None = None) -> Transaction[None]:
         """Free what a call that has ended leaves behind."""
+        if round is not None:
+            # Who takes the call over holds an effect of it while adding a round.
+            yield Query(self._sql[HOLD_EFFECTS], {"call": call})
+            if (yield Query(self._sql[LATER_ROUND], {"call": call, "round": round})):
+                return
         yield Query(self._sql[FREE_JOURNALS], {"call": call, "round": _EVERY})
         if ttl > 0:
             yield Query(self._sql[FREE_EFFECTS], {"call": call, "ttl": ttl})
         else:
             yield Query(self._sql[DROP_EFFECTS], {"call": call})
+            yield Query(self._sql[FORGET_RESTART], {"call": call})
 
     @reading
     def _state(self, call: str, round: int) -> Transaction[RoundState]:
@@ -359,6 +374,8 @@ def _in_the_way(rows: Rows, answers: bytes, tries: int, *, expired: bool) -> Cla
     if not rows or (expired and not rows[0][5]):
         return Spent("expired" if expired else "evicted")
     known, failures, state, body, lease, _ = rows[0]
+    if state == "superseded":
+        return Spent("superseded")
     if known != answers:
         return Spent("other-answers")
     if state == "recorded":

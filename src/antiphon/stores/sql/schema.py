@@ -111,6 +111,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE antiphon_tasks ADD COLUMN call text NOT NULL DEFAULT ''",
         "CREATE INDEX antiphon_tasks_call ON antiphon_tasks (call) WHERE call <> ''",
     ),
+    (
+        "ALTER TABLE antiphon_effects ADD COLUMN restart text NOT NULL DEFAULT ''",
+        "ALTER TABLE antiphon_effects ADD COLUMN seed {blob}",
+        "ALTER TABLE antiphon_effects ADD COLUMN generation bigint NOT NULL DEFAULT 0",
+        """
+        CREATE INDEX antiphon_effects_restart ON antiphon_effects (restart, started)
+         WHERE restart <> ''
+        """,
+    ),
 )
 """One entry per schema version. An entry that was released is never changed; add another."""
 

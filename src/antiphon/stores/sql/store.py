@@ -3,11 +3,12 @@
 from antiphon.stores.sql.dialect import Dialect, Notice, RoundChanged
 from antiphon.stores.sql.effects import SqlEffects
 from antiphon.stores.sql.ledger import SqlLedger
+from antiphon.stores.sql.restarts import SqlRestarts
 from antiphon.stores.sql.tasks import SqlTasks
 from antiphon.stores.waiting import WorkerWaiters
 
 
-class SqlStore(SqlLedger, SqlEffects, SqlTasks):
+class SqlStore(SqlLedger, SqlEffects, SqlRestarts, SqlTasks):
     """A store over SQL. A driver adds how a transaction is run."""
 
     durable = True

@@ -15,12 +15,14 @@ from antiphon.testing.contracts.ledger import (
     an_evicted_outcome_is_spent_and_its_mark_stays,
 )
 from antiphon.testing.contracts.parts import Contract
+from antiphon.testing.contracts.restarts import RESTART_CONTRACTS
 from antiphon.testing.contracts.segments import SEGMENT_CONTRACTS
 from antiphon.testing.contracts.tasks import TASK_CONTRACTS, TaskContract
 
 STORE_CONTRACTS: tuple[Contract, ...] = (
     *LEDGER_CONTRACTS,
     *EFFECT_CONTRACTS,
+    *RESTART_CONTRACTS,
     *SEGMENT_CONTRACTS,
 )
 """Everything that a store must do. One that keeps tasks is held to `TASK_CONTRACTS` too."""
@@ -28,6 +30,7 @@ STORE_CONTRACTS: tuple[Contract, ...] = (
 __all__ = [
     "EFFECT_CONTRACTS",
     "LEDGER_CONTRACTS",
+    "RESTART_CONTRACTS",
     "SEGMENT_CONTRACTS",
     "STORE_CONTRACTS",
     "TASK_CONTRACTS",

@@ -5,12 +5,15 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+import msgspec
+
 from antiphon.ports import (
     Claim,
     Claimed,
     Effect,
     HeldRound,
     HeldTaskRun,
+    Restartable,
     Running,
     Spent,
     Started,
@@ -108,3 +111,9 @@ async def begun_of(store: Store, effect: Effect, **options: object) -> Started:
     begin = await start(store, effect, **options)  # pyright: ignore[reportArgumentType]
     assert isinstance(begin, Started), begin
     return begin
+
+
+def restartable_of(effect: Effect, name: str, generation: int = 0) -> Effect:
+    """Return the same effect in a call that can be started over."""
+    restart = Restartable(name, f"seed of {effect.call}".encode(), generation)
+    return msgspec.structs.replace(effect, restart=restart)

@@ -1,0 +1,162 @@
+"""Clients that start a call over: taking over the call they left, or warning the author.
+
+A call that is started over goes on under its own id and seed with an empty journal, so the ledger
+finds its effects under the names and digests they have. Only its rounds get new numbers: tokens of
+the rounds before are refused.
+"""
+
+import logging
+
+import msgspec
+
+from antiphon.core.digest import arguments_digest, short_digest
+from antiphon.core.journal import Journal
+from antiphon.core.request import Request
+from antiphon.engine.call import Call
+from antiphon.engine.environment import Environment
+from antiphon.engine.handler import Handler
+from antiphon.errors import ConfigError
+from antiphon.ports import ROUNDS_PER_START, About, Clock, Restartable
+
+log = logging.getLogger("antiphon")
+
+_WATCHED = 1024
+"""Calls of one process that wait after effects and are watched for being started over."""
+
+_WARN_EVERY = 600.0
+"""Seconds between two warnings about one tool."""
+
+
+def restart_name(environment: Environment, handler: Handler, request: Request) -> str:
+    """Name what one caller calls; empty when the author does not want this call taken over.
+
+    Raises:
+        ConfigError: Callers cannot be told apart.
+    """
+    principal, key = request.principal, handler.options.restart_key
+    own = None if key is None else key(request.arguments or {})
+    if key is None and principal.anonymous and principal.transport == "http":
+        raise ConfigError(
+            f'{handler.kind} {handler.name!r} has restarts="adopt", but callers over HTTP are not '
+            "authenticated: a call could be taken over by somebody else. Authenticate callers, or "
+            "give restart_key=, a function that names the caller by the arguments."
+        )
+    if key is not None and not own:
+        return ""
+    parts = (
+        environment.sealer.audience.encode(),
+        principal.owner.encode(),
+        str(own or "").encode(),
+        handler.identity.encode(),
+        arguments_digest(request.arguments),
+    )
+    return short_digest(*parts).hex()
+
+
+async def restartable(
+    environment: Environment, handler: Handler, request: Request, call: Call
+) -> Restartable | None:
+    """Return what an effect of a call keeps so that the call can be taken over."""
+    name = restart_name(environment, handler, request)
+    if not name:
+        return None
+    seed = await environment.protect(call.seed, _place(name))
+    return Restartable(name, seed, call.generation)
+
+
+async def take_over(
+    environment: Environment, handler: Handler, request: Request, call: Call
+) -> Call | None:
+    """Take over what this caller has left unfinished, in place of a call that just begins.
+
+    Raises:
+        ConfigError: Callers cannot be told apart.
+        StoreError: The store cannot be reached.
+    """
+    name = restart_name(environment, handler, request)
+    if not name:
+        return None
+    about = About(handler.name, request.principal.owner)
+    ttl = call.deadline - environment.clock()
+    taken = await environment.store.take_over(name, ttl=ttl, about=about)
+    if taken is None:
+        return None
+    log.info("call %s of %s was started over by its caller", taken.call, handler.identity)
+    seed = await environment.reveal(taken.seed, _place(name))
+    again = Call(
+        id=taken.call,
+        number=taken.generation * ROUNDS_PER_START + 1,
+        deadline=call.deadline,
+        journal=Journal(seed),
+        entropy=environment.entropy,
+    )
+    again.unasked = call.unasked
+    return again
+
+
+def _place(name: str) -> str:
+    return f"seed {name}"
+
+
+# --- without the option ------------------------------------------------------------------------
+
+
+class _WatchedCall(msgspec.Struct, frozen=True, gc=False):
+    caller: tuple[str, str]
+    arguments: bytes
+    deadline: float
+
+
+class RepeatWatch:
+    """Warns when a call that waits after effects is begun again with the same arguments.
+
+    Looks only at calls of this process that have effects; for all others it costs nothing.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.calls: dict[str, _WatchedCall] = {}
+        """By call, the oldest first."""
+
+        self._callers: dict[tuple[str, str], dict[bytes, str]] = {}
+        self._warned: dict[str, float] = {}
+
+    def wait(self, handler: Handler, request: Request, call: Call) -> None:
+        """Note that a call with effects waits for an answer."""
+        caller = (request.principal.owner, handler.identity)
+        arguments = arguments_digest(request.arguments)
+        self.calls[call.id] = _WatchedCall(caller, arguments, call.deadline)
+        self._callers.setdefault(caller, {})[arguments] = call.id
+        if len(self.calls) > _WATCHED:
+            self.end(next(iter(self.calls)))
+
+    def end(self, call: str) -> None:
+        """Forget a call that has ended."""
+        waiting = self.calls.pop(call, None)
+        if waiting is None:
+            return
+        mine = self._callers[waiting.caller]
+        if mine.get(waiting.arguments) == call:
+            del mine[waiting.arguments]
+        if not mine:
+            del self._callers[waiting.caller]
+
+    def begin(self, handler: Handler, request: Request) -> None:
+        """Warn if the caller has left the same call unfinished, once in a while for each tool."""
+        mine = self._callers.get((request.principal.owner, handler.identity))
+        left = None if mine is None else mine.get(arguments_digest(request.arguments))
+        if left is None:
+            return
+        now = self._clock()
+        if now >= self.calls[left].deadline:
+            self.end(left)
+        elif now >= self._warned.get(handler.identity, 0.0):
+            self._warned[handler.identity] = now + _WARN_EVERY
+            log.warning(
+                "%s %r was begun again with the same arguments by the same caller while call %s "
+                "waits for an answer: if the client starts over, the effects of that call happen "
+                'again. restarts="adopt" takes them over.',
+                handler.kind,
+                handler.name,
+                left,
+            )
