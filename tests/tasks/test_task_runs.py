@@ -316,7 +316,7 @@ async def test_a_task_whose_effect_is_uncertain_ends_and_says_so(url: str) -> No
 async def test_a_journal_that_grows_too_large_ends_the_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("antiphon.tasks.task_run._JOURNAL_BYTES", 50_000)
+    monkeypatch.setattr("antiphon.tasks.delivery._JOURNAL_BYTES", 50_000)
 
     async def hoard(ctx: Context) -> str:
         for number in range(10):
