@@ -347,7 +347,7 @@ async def test_a_zombie_can_neither_speak_nor_act_nor_finish(url: str) -> None:
         zombie.start()
         await blocked.wait()
         # It sleeps: nothing is renewed or claimed any more.
-        zombie._beats.cancel()
+        zombie._renewing.cancel()
         zombie._loop.cancel()
         heir = make(store=url, limits=SHORT)
         async with heir.running():
@@ -405,13 +405,13 @@ async def test_a_run_is_tried_again_when_the_store_fails_under_it(
     async with running(work, store=url) as peer:
         store: Any = peer.server._services.store
         for name in ("begin", "finish_run", "claim_runs"):
-            duty = getattr(store, name)
+            operation = getattr(store, name)
 
-            async def failing(*args: Any, _duty: Any = duty, **how: Any) -> Any:
+            async def failing(*args: Any, _operation: Any = operation, **how: Any) -> Any:
                 if trouble[0] > 0:
                     trouble[0] -= 1
                     raise StoreError("out of reach")
-                return await _duty(*args, **how)
+                return await _operation(*args, **how)
 
             setattr(store, name, failing)
         assert await peer.text(await peer.begin("work")) == "done"
