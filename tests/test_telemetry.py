@@ -10,9 +10,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 
-from antiphon import Context, Server, ToolError
+from antiphon import Context, Seal, Server, ToolError
+from antiphon.ports import Effect
 from antiphon.telemetry import OpenTelemetry
-from antiphon.testing import Rounds
+from antiphon.testing import KEY, Rounds
+from tests.tasks.task_client import Peer
 
 
 class Name(BaseModel):
@@ -49,7 +51,11 @@ class Observed:
                     if metric.name == name:
                         for point in metric.data.data_points:
                             attributes = point.attributes or {}
-                            key = attributes.get("outcome") or attributes.get("reason")
+                            key = next(
+                                attributes[name]
+                                for name in ("outcome", "reason", "handler")
+                                if name in attributes
+                            )
                             found[str(key)] = int(getattr(point, "value", 0))
         return found
 
@@ -85,6 +91,38 @@ async def test_rounds_are_counted_by_outcome_and_refusals_by_reason() -> None:
     assert refused.code == -32602
     assert seen.counts("antiphon.rounds") == {"input_required": 1, "error": 1}
     assert sum(seen.counts("antiphon.tokens.refused").values()) == 1
+
+
+def pay() -> str:
+    raise RuntimeError("the process dies here")
+
+
+@pytest.mark.parametrize("task", [None, "allowed"])
+async def test_effects_of_unknown_end_are_counted_in_rounds_and_tasks(task: Any) -> None:
+    seen = Observed()
+    server = Server("shop", telemetry=seen.telemetry, seal=Seal(keys=[KEY]))
+    store: Any = server._services.store
+    real = store.begin
+
+    async def begin(effect: Effect, **how: Any) -> Any:
+        """Another process began the effect before us and died in it."""
+        await real(effect, **{**how, "lease": 0.0, "nonce": b"other", "under": None})
+        return await real(effect, **how)
+
+    store.begin = begin
+
+    @server.tool(task=task)
+    async def buy(ctx: Context) -> str:
+        return await ctx.once("pay", pay)
+
+    async with server.running():
+        peer = Peer(server)
+        if task is None:
+            assert (await peer.call("buy"))["isError"]
+        else:
+            id = await peer.begin("buy")
+            await peer.until(id, lambda task: "'pay'" in task.get("statusMessage", ""))
+    assert seen.counts("antiphon.uncertain") == {"tool:buy": 1}
 
 
 async def test_a_failed_round_is_marked_without_the_words_of_its_error() -> None:

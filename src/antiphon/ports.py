@@ -40,6 +40,10 @@ class Telemetry(Protocol):
         """Count a refused token."""
         ...
 
+    def uncertain(self, handler: str) -> None:
+        """Count an effect of unknown end that an execution of this handler has met."""
+        ...
+
 
 # --- redeeming ---------------------------------------------------------------------------------
 
@@ -469,6 +473,9 @@ class TaskRow(msgspec.Struct, frozen=True):
     """A task as the store keeps it."""
 
     id: str
+    server: str
+    """The server whose workers run it."""
+
     owner: str
     tool: str
     status: str

@@ -1,4 +1,4 @@
-"""Rounds on OpenTelemetry: a span each, every later round linked to the first, and two counters.
+"""Rounds on OpenTelemetry: a span each, every later round linked to the first, and three counters.
 
 `Server(telemetry=OpenTelemetry())` turns it on. Answers, tokens and arguments never enter a span.
 The rounds of one call are separate requests, so their spans are joined by links: each later round
@@ -31,6 +31,9 @@ class OpenTelemetry:
         self._rounds = meter.create_counter("antiphon.rounds", description="Rounds, by outcome")
         self._refused = meter.create_counter(
             "antiphon.tokens.refused", description="Refused tokens, by reason"
+        )
+        self._uncertain = meter.create_counter(
+            "antiphon.uncertain", description="Effects of unknown end that were met, by handler"
         )
 
     @contextmanager
@@ -73,6 +76,10 @@ class OpenTelemetry:
     def refused(self, reason: str) -> None:
         """Count a refused token."""
         self._refused.add(1, {"reason": reason})
+
+    def uncertain(self, handler: str) -> None:
+        """Count an effect of unknown end that an execution of this handler has met."""
+        self._uncertain.add(1, {"handler": handler})
 
 
 def _link(span: trace.Span, first: str) -> None:

@@ -229,7 +229,7 @@ def test_only_the_table_of_methods_lists_methods() -> None:
 
 # --- log lines that say it ----------------------------------------------------------------------
 
-FACTS_BESIDE_THE_MESSAGE = {"engine", "tasks"}
+FACTS_BESIDE_THE_MESSAGE = {"engine"}
 """Packages whose log lines still put facts where a plain formatter does not show them."""
 
 

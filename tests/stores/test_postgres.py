@@ -273,6 +273,19 @@ async def test_servers_do_not_wake_the_workers_of_others(postgres_dsn: str) -> N
             await one
 
 
+async def test_what_a_process_changed_before_it_ended_is_told_to_workers(postgres_dsn: str) -> None:
+    async with opened(PostgresStore(postgres_dsn)) as worker:
+        await worker._notices.hear("ending", 10)
+        waiting = asyncio.ensure_future(worker.runs_ready(server="ending", timeout=60))
+        await asyncio.wait({waiting}, timeout=0.3)
+        async with opened(PostgresStore(postgres_dsn)) as command:
+            await command.create_task(
+                NewTask("at-the-end", "ending", "me", "tool", "working", "", 0.0, 9e9, b"state")
+            )
+        async with asyncio.timeout(3):  # less than between two looks
+            await waiting
+
+
 async def test_a_task_becomes_ready_without_a_notice_in_its_transaction(postgres_dsn: str) -> None:
     async with opened(PostgresStore(postgres_dsn)) as store:
         sent: list[list[str]] = []

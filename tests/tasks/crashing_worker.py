@@ -1,6 +1,6 @@
 """A server whose workers die where a task says so; started by test_crashes.
 
-A point is `duty:name@before` or `@after`, for instance `begin:pack@after`, `effect:ship@before` or
+A point is `operation:name@before` or `@after`, for instance `begin:pack@after` or
 `finish:completed@before`. The first process that comes past the point of a task kills itself with
 SIGKILL; a file remembers that, so that the next one lives. What happened is counted in a file.
 """
@@ -21,6 +21,9 @@ from tests.tasks.task_client import Name
 
 FOLDER = Path(os.environ.get("CRASHING_WORKER_FOLDER", "."))
 LEASE = 1.0
+TRIES = int(os.environ.get("CRASHING_WORKER_TRIES", "50"))
+"""Many, because here workers also die of other tasks than theirs."""
+
 _point: ContextVar[str] = ContextVar("point", default="")
 
 
@@ -45,7 +48,7 @@ def act(run: str, what: str) -> str:
 
 
 class MortalStore:
-    """A store with points before and after the duties that write."""
+    """A store with points before and after the operations that write."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -61,8 +64,8 @@ class MortalStore:
         return await self._between(f"settle:{key}", self._store.settle(effect, fence, **how))
 
     async def finish_run(self, id: str, epoch: int, revision: int, change: Any) -> Any:
-        duty = self._store.finish_run(id, epoch, revision, change)
-        return await self._between(f"finish:{change.status}", duty)
+        finishing = self._store.finish_run(id, epoch, revision, change)
+        return await self._between(f"finish:{change.status}", finishing)
 
     async def record(self, *args: Any, task: Any = None, **how: Any) -> Any:
         name = "record:round" if task is None else "record:task"
@@ -72,13 +75,9 @@ class MortalStore:
     async def create_task(self, *args: Any, **how: Any) -> Any:
         return await self._between("create:task", self._store.create_task(*args, **how))
 
-    async def _between(self, name: str, duty: Any) -> Any:
-        try:
-            past(f"{name}@before")
-        except BaseException:
-            duty.close()
-            raise
-        result = await duty
+    async def _between(self, name: str, operation: Any) -> Any:
+        past(f"{name}@before")
+        result = await operation
         past(f"{name}@after")
         return result
 
@@ -86,7 +85,7 @@ class MortalStore:
 def make(url: str, *, task_runs: Any = "workers") -> Server:
     """The server, in any process."""
     store: Any = MortalStore(open_store(url))
-    limits = Limits(lease=timedelta(seconds=LEASE))
+    limits = Limits(lease=timedelta(seconds=LEASE), releases=TRIES)
     server = Server(
         "crashing_worker", seal=Seal(keys=[KEY]), store=store, limits=limits, task_runs=task_runs
     )
@@ -102,10 +101,10 @@ def _tools(server: Server) -> None:
         person = await ctx.elicit("Who?", Name, key="who")
         await ctx.once("pay", act, run, "pay")
         await ctx.detach("packing")
-        past("leg@start")
+        past("run@start")
         await ctx.once("pack", act, run, "pack")
         place = await ctx.elicit("Where to?", Name, key="where")
-        past("leg@answered")
+        past("run@answered")
         await ctx.once("ship", act, run, "ship")
         return f"{person.name} {place.name}"
 
@@ -117,8 +116,16 @@ def _tools(server: Server) -> None:
         return "done"
 
     @server.tool(task="allowed")
+    async def poison(ctx: Context) -> str:
+        """Come a little way, then end the process, every time."""
+        await ctx.once("pack", act, "poison", "pack")
+        Tally(FOLDER / "tally").mark("poison run")
+        os.kill(os.getpid(), signal.SIGKILL)
+        return "never"
+
+    @server.tool(task="allowed")
     async def sleepy(ctx: Context, run: str) -> str:
-        """Wait in the first leg until told, then act."""
+        """Wait in the first run until told, then act."""
         first = FOLDER / f"first-{run}"
         try:
             with first.open("x") as file:

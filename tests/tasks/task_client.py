@@ -88,12 +88,18 @@ class Peer:
     async def cancel(self, id: str) -> dict[str, Any]:
         return await self.send("tasks/cancel", taskId=id)
 
-    async def until(self, id: str, done: str | Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    async def until(
+        self,
+        id: str,
+        done: str | Callable[[dict[str, Any]], bool],
+        *,
+        patience: float = PATIENCE,
+    ) -> dict[str, Any]:
         """Follow a task by its notifications until it has a status, or looks as described."""
         fits = done if callable(done) else lambda task: task["status"] == done
         listener = await self.listen(id)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(patience):
                 while not fits(task := await self.get(id)):
                     if not callable(done):
                         assert task["status"] not in FINAL, task

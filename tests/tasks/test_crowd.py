@@ -28,7 +28,7 @@ async def test_a_crowd_that_waits_is_not_felt(kind: str) -> None:
     assert figures["memory growth MiB"] < 16.0
 
 
-async def test_sqlite_finds_ready_legs_without_passing_those_that_wait(tmp_path: Path) -> None:
+async def test_sqlite_finds_ready_runs_without_passing_those_that_wait(tmp_path: Path) -> None:
     path = tmp_path / "crowd.db"
     await fill(f"sqlite:///{path}", TASKS)
     connection = sqlite3.connect(path)
@@ -40,7 +40,7 @@ async def test_sqlite_finds_ready_legs_without_passing_those_that_wait(tmp_path:
     connection.close()
 
 
-async def test_postgres_finds_ready_legs_without_passing_those_that_wait() -> None:
+async def test_postgres_finds_ready_runs_without_passing_those_that_wait() -> None:
     with two_stores("postgres") as (_, url):
         await fill(url, TASKS)
         with psycopg.connect(url, autocommit=True) as connection:

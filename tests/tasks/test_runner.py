@@ -65,7 +65,7 @@ async def test_a_task_is_made_answered_and_run_by_different_processes(url: str) 
         assert await one.text(id) == "Hello, Ada!"
 
 
-async def test_every_leg_runs_on_one_of_many_workers(url: str) -> None:
+async def test_every_task_runs_on_one_of_many_workers(url: str) -> None:
     ran: Counter[int] = Counter()
 
     async def count(number: int) -> int:
@@ -158,7 +158,7 @@ async def test_nothing_is_looked_up_while_nobody_listens(url: str) -> None:
 
 
 @pytest.mark.parametrize("store", [None, "sqlite"])
-async def test_no_more_legs_run_than_there_are_places(store: str | None, tmp_path: Path) -> None:
+async def test_no_more_runs_run_than_there_are_places(store: str | None, tmp_path: Path) -> None:
     now: Counter[str] = Counter()
     most: Counter[str] = Counter()
     gate = asyncio.Semaphore(0)
@@ -226,7 +226,7 @@ async def test_a_busy_tool_does_not_make_the_runner_spin(monkeypatch: pytest.Mon
 # --- leases ------------------------------------------------------------------------------------
 
 
-async def test_a_long_leg_keeps_its_lease(url: str) -> None:
+async def test_a_long_run_keeps_its_lease(url: str) -> None:
     runs: list[str] = []
 
     async def long() -> str:
@@ -240,7 +240,7 @@ async def test_a_long_leg_keeps_its_lease(url: str) -> None:
     assert runs == ["run"]
 
 
-async def test_a_worker_that_stops_gives_its_legs_back_before_it_is_gone(url: str) -> None:
+async def test_a_worker_that_stops_gives_its_runs_back_before_it_is_gone(url: str) -> None:
     started, first = asyncio.Event(), [True]
 
     async def work() -> str:
@@ -269,7 +269,7 @@ async def test_a_worker_that_stops_gives_its_legs_back_before_it_is_gone(url: st
         await other.stop()
 
 
-async def test_a_running_leg_finishes_within_the_grace(url: str) -> None:
+async def test_a_running_run_finishes_within_the_grace(url: str) -> None:
     started, gate = asyncio.Event(), asyncio.Event()
 
     async def work() -> str:
@@ -287,8 +287,8 @@ async def test_a_running_leg_finishes_within_the_grace(url: str) -> None:
         assert (await Peer(again).get(id))["status"] == "completed"
 
 
-async def test_a_leg_that_lost_its_lease_is_cut_and_cannot_write(url: str) -> None:
-    """A worker that cannot renew is followed by another; its own leg ends without a word."""
+async def test_a_run_that_lost_its_lease_is_cut_and_cannot_write(url: str) -> None:
+    """A worker that cannot renew is followed by another; its own run ends without a word."""
     runs, cut, gate = list[str](), asyncio.Event(), asyncio.Event()
 
     async def work(ctx: Context) -> str:
@@ -323,7 +323,7 @@ async def test_a_leg_that_lost_its_lease_is_cut_and_cannot_write(url: str) -> No
 
 
 async def test_a_zombie_can_neither_speak_nor_act_nor_finish(url: str) -> None:
-    """S5: a leg that was taken over begins no effect, whatever it still believes."""
+    """A run that was taken over begins no effect, whatever it still believes."""
     blocked, release, done = asyncio.Event(), asyncio.Event(), list[str]()
     runs: list[str] = []
 
@@ -347,7 +347,7 @@ async def test_a_zombie_can_neither_speak_nor_act_nor_finish(url: str) -> None:
         zombie.start()
         await blocked.wait()
         # It sleeps: nothing is renewed or claimed any more.
-        zombie._beats.cancel()
+        zombie._renewing.cancel()
         zombie._loop.cancel()
         heir = make(store=url, limits=SHORT)
         async with heir.running():
@@ -358,7 +358,7 @@ async def test_a_zombie_can_neither_speak_nor_act_nor_finish(url: str) -> None:
     assert done == ["paid", "zombie"]
 
 
-async def test_a_process_that_slept_through_its_lease_runs_no_two_legs_at_once() -> None:
+async def test_a_process_that_slept_through_its_lease_runs_no_two_runs_at_once() -> None:
     active, most, runs = 0, 0, 0
     blocked = asyncio.Event()
 
@@ -391,7 +391,7 @@ async def test_a_process_that_slept_through_its_lease_runs_no_two_legs_at_once()
 # --- stores that fail --------------------------------------------------------------------------
 
 
-async def test_a_leg_is_tried_again_when_the_store_fails_under_it(
+async def test_a_run_is_tried_again_when_the_store_fails_under_it(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     runs: list[str] = []
@@ -405,13 +405,13 @@ async def test_a_leg_is_tried_again_when_the_store_fails_under_it(
     async with running(work, store=url) as peer:
         store: Any = peer.server._services.store
         for name in ("begin", "finish_run", "claim_runs"):
-            duty = getattr(store, name)
+            operation = getattr(store, name)
 
-            async def failing(*args: Any, _duty: Any = duty, **how: Any) -> Any:
+            async def failing(*args: Any, _operation: Any = operation, **how: Any) -> Any:
                 if trouble[0] > 0:
                     trouble[0] -= 1
                     raise StoreError("out of reach")
-                return await _duty(*args, **how)
+                return await _operation(*args, **how)
 
             setattr(store, name, failing)
         assert await peer.text(await peer.begin("work")) == "done"
@@ -509,7 +509,7 @@ async def test_the_schema_of_an_older_release_is_brought_up_to_date(tmp_path: Pa
         assert [row.call for row in await store.calls()] == ["call"]
 
 
-async def test_a_tool_says_itself_how_many_of_its_legs_run_at_a_time() -> None:
+async def test_a_tool_says_itself_how_many_of_its_runs_run_at_a_time() -> None:
     gates = [asyncio.Event() for _ in range(3)]
     started: list[int] = []
     begun = asyncio.Event()

@@ -2,19 +2,31 @@
 
 import asyncio
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from antiphon import ConfigError, Context, Elicit, Limits, Server, ToolError
+from antiphon import ConfigError, Context, Elicit, Limits, Seal, Server, ToolError
 from antiphon.core.capabilities import TASKS
-from antiphon.core.request import Principal
-from antiphon.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, InvalidRequest
-from antiphon.testing import EVERYTHING
+from antiphon.core.request import Principal, Request
+from antiphon.errors import (
+    CAPABILITY_MISSING,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CallerError,
+    InvalidRequest,
+)
+from antiphon.testing import EVERYTHING, KEY
 from tests.tasks.task_client import ADA, BOB, CAN, Name, Peer, Place, accept, running
 from tests.transports.wire import mirrored, post, request
 
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+
+
+class Count(BaseModel):
+    number: int
 
 
 async def greet(ctx: Context) -> str:
@@ -185,6 +197,61 @@ async def test_a_task_that_is_not_there_is_refused_by_every_method() -> None:
             ("tasks/cancel", {}),
         ):
             assert (await peer.refused(method, taskId="nowhere", **more)).code == INVALID_PARAMS
+
+
+@pytest.mark.parametrize("id", ["a\0b", "\ud800", "G" * 48, "0" * 48 + "\n", "0" * 5000, ""])
+async def test_a_name_that_no_task_can_have_is_unknown_and_no_store_is_asked(id: str) -> None:
+    async with running(greet) as peer:
+        store: Any = peer.server._services.store
+        asked: list[str] = []
+        store.task = asked.append
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            round = Request(
+                method=method, target=id, capabilities=dict(CAN), principal=ADA, params={}
+            )
+            with pytest.raises(CallerError, match="Unknown or expired task") as refused:
+                await peer.server.dispatcher.dispatch(round)
+            assert refused.value.code == -32602
+        listener = await peer.listen(id)
+        assert listener.accepted["taskIds"] == []
+        listener.close()
+    assert asked == []
+
+
+@pytest.mark.parametrize("other_key", [False, True])
+async def test_a_task_of_another_server_on_the_same_store_is_unknown(
+    tmp_path: Path, other_key: bool
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    key = "3c16d3d022ecdd9cec1e7977a7afcc3882d4a4035cc4d894792d955f380e3b0d" if other_key else KEY
+    other = Server("another", seal=Seal(keys=[key]), store=url)
+    async with running(greet, store=url) as peer, other.running():
+        id = await peer.begin("greet")
+        await peer.asked(id, "who")
+        stranger = Peer(other)
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            error = await stranger.refused(method, taskId=id, inputResponses={})
+            assert (error.code, error.message) == (-32602, "Unknown or expired task")
+        assert (await peer.get(id))["status"] == "input_required"
+
+
+async def test_integers_beyond_64_bits_pass_through_a_task() -> None:
+    wide = 2**200
+
+    async def count(ctx: Context, start: int) -> str:
+        more = await ctx.elicit("How many?", Count, key="more")
+        return str(start + more.number)
+
+    async with running(count) as peer:
+        peer.capabilities = {**CAN, "experimental": {"wide": {"most": -wide}}}
+        id = await peer.begin("count", start=wide)
+        await peer.asked(id, "more")
+        await peer.answer(id, more=accept(number=-wide))
+        # A form takes no such number, and says so; nothing else happens.
+        asks = await peer.asked(id, "more.r1")
+        assert "at most 64 bits" in asks["more.r1"]["params"]["message"]
+        await peer.answer(id, **{"more.r1": accept(number=3)})
+        assert await peer.text(id) == str(wide + 3)
 
 
 @pytest.mark.requirement("TASK-27")

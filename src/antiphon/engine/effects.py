@@ -156,6 +156,9 @@ async def _recorded(
         raise
     except EffectUncertain as error:
         record(encode_value(error.call_id), outcome="uncertain")
+        telemetry = execution.environment.telemetry
+        if telemetry is not None:
+            telemetry.uncertain(execution.handler.identity)
         raise
     except asyncio.CancelledError:
         if not execution.ending:

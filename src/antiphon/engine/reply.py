@@ -108,14 +108,21 @@ def ending(
     error: Exception, handler: Handler, environment: Environment, request: Request | None = None
 ) -> Reply:
     """Return the reply to a round whose handler raised."""
-    group: object = error
-    if isinstance(group, ExceptionGroup):
-        inner = cast("ExceptionGroup[Exception]", group).exceptions
-        if len(inner) == 1:
-            return ending(inner[0], handler, environment, request)
+    error = sole_error(error)
     if isinstance(error, CapabilityMissing) and request is not None and request.era == "legacy":
         return _told(handler, lacking(error, handler, request), environment, keep=False)
     return _ending(error, handler, environment)
+
+
+def sole_error(error: Exception) -> Exception:
+    """Return the one error of a group of one; other errors as they are."""
+    seen: object = error
+    while isinstance(seen, ExceptionGroup):
+        inner = cast("ExceptionGroup[Exception]", seen).exceptions
+        if len(inner) != 1:
+            break
+        seen = inner[0]
+    return cast("Exception", seen)
 
 
 def _ending(error: Exception, handler: Handler, environment: Environment) -> Reply:

@@ -192,7 +192,14 @@ async def block_forever() -> None:
 def user_error(
     error: BaseException, is_ours: Callable[[BaseException], bool]
 ) -> BaseException | None:
-    """Return what is not the end of a round of ours; a group is ours if everything in it is."""
+    """Return what is not the end of a round of ours; a group is ours if everything in it is.
+
+    What would end the process has only failed (a serializer of the author's may raise it).
+    """
+    if isinstance(error, _EXITS):
+        exit = UserCodeExit(error)
+        exit.__cause__ = error
+        return exit
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         # Python 3.11 takes a function here, and no method.

@@ -39,6 +39,7 @@ class _Task(msgspec.Struct):
         new = self.new
         return TaskRow(
             id=new.id,
+            server=new.server,
             owner=new.owner,
             tool=new.tool,
             status=self.status,

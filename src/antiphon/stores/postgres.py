@@ -119,9 +119,9 @@ class PostgresStore(SqlStore):
 
     async def close(self) -> None:
         """Close the connections."""
+        await self._notices.close()
         idle, self._idle = self._idle, None
         tending, self._tending = self._tending, None
-        await self._notices.close()
         if tending is not None:
             tending.cancel()
             await asyncio.wait({tending})

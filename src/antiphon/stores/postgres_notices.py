@@ -26,6 +26,9 @@ log = logging.getLogger("antiphon")
 _GATHER = 0.001
 """Seconds in which changes share one notice."""
 
+_LAST_NOTICES = 1.0
+"""Seconds for the notices that are unsent at the end: what a command has changed is all it did."""
+
 _PROOF = 2.0
 """Seconds in which a notice to ourselves must arrive, else notices do not arrive here at all."""
 
@@ -70,7 +73,9 @@ class Notices:
         """Set when it is known whether notices arrive."""
 
     async def close(self) -> None:
-        """Stop listening and sending."""
+        """Send what is still unsent, then stop listening."""
+        if self._sending is not None:
+            await asyncio.wait({self._sending}, timeout=_LAST_NOTICES)
         tasks = [task for task in (self._sending, self._listening) if task is not None]
         self._sending = self._listening = None
         for task in tasks:

@@ -1,9 +1,9 @@
-"""The runner: claims legs of tasks, runs them, renews their leases, gives them back at the end.
+"""The runner: claims ready tasks, runs them, renews their leases, gives them back at the end.
 
 One loop for every store; what differs is how a store finds ready rows and how it is woken. A store
-that fails is tried again with growing pauses. A leg whose lease was lost, or could not be renewed
+that fails is tried again with growing pauses. A run whose lease was lost, or could not be renewed
 in time, is cancelled here before another worker is likely to have come far with it; what it might
-still write is refused by its epoch. Knows no transport.
+still write is refused by its epoch.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from antiphon.core.retry import back_off
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import StoreError, TokenRefused
 from antiphon.ports import TaskChange, TaskRow
@@ -28,12 +29,15 @@ _RENEW = 3.0
 """Seconds between renewals at most: they also tell of tasks that somebody wants cancelled."""
 
 _SWEEP = 60.0
-_TROUBLE = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Pauses while the store fails."""
+_PAUSES = (0.1, 5.0)
+"""Seconds between two tries while the store fails: at first, and at most."""
+
+_GIVE_BACK = 1.0
+"""Seconds after which a run that met a failing store is given back."""
 
 
 class _Running:
-    """A leg of this process."""
+    """A task run of this process."""
 
     __slots__ = ("cuttable", "good_until", "row", "started", "task", "unwanted")
 
@@ -47,7 +51,7 @@ class _Running:
         """Whether it was cancelled."""
 
         self.cuttable = True
-        """Whether what it does now may be cut: the handler's run, not the end of the leg."""
+        """Whether what it does now may be cancelled: the handler, not the writing of its end."""
 
         self.task: asyncio.Task[None] | None = None
 
@@ -66,7 +70,7 @@ class _Running:
 
 
 class Runner:
-    """Runs legs in this process."""
+    """Runs tasks in this process."""
 
     def __init__(
         self,
@@ -81,10 +85,10 @@ class Runner:
 
         Args:
             service: The tasks.
-            concurrency: Legs at a time.
-            per_tool: Legs at a time of one tool.
-            lease: Seconds after which another worker takes over a leg that is not renewed.
-            grace: Seconds that running legs have when the runner stops, and once more to unwind.
+            concurrency: Task runs at a time.
+            per_tool: Task runs at a time of one tool.
+            lease: Seconds after which another worker takes over a run that is not renewed.
+            grace: Seconds that running tasks have when the runner stops, and once more to unwind.
         """
         self._service = service
         self._task_runs = TaskRuns(service)
@@ -92,27 +96,27 @@ class Runner:
         self._per_tool = dict(per_tool or {})
         self._lease = lease
         self._grace = grace
-        self._legs: dict[tuple[str, int], _Running] = {}
+        self._running: dict[tuple[str, int], _Running] = {}
         self._tools: Counter[str] = Counter()
         self._stopping = False
         self._place = asyncio.Event()
-        """Set when a leg has ended."""
+        """Set when a run has ended."""
 
         self._loop: asyncio.Task[None] | None = None
-        self._beats: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
         self._stop_listening = service.on_cancel(self.cancel)
 
     def __len__(self) -> int:
-        """Count the running legs."""
-        return len(self._legs)
+        """Count the running tasks."""
+        return len(self._running)
 
     def start(self) -> None:
-        """Begin to run legs."""
-        self._loop = asyncio.create_task(self._run(), name="antiphon legs")
-        self._beats = asyncio.create_task(self._keep(), name="antiphon leases")
+        """Begin to run tasks."""
+        self._loop = asyncio.create_task(self._run(), name="antiphon task runner")
+        self._renewing = asyncio.create_task(self._keep(), name="antiphon task leases")
 
     async def stop(self) -> None:
-        """Let running legs finish within the grace, then give the rest back.
+        """Let running tasks finish within the grace, then give the rest back.
 
         The process must not end before this has returned: what is not given back is taken over
         only at the end of its lease.
@@ -121,48 +125,44 @@ class Runner:
         self._stop_listening()
         await _end(self._loop)
         await self._ended(self._grace)
-        left = list(self._legs)
-        for leg in list(self._legs.values()):
-            leg.cancel()
+        left = list(self._running.values())
+        for run in left:
+            run.cancel()
         await self._ended(self._grace)
-        await _end(self._beats)
-        # A leg that cannot be cut still works: its lease is left to end by itself.
-        given_back = [name for name in left if name not in self._legs]
-        if given_back:
-            with contextlib.suppress(StoreError):
-                await self._service.store.release_runs(given_back)
+        await _end(self._renewing)
+        # A run that cannot be cancelled still works: its lease is left to end by itself.
+        await self._give_back([run for run in left if run.name not in self._running])
 
     async def _ended(self, timeout: float) -> None:
-        running = [leg.task for leg in self._legs.values() if leg.task is not None]
-        if running:
-            await asyncio.wait(running, timeout=timeout)
+        tasks = [run.task for run in self._running.values() if run.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout)
 
     def cancel(self, id: str) -> None:
-        """Cancel the running leg of a task, if it runs here."""
-        for leg in self._of(id):
-            leg.cancel()
+        """Cancel the run of a task, if it runs here."""
+        for run in self._of(id):
+            run.cancel()
 
     def _of(self, id: str) -> Iterator[_Running]:
-        return (leg for leg in list(self._legs.values()) if leg.row.id == id)
+        return (run for run in list(self._running.values()) if run.row.id == id)
 
     # --- the loop --------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        trouble = 0
+        pauses = back_off(*_PAUSES)
         while not self._stopping:
             try:
                 await self._claim()
-                trouble = 0
-            except StoreError:
-                pause = _TROUBLE[min(trouble, len(_TROUBLE) - 1)]
-                trouble += 1
-                log.warning("task store failed; trying again in %s s", pause)
+                pauses = back_off(*_PAUSES)
+            except StoreError as error:
+                pause = next(pauses)
+                log.warning("task store failed; trying again in %s s: %s", pause, error)
                 await asyncio.sleep(pause)
 
     async def _claim(self) -> None:
         store, now = self._service.store, asyncio.get_running_loop().time()
         self._place.clear()
-        free = self._concurrency - len(self._legs)
+        free = self._concurrency - len(self._running)
         busy = [tool for tool, most in self._per_tool.items() if self._tools[tool] >= most]
         rows: Sequence[TaskRow] = ()
         if free > 0:
@@ -172,15 +172,15 @@ class Runner:
                 server=self._service.server, limit=limit, lease=self._lease, busy=busy
             )
         for row in rows:
-            leg = _Running(row, now + self._lease)
-            self._legs[leg.name] = leg
+            run = _Running(row, now + self._lease)
+            self._running[run.name] = run
             self._tools[row.tool] += 1
-            leg.task = asyncio.create_task(self._leg(leg), name=f"antiphon leg {row.id[:8]}")
+            run.task = asyncio.create_task(self._execute(run), name=f"antiphon task {row.id[:8]}")
         if not rows:
             await self._idle(busy, may_claim=free > 0)
 
     async def _idle(self, busy: Sequence[str], *, may_claim: bool) -> None:
-        """Wait for a ready leg or for a place."""
+        """Wait for a ready task or for a run to end."""
         waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._place.wait())]
         if may_claim:
             ready = self._service.store.runs_ready(
@@ -196,48 +196,48 @@ class Runner:
                 task.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    # --- one leg ---------------------------------------------------------------------------------
+    # --- one run ---------------------------------------------------------------------------------
 
-    async def _leg(self, leg: _Running) -> None:
-        row = leg.row
-        leg.started = True
+    async def _execute(self, run: _Running) -> None:
+        row = run.row
+        run.started = True
         try:
-            change = await self._played(leg)
-            leg.cuttable = False
-            await self._finish(leg, change)
+            change = await self._change_by(run)
+            run.cuttable = False
+            await self._finish(run, change)
             self._service.changed(row.id)
         except Abandoned:
-            log.info("task leg taken over by another worker", extra={"task": row.id})
+            log.info("task %s was taken over by another worker", row.id)
         except asyncio.CancelledError:
-            log.info("task leg cut short", extra={"task": row.id})
-        except StoreError:
+            log.info("run of task %s was cut short", row.id)
+        except StoreError as error:
             # Whoever takes over finds the journal; effects that ran are in the ledger.
-            log.warning("task leg given up: the store failed", extra={"task": row.id})
-            await self._give_back(leg)
+            log.warning("run of task %s is given back, the store failed: %s", row.id, error)
+            await asyncio.sleep(_GIVE_BACK)
+            await self._give_back([run])
         except TokenRefused as error:
             # Left to the end of its lease: a worker with the right keys may come along.
-            extra = {"task": row.id, "reason": error.reason}
-            log.error("task cannot be opened: is a key missing?", extra=extra)
+            log.error("task %s cannot be opened, is a key missing? %s", row.id, error.reason)
         finally:
-            self._legs.pop(leg.name, None)
+            self._running.pop(run.name, None)
             self._tools[row.tool] -= 1
             self._place.set()
 
-    async def _alone(self, leg: _Running) -> None:
-        """Let an older leg of the same task unwind, whose lease this process has slept through."""
-        older = [other for other in self._of(leg.row.id) if other is not leg]
+    async def _alone(self, run: _Running) -> None:
+        """Let an older run of the same task unwind, whose lease this process has slept through."""
+        older = [other for other in self._of(run.row.id) if other is not run]
         for other in older:
             other.cancel()
         tasks = [other.task for other in older if other.task is not None]
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _played(self, leg: _Running) -> TaskChange:
-        row = leg.row
+    async def _change_by(self, run: _Running) -> TaskChange:
+        row = run.row
         try:
-            if leg.unwanted:
+            if run.unwanted:
                 raise asyncio.CancelledError
-            await self._alone(leg)
+            await self._alone(run)
             return await self._task_runs.run(row)
         except asyncio.CancelledError:
             if self._stopping or not await self._cancel_wanted(row):
@@ -248,21 +248,21 @@ class Runner:
             return await self._task_runs.cancelled(row)
         except (StoreError, TokenRefused):
             raise
-        except Exception as error:  # noqa: BLE001 - a leg must not end the worker
+        except Exception as error:  # noqa: BLE001 - a run must not end the worker
             return await self._task_runs.crashed(row, error)
 
     async def _cancel_wanted(self, row: TaskRow) -> bool:
         current = await self._service.store.task(row.id)
         return current is not None and current.cancel and current.epoch == row.epoch
 
-    async def _finish(self, leg: _Running, change: TaskChange) -> None:
-        """Write down how the leg ended; while the store fails, as long as the lease is good."""
-        row, clock = leg.row, asyncio.get_running_loop().time
-        for pause in (*_TROUBLE, None):
+    async def _finish(self, run: _Running, change: TaskChange) -> None:
+        """Write down how the run ended; while the store fails, as long as the lease is good."""
+        row, clock = run.row, asyncio.get_running_loop().time
+        for pause in back_off(*_PAUSES):
             try:
                 done = await self._service.store.finish_run(row.id, row.epoch, row.revision, change)
             except StoreError:
-                if pause is None or clock() + pause > leg.good_until:
+                if clock() + pause > run.good_until:
                     raise
                 await asyncio.sleep(pause)
                 continue
@@ -270,10 +270,15 @@ class Runner:
                 raise Abandoned
             return
 
-    async def _give_back(self, leg: _Running) -> None:
-        await asyncio.sleep(_TROUBLE[2])
-        with contextlib.suppress(StoreError):
-            await self._service.store.release_runs([leg.name])
+    async def _give_back(self, runs: "Sequence[_Running]") -> None:
+        """Make tasks ready whose runs ended by no fault of their own."""
+        names = [run.name for run in runs]
+        for run in runs:
+            with contextlib.suppress(StoreError, TokenRefused, Abandoned):
+                await self._task_runs.set_aside(run.row)
+        if names:
+            with contextlib.suppress(StoreError):
+                await self._service.store.release_runs(names)
 
     # --- leases ----------------------------------------------------------------------------------
 
@@ -290,21 +295,21 @@ class Runner:
                     while await self._service.store.remove_tasks():
                         pass
             except StoreError:
-                for leg in list(self._legs.values()):
-                    if clock() >= leg.good_until:
-                        leg.cancel()
+                for run in list(self._running.values()):
+                    if clock() >= run.good_until:
+                        run.cancel()
 
     async def _renew(self) -> None:
-        legs = dict(self._legs)
-        if not legs:
+        running = dict(self._running)
+        if not running:
             return
         began = asyncio.get_running_loop().time()
-        held = await self._service.store.renew_runs(list(legs), lease=self._lease)
-        for leg in legs.values():
-            if leg.row.id in held:
-                leg.good_until = began + self._lease
-            if held.get(leg.row.id, True):
-                leg.cancel()
+        held = await self._service.store.renew_runs(list(running), lease=self._lease)
+        for run in running.values():
+            if run.row.id in held:
+                run.good_until = began + self._lease
+            if held.get(run.row.id, True):
+                run.cancel()
 
 
 async def _end(task: asyncio.Task[None] | None) -> None:

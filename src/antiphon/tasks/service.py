@@ -9,6 +9,7 @@ Optimistic concurrency: every change is made against the revision that was read,
 of the run.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
@@ -37,10 +38,11 @@ _CONFLICTS = 20
 
 _PARTS = 32
 _OWNERS = 10_000
-"""Owners whose room is remembered."""
+"""Owners for whom it is remembered how many tasks are let in."""
 
 _MESSAGE = 500
 _ID_BYTES = 24
+_ID = re.compile(r"[0-9a-f]{48}", re.ASCII)
 
 
 class TaskService:
@@ -210,10 +212,14 @@ class TaskService:
         return msgspec.json.decode(wire.details(self._view(row, await self.opened(row))))
 
     async def _mine(self, id: str, principal: Principal) -> TaskRow:
-        row = await self.store.task(id)
-        now = self.environment.clock()
-        # Another owner's task and one that never was get the same answer (TASK-56).
-        if row is None or row.owner != principal.owner or not now < row.expires:
+        row = await self.store.task(id) if _ID.fullmatch(id) else None
+        # The task of another owner or server and one that never was get the same answer (TASK-56).
+        if (
+            row is None
+            or row.server != self.server
+            or row.owner != principal.owner
+            or not self.environment.clock() < row.expires
+        ):
             raise InvalidRequest("Unknown or expired task")
         return row
 
@@ -287,7 +293,7 @@ class TaskService:
             state.end()
         return TaskChange(
             status="cancelled" if at_once else row.status,
-            message=row.message,
+            message=state.message_of(row.message) if at_once else row.message,
             state=await self.sealed(row.id, state),
             updated=self.environment.clock(),
             ready=0.0,

@@ -1,11 +1,12 @@
 """What a task's row keeps, and which of its asks are still out."""
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from antiphon.core.journal import Journal, Pending
 from antiphon.core.request import Principal
+from antiphon.errors import TokenRefused
 from antiphon.wire.tasks import next_key
 
 
@@ -42,7 +43,15 @@ class TaskState(msgspec.Struct, array_like=True):
 
     result: bytes = b""
     error: dict[str, Any] | None = None
-    legs: int = 0
+    runs: int = 0
+    failures: int = 0
+    """Failed runs since the task last came further."""
+
+    epoch: int = 0
+    """The last run of which is known how it ended."""
+
+    own_message: str | None = None
+    """The handler's own status message, while the row shows why the task waits."""
 
     def outstanding(self, now: float) -> list[TaskAsk]:
         """Return the asks that can still be answered."""
@@ -103,10 +112,65 @@ class TaskState(msgspec.Struct, array_like=True):
         """Nothing is asked any more."""
         self.asks, self.answers = [], {}
 
+    def message_of(self, shown: str) -> str:
+        """Return the handler's own status message; the row may show why the task waits."""
+        return shown if self.own_message is None else self.own_message
+
 
 def _late(pending: Pending, now: float) -> bool:
     return bool(pending.expires) and not now < pending.expires
 
 
-encode_state = msgspec.msgpack.Encoder().encode
-decode_state = msgspec.msgpack.Decoder(TaskState).decode
+# --- bytes --------------------------------------------------------------------------------------
+
+_WIDE = 1
+"""The extension under which an integer beyond 64 bits is written, which msgpack has no form for."""
+
+
+def _with_wide_integers(value: Any) -> Any:
+    """Return what came from a client with its wide integers as extensions."""
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        return {name: _with_wide_integers(member) for name, member in members.items()}
+    if isinstance(value, list):
+        return [_with_wide_integers(member) for member in cast("list[Any]", value)]
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        size = value.bit_length() // 8 + 1
+        return msgspec.msgpack.Ext(_WIDE, value.to_bytes(size, "big", signed=True))
+    return value
+
+
+def _read_wide(code: int, data: memoryview) -> int:
+    if code != _WIDE:
+        raise ValueError("unknown extension")
+    return int.from_bytes(data, "big", signed=True)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(TaskState, ext_hook=_read_wide).decode
+
+
+def encode_state(state: TaskState) -> bytes:
+    """Write a state as bytes."""
+    try:
+        return _encode(state)
+    except OverflowError:
+        written = msgspec.structs.replace(
+            state,
+            arguments=_with_wide_integers(state.arguments),
+            capabilities=_with_wide_integers(state.capabilities),
+            answers=_with_wide_integers(state.answers),
+        )
+        return _encode(written)
+
+
+def decode_state(data: bytes) -> TaskState:
+    """Read a state.
+
+    Raises:
+        TokenRefused: It is not one that this release can read.
+    """
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise TokenRefused("format") from None

@@ -1,8 +1,10 @@
 """One run of a task: from a claimed row to what becomes of the task. Owns how a task ends.
 
 A task run is an execution like that of a round, against the journal of its row. A tool's error is a
-result, and the task has completed; a protocol error has failed it (TASK-22). Trouble with the store
-is neither: it is raised, and the run is tried again.
+result, and the task has completed; a protocol error has failed it (TASK-22). What leaves a round
+open leaves a task open: after an unexpected error it is run again, a bounded number of times; after
+an effect of unknown end it waits until an operator has settled it. Trouble with the store is
+raised, and counts for nothing.
 """
 
 import asyncio
@@ -10,14 +12,11 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
-import msgspec
-
 from antiphon.core.journal import Journal
 from antiphon.core.text import safe
 from antiphon.engine import effects
 from antiphon.engine.call import Call, restart
 from antiphon.engine.context import Context
-from antiphon.engine.delivery import Delivery
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.outcome import (
@@ -29,81 +28,37 @@ from antiphon.engine.outcome import (
     NeedsInput,
     Paused,
 )
-from antiphon.engine.reply import Reply, ending, failed
+from antiphon.engine.reply import Reply, ending, failed, sole_error
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import (
     INTERNAL_ERROR,
     ArgumentsInvalid,
     CallerError,
     Diverged,
+    EffectUncertain,
     StateTooLarge,
     StoreError,
 )
-from antiphon.ports import HeldTaskRun, TaskChange, TaskRow
-from antiphon.seal.claims import largest
+from antiphon.ports import TaskChange, TaskRow
+from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
 from antiphon.tasks.service import TaskService, request_of
 from antiphon.tasks.state import TaskState
+from antiphon.tasks.tries import count_lost_run, pause_before_next
 
 log = logging.getLogger("antiphon")
 
 _MESSAGE = 500
-_JOURNAL_BYTES = 4 * 1024 * 1024
-"""A journal in a row travels nowhere, but it is written with every effect."""
+_LOOK_AGAIN = 60.0
+"""Seconds after which a task looks again at an uncertain effect of another call, which it shares:
+settling that one makes only the other call ready."""
 
 
-class TaskRunDelivery(Delivery):
-    """What an execution needs that is a run of a task: its effects keep the state of the row."""
-
-    background = True
-
-    def __init__(self, service: TaskService, row: TaskRow, state: TaskState) -> None:
-        self._service = service
-        self._row = row
-        self.state = state
-        self.message = row.message
-
-    async def held(self, execution: Execution) -> HeldTaskRun:
-        """Return the claim of the run, with what it has learned before its next effect."""
-        learn(self.state, execution)
-        return await self.unchanged()
-
-    async def unchanged(self) -> HeldTaskRun:
-        """Return the claim of the run with the state as it was."""
-        sealed = await self._service.sealed(self._row.id, self.state)
-        return HeldTaskRun(self._row.id, self._row.epoch, sealed)
-
-    async def say(self, execution: Execution, message: str) -> None:
-        """Show a status message."""
-        self.message = safe(message, _MESSAGE)
-        service = self._service
-        kept = await service.store.save_run(
-            self._row.id,
-            self._row.epoch,
-            state=None,
-            message=self.message,
-            updated=service.environment.clock(),
-        )
-        if not kept:
-            execution.abandoned = True
-            raise Abandoned
-        service.changed(self._row.id)
-
-
-class CleanUpDelivery(TaskRunDelivery):
-    """What `on_cancel` needs: it learns nothing for later runs."""
-
-    async def held(self, execution: Execution) -> HeldTaskRun:
-        """Return the claim of the run with the state as it was."""
-        return await self.unchanged()
-
-
-def learn(state: TaskState, execution: Execution) -> None:
-    """Keep what an execution has learned in the state of its task."""
-    size = execution.replay.size()
-    if size > _JOURNAL_BYTES:
-        raise StateTooLarge(size, _JOURNAL_BYTES, largest(execution.journal()))
-    # Rounds and pauses of a call are bounded; a task is bounded by its own time.
-    state.journal = msgspec.structs.replace(execution.journal(), asked=0, pauses=0)
+def _went_on(state: TaskState, error: EffectUncertain) -> bool:
+    """Return whether the handler went on after this error, so that every run will see it again."""
+    return any(
+        entry.kind == "effect" and entry.key == error.key and entry.outcome == "uncertain"
+        for entry in state.journal.entries
+    )
 
 
 class TaskRuns:
@@ -123,36 +78,70 @@ class TaskRuns:
             return await self.cancelled(row)
         service = self._service
         state = await service.opened(row)
-        state.legs += 1
+        message = state.message_of(row.message)
+        if not await self._begun(row, state, message):
+            return await self._replied(row, state, self._lost_too_often(row, state), message)
         try:
             handler, arguments = service.find(request_of(state))
         except CallerError as error:
             # The tool is gone, as the next call of it would hear.
-            return await self._replied(row, state, failed(error, keep=True), row.message)
+            return await self._replied(row, state, failed(error, keep=True), message)
+        delivery = TaskRunDelivery(service, row, state, message)
         call = self._call(row, state)
-        delivery = TaskRunDelivery(service, row, state)
         try:
             if state.version != handler.options.version:
                 await restart(service.environment.store, state.version, call, handler)
                 state.version = handler.options.version
             bound = handler.bind(arguments)
         except (Diverged, ArgumentsInvalid) as error:
-            state.version = handler.options.version
-            outcome: ExecutionOutcome = Failed(error)
-        else:
-            request = request_of(state)
-            execution = Execution(service.environment, handler, request, call, delivery)
-            outcome = await execution.run(Context(execution), bound)
-            if isinstance(outcome, NeedsInput | Paused | Detached):
-                return await self._waiting(row, execution, outcome, delivery)
+            return await self._ended(row, handler, Failed(error), delivery)
+        execution = Execution(service.environment, handler, request_of(state), call, delivery)
+        outcome = await execution.run(Context(execution), bound)
+        if isinstance(outcome, NeedsInput | Paused | Detached):
+            return await self._waiting(row, execution, outcome, delivery)
         return await self._ended(row, handler, outcome, delivery)
+
+    async def _begun(self, row: TaskRow, state: TaskState, message: str) -> bool:
+        """Note that a run begins; False when too many before it were lost.
+
+        Written down only after a run that was lost or that made the row say why the task waits.
+        """
+        lost = count_lost_run(state, row.epoch)
+        if lost and state.failures > self._service.environment.limits.releases:
+            return False
+        state.runs += 1
+        if lost or state.own_message is not None:
+            state.own_message = None
+            await self._save(row, state, message)
+        return True
+
+    async def _save(self, row: TaskRow, state: TaskState, message: str | None) -> None:
+        kept = await self._service.store.save_run(
+            row.id,
+            row.epoch,
+            state=await self._service.sealed(row.id, state),
+            message=message,
+            updated=self._service.environment.clock(),
+        )
+        if not kept:
+            raise Abandoned
+
+    def _lost_too_often(self, row: TaskRow, state: TaskState) -> Reply:
+        log.error(
+            "task %s has failed: %d runs of %s in a row ended with their process",
+            row.id,
+            state.failures,
+            row.tool,
+        )
+        text = f"The task has failed: {state.failures} runs in a row ended with their process."
+        return Reply(code=INTERNAL_ERROR, message=text, kind="error")
 
     def _call(self, row: TaskRow, state: TaskState) -> Call:
         environment = self._service.environment
         pending, answers = state.taken()
         call = Call(
             id=state.call,
-            number=state.legs + 1,
+            number=state.runs + 1,
             deadline=row.expires,
             journal=state.journal,
             entropy=environment.entropy,
@@ -171,6 +160,7 @@ class TaskRuns:
     ) -> TaskChange:
         """The task goes on later: with answers, or after a delay."""
         state, now = delivery.state, self._service.environment.clock()
+        state.failures = 0
         try:
             learn(state, execution)
         except StateTooLarge as error:
@@ -195,16 +185,61 @@ class TaskRuns:
     async def _ended(
         self, row: TaskRow, handler: Handler, outcome: ExecutionOutcome, delivery: TaskRunDelivery
     ) -> TaskChange:
-        """The task has completed or failed."""
+        """The task has completed or failed, or is run again."""
         state, environment = delivery.state, self._service.environment
         if isinstance(outcome, Completed):
-            reply = Reply(outcome.result)
-        else:
-            assert isinstance(outcome, Failed)
-            if isinstance(outcome.error, StoreError):
-                raise outcome.error
-            reply = ending(outcome.error, handler, environment, request_of(state))
-        return await self._replied(row, state, reply, delivery.message)
+            return await self._replied(row, state, Reply(outcome.result), delivery.message)
+        assert isinstance(outcome, Failed)
+        error = sole_error(outcome.error)
+        if isinstance(error, StoreError):
+            raise error
+        if isinstance(error, EffectUncertain) and not _went_on(state, error):
+            return await self._uncertain(row, state, error, delivery.message)
+        reply = ending(error, handler, environment, request_of(state))
+        if reply.keep or isinstance(error, CallerError | EffectUncertain):
+            return await self._replied(row, state, reply, delivery.message)
+        return await self._again(row, state, reply, delivery.message)
+
+    async def _uncertain(
+        self, row: TaskRow, state: TaskState, error: EffectUncertain, message: str
+    ) -> TaskChange:
+        """Wait until the effect is settled, which makes the task ready in the same step."""
+        log.error(
+            "task %s waits: effect %r of call %s is uncertain: tool:%s",
+            row.id,
+            error.key,
+            error.call_id,
+            row.tool,
+        )
+        state.failures, state.own_message = 0, message
+        shown = (
+            f"waiting for an operator: effect {error.key!r} of call {error.call_id} was started "
+            "and its end is not known"
+        )
+        ready = None if error.call_id == state.call else _LOOK_AGAIN
+        return await self._change(row, state, "working", shown, ready=ready)
+
+    async def _again(
+        self, row: TaskRow, state: TaskState, reply: Reply, message: str
+    ) -> TaskChange:
+        """Run the task again after a pause; end it after too many failed runs."""
+        state.failures += 1
+        most = self._service.environment.limits.releases + 1
+        if state.failures >= most:
+            return await self._replied(
+                row, state, reply, f"given up after {state.failures} failed runs"
+            )
+        pause = pause_before_next(state)
+        log.warning(
+            "run %d of %d of task %s has failed; next in %g s",
+            state.failures,
+            most,
+            row.id,
+            pause,
+        )
+        state.own_message = message
+        shown = f"run {state.failures} of {most} has failed; it is run again in {pause:g} s"
+        return await self._change(row, state, "working", shown, ready=pause)
 
     async def _replied(
         self, row: TaskRow, state: TaskState, reply: Reply, message: str
@@ -231,10 +266,11 @@ class TaskRuns:
             except StoreError:
                 raise
             except Exception as error:  # user code must not keep a task alive
-                extra = {"task": row.id, "handler": handler.identity}
-                log.error("on_cancel failed", extra=extra, exc_info=error)
+                log.error(
+                    "on_cancel of task %s failed: %s", row.id, handler.identity, exc_info=error
+                )
         state.end()
-        return await self._change(row, state, "cancelled", row.message)
+        return await self._change(row, state, "cancelled", state.message_of(row.message))
 
     async def _clean_up(self, row: TaskRow, state: TaskState, handler: Handler) -> None:
         environment = self._service.environment
@@ -245,7 +281,7 @@ class TaskRuns:
             journal=Journal(b""),
             entropy=environment.entropy,
         )
-        delivery = CleanUpDelivery(self._service, row, state)
+        delivery = CleanUpDelivery(self._service, row, state, row.message)
         execution = Execution(environment, handler, request_of(state), call, delivery)
         execution.task = asyncio.current_task()
         assert handler.on_cancel is not None
@@ -253,12 +289,30 @@ class TaskRuns:
         await effects.once(execution, effects.Once(key="cancel:task", fn=undo, args=()))
 
     async def crashed(self, row: TaskRow, error: BaseException) -> TaskChange:
-        """End a task whose run broke outside of user code."""
-        log.error("task run failed", extra={"task": row.id}, exc_info=error)
-        state = await self._service.opened(row)
-        state.end()
-        state.error = {"code": INTERNAL_ERROR, "message": "Internal error"}
-        return await self._change(row, state, "failed", "Internal error")
+        """Return what becomes of a task whose run broke outside of user code."""
+        log.error("run of task %s failed", row.id, exc_info=error)
+        current = await self._current(row)
+        state = await self._service.opened(current)
+        reply = Reply(code=INTERNAL_ERROR, message="Internal error", kind="error")
+        return await self._again(row, state, reply, state.message_of(current.message))
+
+    async def set_aside(self, row: TaskRow) -> None:
+        """Note that a run is given back unfinished, by no fault of its own.
+
+        Raises:
+            StoreError: The store failed.
+            Abandoned: Another worker has taken the task over.
+        """
+        state = await self._service.opened(await self._current(row))
+        state.epoch = row.epoch
+        await self._save(row, state, None)
+
+    async def _current(self, row: TaskRow) -> TaskRow:
+        """Return the task with what this run has written so far."""
+        current = await self._service.store.task(row.id)
+        if current is None or current.epoch != row.epoch:
+            raise Abandoned
+        return current
 
     async def _change(
         self,
@@ -269,6 +323,7 @@ class TaskRuns:
         *,
         ready: float | None = None,
     ) -> TaskChange:
+        state.epoch = row.epoch
         return TaskChange(
             status=status,
             message=safe(message, _MESSAGE),

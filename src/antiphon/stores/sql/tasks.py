@@ -29,7 +29,7 @@ _IDS = 500
 """Ids looked up at once."""
 
 _COLUMNS = """
-id, owner, tool, status, message, created, updated, expires, state, revision, epoch, cancel,
+id, server, owner, tool, status, message, created, updated, expires, state, revision, epoch, cancel,
 CASE WHEN lease > {now} THEN 1 ELSE 0 END
 """
 

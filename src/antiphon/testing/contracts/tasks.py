@@ -113,6 +113,7 @@ async def a_new_task_is_seen_by_all_and_ready_at_once(a: TaskStore, b: TaskStore
     row = await shown(b, task.id)
     assert row == TaskRow(
         id=task.id,
+        server=server,
         owner="ada",
         tool="tool",
         status="working",

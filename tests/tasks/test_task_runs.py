@@ -1,4 +1,4 @@
-"""Legs: how they end, wait, pause, are cancelled, and what is left of a task between them."""
+"""Task runs: how they end, wait, pause, are cancelled, and what is left of a task between them."""
 
 import asyncio
 import time
@@ -18,9 +18,6 @@ from antiphon import (
     Server,
     ToolError,
 )
-from antiphon.core.digest import canonical, short_digest
-from antiphon.engine.serialization import function_name
-from antiphon.ports import Effect
 from antiphon.testing import EVERYTHING
 from tests.tasks.task_client import CAN, Name, Peer, Place, accept, running, serving
 
@@ -126,7 +123,7 @@ async def test_an_expired_ask_is_no_longer_shown_and_the_others_are_waited_for()
         assert await peer.text(id) == "expired eu"
 
 
-async def test_an_answer_in_time_counts_although_its_leg_runs_later(url: str) -> None:
+async def test_an_answer_in_time_counts_although_its_run_begins_later(url: str) -> None:
     now = [time.time()]
 
     async def impatient(ctx: Context) -> str:
@@ -159,25 +156,25 @@ async def test_a_refresh_of_capabilities_does_not_forget_that_an_ask_expires() -
         assert await peer.text(id) == "expired"
 
 
-async def test_a_pause_in_a_task_is_a_new_leg_after_its_hold() -> None:
-    legs: list[float] = []
+async def test_a_pause_in_a_task_is_a_new_run_after_its_hold() -> None:
+    runs: list[float] = []
 
     async def slow(ctx: Context) -> str:
-        legs.append(time.monotonic())
+        runs.append(time.monotonic())
         await ctx.pause(hold=0.3)
-        return f"leg {len(legs)}"
+        return f"run {len(runs)}"
 
     async with running(slow) as peer:
         id = await peer.begin("slow")
-        assert await peer.text(id) == "leg 2"
-    assert 0.25 < legs[1] - legs[0] < 3.0
+        assert await peer.text(id) == "run 2"
+    assert 0.25 < runs[1] - runs[0] < 3.0
 
 
 async def test_looking_does_not_cut_a_pause_short() -> None:
-    legs: list[float] = []
+    runs: list[float] = []
 
     async def slow(ctx: Context) -> str:
-        legs.append(time.monotonic())
+        runs.append(time.monotonic())
         await ctx.pause(hold=0.5)
         return "done"
 
@@ -186,10 +183,10 @@ async def test_looking_does_not_cut_a_pause_short() -> None:
         peer.capabilities = {**CAN, "sampling": {}}
         await peer.get(id)
         assert await peer.text(id) == "done"
-    assert legs[1] - legs[0] > 0.45
+    assert runs[1] - runs[0] > 0.45
 
 
-async def test_a_visit_is_waited_for_in_legs_of_their_own() -> None:
+async def test_a_visit_is_waited_for_in_runs_of_their_own() -> None:
     looks: list[float] = []
 
     async def visit(ctx: Context) -> str:
@@ -283,40 +280,10 @@ async def test_an_effect_of_a_task_happens_once_and_its_failure_is_kept(url: str
     assert tally == ["tea", "fail"]
 
 
-def pay_now() -> str:
-    return "paid"
-
-
-async def test_a_task_whose_effect_is_uncertain_ends_and_says_so(url: str) -> None:
-    async def shop(ctx: Context) -> str:
-        await ctx.elicit("Sure?", Name, key="who")
-        return await ctx.once("pay", pay_now)
-
-    async with running(shop, store=url) as peer:
-        id = await peer.begin("shop")
-        await peer.asked(id, "who")
-        service: Any = peer.server._tasks
-        call = (await service.opened(await service.store.task(id))).call
-        # Another worker began the effect and died.
-        effect = Effect(
-            id=f"{call}/pay",
-            call=call,
-            key="pay",
-            function=function_name(pay_now),
-            arguments=short_digest(canonical([])),
-        )
-        await service.store.begin(effect, lease=0.0, ttl=600, under=None, retry=False)
-        await peer.answer(id, who=accept(name="Ada"))
-        task = await peer.ended(id)
-    text = task["result"]["content"][0]["text"]
-    assert "'pay'" in text
-    assert call in text
-
-
 async def test_a_journal_that_grows_too_large_ends_the_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("antiphon.tasks.task_run._JOURNAL_BYTES", 50_000)
+    monkeypatch.setattr("antiphon.tasks.delivery._JOURNAL_BYTES", 50_000)
 
     async def hoard(ctx: Context) -> str:
         for number in range(10):
@@ -418,7 +385,7 @@ async def test_cancelling_a_waiting_task_runs_no_handler_code() -> None:
     assert ran == ["ran"]
 
 
-async def test_a_running_leg_is_cancelled_and_its_finally_runs() -> None:
+async def test_a_running_task_is_cancelled_and_its_finally_runs() -> None:
     started, steps = asyncio.Event(), list[str]()
 
     async def tool(ctx: Context) -> str:
@@ -438,7 +405,7 @@ async def test_a_running_leg_is_cancelled_and_its_finally_runs() -> None:
     assert steps == ["cleaned"]
 
 
-async def test_a_leg_that_does_not_let_itself_be_cancelled_ends_as_it_ends() -> None:
+async def test_a_run_that_does_not_let_itself_be_cancelled_ends_as_it_ends() -> None:
     started, gate = asyncio.Event(), asyncio.Event()
 
     async def stubborn(ctx: Context) -> str:

@@ -1,0 +1,79 @@
+"""What an execution needs that is a run of a task: effects under its lease, status messages."""
+
+import msgspec
+
+from antiphon.core.text import safe
+from antiphon.engine.delivery import Delivery
+from antiphon.engine.execution import Execution
+from antiphon.engine.suspension import Abandoned
+from antiphon.errors import StateTooLarge
+from antiphon.ports import HeldTaskRun, TaskRow
+from antiphon.seal.claims import largest
+from antiphon.tasks.service import TaskService
+from antiphon.tasks.state import TaskState
+
+_MESSAGE = 500
+_JOURNAL_BYTES = 4 * 1024 * 1024
+"""A journal in a row travels nowhere, but it is written with every effect."""
+
+
+class TaskRunDelivery(Delivery):
+    """What an execution needs that is a run of a task: its effects keep the state of the row."""
+
+    background = True
+
+    def __init__(self, service: TaskService, row: TaskRow, state: TaskState, message: str) -> None:
+        self._service = service
+        self._row = row
+        self.state = state
+        self.message = message
+        """The status message of the handler."""
+
+    async def held(self, execution: Execution) -> HeldTaskRun:
+        """Return the claim of the run, with what it has learned before its next effect."""
+        learn(self.state, execution)
+        return await self.unchanged()
+
+    async def unchanged(self) -> HeldTaskRun:
+        """Return the claim of the run with the state as it was."""
+        sealed = await self._service.sealed(self._row.id, self.state)
+        return HeldTaskRun(self._row.id, self._row.epoch, sealed)
+
+    async def say(self, execution: Execution, message: str) -> None:
+        """Show a status message."""
+        self.message = safe(message, _MESSAGE)
+        service = self._service
+        kept = await service.store.save_run(
+            self._row.id,
+            self._row.epoch,
+            state=None,
+            message=self.message,
+            updated=service.environment.clock(),
+        )
+        if not kept:
+            execution.abandoned = True
+            raise Abandoned
+        service.changed(self._row.id)
+
+
+class CleanUpDelivery(TaskRunDelivery):
+    """What `on_cancel` needs: it learns nothing for later runs."""
+
+    async def held(self, execution: Execution) -> HeldTaskRun:
+        """Return the claim of the run with the state as it was."""
+        return await self.unchanged()
+
+
+def learn(state: TaskState, execution: Execution) -> None:
+    """Keep what an execution has learned in the state of its task.
+
+    One that has come further than all before it is a reason to be patient with the next.
+    """
+    size = execution.replay.size()
+    if size > _JOURNAL_BYTES:
+        raise StateTooLarge(size, _JOURNAL_BYTES, largest(execution.journal()))
+    # Rounds and pauses of a call are bounded; a task is bounded by its own time.
+    journal = msgspec.structs.replace(execution.journal(), asked=0, pauses=0)
+    if len(journal.entries) > len(state.journal.entries):
+        state.failures = 0
+    state.journal = journal
