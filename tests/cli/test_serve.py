@@ -170,7 +170,7 @@ def started(house: Path, *words: str, command: str = "serve") -> Ran:
 def errors_of(ran: Ran) -> list[str]:
     """Lines beside the notes and warnings about how workers share."""
     lines = ran.err.splitlines()
-    return [line for line in lines if not line.startswith(("No ANTIPHON_", "WARNING "))]
+    return [line for line in lines if not line.startswith(("ANTIPHON_", "WARNING "))]
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

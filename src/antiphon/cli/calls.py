@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from antiphon.cli.exits import FAILED, USAGE, fail
+from antiphon.cli.output import FAILED, USAGE, fail
 from antiphon.core.text import safe
 from antiphon.engine.effects import effect_place
 from antiphon.errors import AntiphonError, ConfigError

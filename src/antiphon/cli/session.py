@@ -1,17 +1,24 @@
-"""One call on the command line, round by round: who answers, where it is saved, how it ends.
+"""One call on the command line: its arguments, who answers, where it is saved, how it ends.
 
 One round at a time in the main thread, so that a person at the terminal can interrupt a question.
+A saved call names its server. When that is a command, `antiphon resume` runs it; a file that
+somebody else could have written is run with `--run` only.
 """
 
+import os
 import shlex
+import stat
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from antiphon.cli import files, show
+import typer
+
+from antiphon.cli import output
 from antiphon.cli.connect import interactive
-from antiphon.cli.exits import DONE, FAILED, REFUSED, USAGE, WAITING, errors, fail, say
+from antiphon.cli.output import DONE, FAILED, REFUSED, USAGE, WAITING, Bar, errors, fail, say
 from antiphon.client.answers import Answers, Scripted, method_for
 from antiphon.client.asks import AnyAsk, Cancel, Decline, Step, view
 from antiphon.client.errors import (
@@ -32,9 +39,63 @@ from antiphon.errors import AnswerInvalid
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient
 
+ANSWER = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--answer",
+        "-a",
+        metavar="KEY.FIELD=VALUE",
+        help="An answer: key.field=value, or key=accept, key=decline, key=cancel. Repeatable.",
+    ),
+]
+SAVE = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        help="If a question stays open, save the call in this file and exit with 4.",
+    ),
+]
+DETACH = Annotated[
+    bool,
+    typer.Option("--detach", help="Do not wait for a task: print its id and exit with 4."),
+]
+NO_INPUT = Annotated[
+    bool, typer.Option("--no-input", help="Never ask at the terminal, even if there is one.")
+]
+
+# --- saved calls ---------------------------------------------------------------------------------
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file in one step, readable by its owner only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def only_ours(path: Path) -> bool:
+    """Whether nobody else can have written the file, as `write_private` leaves it."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = path.stat()
+    others = stat.S_IRWXG | stat.S_IRWXO
+    return found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & others
+
+
+# --- the call ------------------------------------------------------------------------------------
+
 
 @dataclass(slots=True)
-class Session:
+class CallSession:
     """One call on the command line: who answers, where it is saved, how it is told."""
 
     script: Scripted
@@ -45,7 +106,7 @@ class Session:
     """Whether to leave a task to itself instead of waiting for it."""
 
     refused: bool = field(default=False)
-    bar: "show.Bar | None" = None
+    bar: Bar | None = None
     step: Step | None = None
     """The call as it last stood."""
 
@@ -64,7 +125,7 @@ class Session:
         json: bool,
         ask: bool,
         detach: bool = False,
-    ) -> "Session":
+    ) -> "CallSession":
         """Read the answers of the command line and see whether a person is here."""
 
         try:
@@ -102,7 +163,7 @@ class Session:
 
     def run(self, client: "BlockingClient", begin: Callable[..., Step]) -> int:
         """Begin, then answer round by round."""
-        with show.bar() as self.bar:
+        with output.bar() as self.bar:
             options = {"can": self.can, "on_progress": self.bar}
             return self._guarded(client, lambda: begin(**options))
 
@@ -112,7 +173,7 @@ class Session:
         saved = load(text)
         name = (saved.server or {}).get("name", "")
         asks = {ask.key: view(ask, server=name) for ask in saved.call.asks}
-        with show.bar() as self.bar:
+        with output.bar() as self.bar:
             return self._guarded(client, lambda: Step(saved=saved, asks=asks))
 
     def _guarded(self, client: "BlockingClient", first: Callable[[], Step]) -> int:
@@ -198,9 +259,9 @@ class Session:
         code = REFUSED if self.refused else FAILED if failed else DONE
         if self.json:
             word = {REFUSED: "refused", FAILED: "error", DONE: "done"}[code]
-            show.as_json(word, result=dumped)
+            output.as_json(word, result=dumped)
         else:
-            show.result(dumped)
+            output.result(dumped)
         return code
 
     def _unanswered(self, step: Step, missing: list[str]) -> int:
@@ -210,16 +271,16 @@ class Session:
         self._warn_of_unused()
         if self.save is None:
             if self.json:
-                show.as_json("unanswered", asks=show.asks_json(asks))
+                output.as_json("unanswered", asks=output.asks_json(asks))
             say("The server asks, and nobody answers here:")
-            show.open_asks(asks)
+            output.open_asks(asks)
             fail("answer with --answer, or save the call with --save FILE", USAGE)
-        files.write(self.save, step.dump())
+        write_private(self.save, step.dump())
         if self.json:
-            show.as_json("waiting", **self._standing(step))
+            output.as_json("waiting", **self._standing(step))
         else:
             say(f"Waiting for answers; saved in {self.save}:")
-            show.open_asks(asks)
+            output.open_asks(asks)
             say(f"Go on with: antiphon resume {shlex.quote(str(self.save))}")
         return WAITING
 
@@ -229,21 +290,21 @@ class Session:
         assert task is not None
         self._warn_of_unused()
         if self.save is not None:
-            files.write(self.save, step.dump())
+            write_private(self.save, step.dump())
         if self.json:
-            show.as_json("waiting", **self._standing(step))
+            output.as_json("waiting", **self._standing(step))
         else:
-            show.task(task)
-            show.open_asks(step.asks)
+            output.task(task)
+            output.open_asks(step.asks)
             say(f"Go on with: {_comeback(step, task, self.save)}")
         return WAITING
 
     def _standing(self, step: Step) -> dict[str, Any]:
-        shown: dict[str, Any] = {"asks": show.asks_json(step.asks)}
+        shown: dict[str, Any] = {"asks": output.asks_json(step.asks)}
         if self.save is not None:
             shown["saved"] = str(self.save)
         if step.task is not None:
-            shown["task"] = show.task_json(step.task)
+            shown["task"] = output.task_json(step.task)
         return shown
 
     def _interrupted(self, client: "BlockingClient") -> None:
@@ -254,7 +315,7 @@ class Session:
         if self.bar:
             self.bar.pause()
         if self.save is not None:
-            files.write(self.save, step.dump())
+            write_private(self.save, step.dump())
             say(f"The task goes on; it is saved in {self.save}.")
             return
         try:
@@ -268,10 +329,10 @@ class Session:
 
         code = USAGE if isinstance(error, AnswerInvalid) else FAILED
         if self.save is not None and error.step is not None and _worth_saving(error):
-            files.write(self.save, error.step.dump())
+            write_private(self.save, error.step.dump())
             say(f"The call is saved in {self.save}.")
             code = code if code == USAGE else WAITING
-        show.failed(error, json=self.json, code=code)
+        output.failed(error, json=self.json, code=code)
 
 
 def _worth_saving(error: ClientError) -> bool:
