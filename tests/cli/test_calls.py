@@ -130,7 +130,7 @@ async def test_what_did_not_happen_is_run_by_the_next_try(till: Several, tmp_pat
         assert f"{call}  round 2 recorded" in shown.out
         assert "pay  done" in shown.out
         none = await asyncio.to_thread(spawned, "calls", STORE, "--uncertain")
-        assert none.out == "no calls\n"
+        assert none.out == "no uncertain calls\n"
 
 
 @pytest.mark.parametrize(
@@ -186,4 +186,4 @@ async def test_every_uncertain_call_is_listed_and_settled_at_once(tmp_path: Path
         f"effect 'pay' of call call-00{number} is settled: not done" for number in range(5)
     ]
     none = await asyncio.to_thread(spawned, "calls", url, "--uncertain")
-    assert none.out == "no calls\n"
+    assert none.out == "no uncertain calls\n"

@@ -155,8 +155,10 @@ def worker(
       ANTIPHON_KEYS=... antiphon worker shop:server --concurrency 32 --per-tool rebuild=2
     """
     limits = dict(_limit(text) for text in per_tool or ())
+    loaded = _configured(load_server, server)
+    _log_to_stderr()
     try:
-        run(load_server(server), concurrency=concurrency, per_tool=limits)
+        run(loaded, concurrency=concurrency, per_tool=limits)
     except ConfigError as error:
         fail(str(error), USAGE)
     except AntiphonError as error:
@@ -260,11 +262,14 @@ def _not_reported_otherwise(record: logging.LogRecord) -> bool:
 
 def _log_to_stderr() -> None:
     """Show the log, unless the server's own module has configured logging."""
+    if logging.getLogger().handlers:
+        return
     handler = logging.StreamHandler()
     handler.addFilter(_not_reported_otherwise)
     logging.basicConfig(
         level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", handlers=[handler]
     )
+    logging.getLogger("antiphon").setLevel(logging.INFO)
 
 
 def _address(text: str) -> tuple[str, int]:
