@@ -21,7 +21,7 @@ _log = logging.getLogger("antiphon")
 _MADE_KEYS = (
     "no keys are set: keys were made for this process, so calls that wait for an answer end with it"
 )
-_MADE_KEYS_SHARED_STORE = (
+_MADE_KEYS_DURABLE_STORE = (
     "no keys are set: keys were made for this process, so the tasks and calls in the store cannot "
     "be continued after a restart, nor by another process"
 )
@@ -152,9 +152,10 @@ class ServerLifetime:
 
     def _report(self) -> None:
         """Log which keys are used, and what does not survive this process."""
-        shared = self._environment.store.shared
+        store = self._environment.store
         if self._own_keys:
-            _log.warning("%s. %s", _MADE_KEYS_SHARED_STORE if shared else _MADE_KEYS, _SET_KEYS)
+            lost = _MADE_KEYS_DURABLE_STORE if store.durable else _MADE_KEYS
+            _log.warning("%s. %s", lost, _SET_KEYS)
             return
         if self._key_ids:
             _log.info(
@@ -162,7 +163,7 @@ class ServerLifetime:
                 self._key_ids[0],
                 ", ".join(self._key_ids),
             )
-        if not shared:
+        if not store.shared:
             _log.warning(
                 "the store is in memory: a token is redeemed once and an effect happens once "
                 "within this process only, and both are forgotten when it ends. Set store= or "
