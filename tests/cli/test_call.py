@@ -149,7 +149,7 @@ def test_hints_are_not_broken_into_lines_without_a_terminal(tmp_path: Path):
     with ScriptedServer(lambda m: asks(who=form("Who?"))) as server:
         ran = antiphon("call", server.url, "t", "--save", str(file))
     assert ran.code == 4, ran.err
-    assert f"Go on with: antiphon resume {file}\n" in ran.err
+    assert f"Continue with: antiphon resume {file}\n" in ran.err
 
 
 def test_the_version_is_printed():

@@ -172,7 +172,7 @@ def started(house: Path, *words: str, command: str = "serve", **env: str) -> Ran
 def errors_of(ran: Ran) -> list[str]:
     """Lines beside the notes and warnings about how workers share."""
     lines = ran.err.splitlines()
-    return [line for line in lines if not line.startswith(("ANTIPHON_", "WARNING "))]
+    return [line for line in lines if not line.startswith(("ANTIPHON_", "INFO ", "WARNING "))]
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

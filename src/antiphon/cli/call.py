@@ -132,7 +132,7 @@ def resume(
         if restart:
             code = session.run(client, partial(_restarted, client, text))
         else:
-            code = session.go_on(client, text)
+            code = session.resume(client, text)
     raise typer.Exit(code)
 
 

@@ -96,25 +96,25 @@ def only_ours(path: Path) -> bool:
 
 @dataclass(slots=True)
 class CallSession:
-    """One call on the command line: who answers, where it is saved, how it is told."""
+    """One call on the command line: who answers, where it is saved, how it is reported."""
 
     script: Scripted
     terminal: Terminal | None
     save: Path | None
     json: bool
     detach: bool = False
-    """Whether to leave a task to itself instead of waiting for it."""
+    """Whether not to wait for a task."""
 
     refused: bool = field(default=False)
     bar: Bar | None = None
     step: Step | None = None
-    """The call as it last stood."""
+    """The latest state of the call."""
 
     given: tuple[str, ...] = ()
-    """What --answer names, without the answers."""
+    """The keys and fields that --answer names, without the answers."""
 
     asked: dict[str, None] = field(default_factory=dict[str, None])
-    """The keys that the server asked, in order."""
+    """The keys of the questions so far, in order."""
 
     @classmethod
     def start(
@@ -126,7 +126,7 @@ class CallSession:
         ask: bool,
         detach: bool = False,
     ) -> "CallSession":
-        """Read the answers of the command line and see whether a person is here."""
+        """Read the answers of the command line, and find out whether a person can be asked."""
 
         try:
             script = Scripted.parse(answer or ())
@@ -138,7 +138,7 @@ class CallSession:
 
     @property
     def answers(self) -> Any:
-        """Who answers in a legacy session, where the server asks in mid-call."""
+        """The answerer of a legacy session, where the server asks during the request."""
 
         def noted(ask: AnyAsk) -> Any:
             answer = self._one(ask)
@@ -157,18 +157,18 @@ class CallSession:
 
     @property
     def can(self) -> frozenset[Capability]:
-        """What is declared: forms and visits always, for a saved call can be answered later."""
+        """The declared capabilities: always forms and URLs, since a saved call is answered later."""
         always: frozenset[Capability] = frozenset({"form", "url"})
         return always | self.script.abilities
 
     def run(self, client: "BlockingClient", begin: Callable[..., Step]) -> int:
-        """Begin, then answer round by round."""
+        """Start the call, then answer round by round."""
         with output.bar() as self.bar:
             options = {"can": self.can, "on_progress": self.bar}
             return self._guarded(client, lambda: begin(**options))
 
-    def go_on(self, client: "BlockingClient", text: str) -> int:
-        """Answer a saved call, then round by round."""
+    def resume(self, client: "BlockingClient", text: str) -> int:
+        """Resume a saved call and answer round by round."""
 
         saved = load(text)
         name = (saved.server or {}).get("name", "")
@@ -242,7 +242,7 @@ class CallSession:
     # --- how it ends ---------------------------------------------------------------------------
 
     def _warn_of_unused(self) -> None:
-        """Name answers to keys that nobody asked: most often a key is misspelt."""
+        """Warn of answers whose key was not asked for: it is often misspelt."""
         unused = [
             name
             for name in self.given
@@ -250,7 +250,7 @@ class CallSession:
         ]
         if unused:
             asked = ", ".join(safe(key, 200) for key in self.asked) or "nothing"
-            say(f"warning: --answer {', '.join(unused)} was not used: the server asked {asked}")
+            say(f"warning: --answer {', '.join(unused)} was not used: the server asked for {asked}")
 
     def _done(self, step: Step) -> int:
         self._warn_of_unused()
@@ -272,7 +272,7 @@ class CallSession:
         if self.save is None:
             if self.json:
                 output.as_json("unanswered", asks=output.asks_json(asks))
-            say("The server asks, and nobody answers here:")
+            say("The server asks, and there is no answer:")
             output.open_asks(asks)
             fail("answer with --answer, or save the call with --save FILE", USAGE)
         write_private(self.save, step.dump())
@@ -281,11 +281,11 @@ class CallSession:
         else:
             say(f"Waiting for answers; saved in {self.save}:")
             output.open_asks(asks)
-            say(f"Go on with: antiphon resume {shlex.quote(str(self.save))}")
+            say(f"Continue with: antiphon resume {shlex.quote(str(self.save))}")
         return WAITING
 
     def _left(self, step: Step) -> int:
-        """Leave a task to itself: its id is all that is needed to come back."""
+        """Stop waiting for a task; its id is enough to return to it."""
         task = step.task
         assert task is not None
         self._warn_of_unused()
@@ -296,7 +296,7 @@ class CallSession:
         else:
             output.task(task)
             output.open_asks(step.asks)
-            say(f"Go on with: {_comeback(step, task, self.save)}")
+            say(f"Continue with: {_comeback(step, task, self.save)}")
         return WAITING
 
     def _standing(self, step: Step) -> dict[str, Any]:
@@ -308,7 +308,7 @@ class CallSession:
         return shown
 
     def _interrupted(self, client: "BlockingClient") -> None:
-        """A person who interrupts the wait for a task cancels it, unless it is saved."""
+        """Cancel the task whose wait was interrupted, unless the call is saved."""
         step = self.step
         if step is None or step.task is None:
             return
@@ -316,7 +316,7 @@ class CallSession:
             self.bar.pause()
         if self.save is not None:
             write_private(self.save, step.dump())
-            say(f"The task goes on; it is saved in {self.save}.")
+            say(f"The task continues; it is saved in {self.save}.")
             return
         try:
             client.cancel(step)
