@@ -157,7 +157,7 @@ class CallSession:
 
     @property
     def can(self) -> frozenset[Capability]:
-        """The declared capabilities: always forms and URLs, since a saved call is answered later."""
+        """The declared capabilities: forms and URLs always, as a saved call is answered later."""
         always: frozenset[Capability] = frozenset({"form", "url"})
         return always | self.script.abilities
 
