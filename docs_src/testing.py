@@ -28,35 +28,35 @@ def shop(tally):
     return make_server
 
 
-async def test_it_starts_after_approval(rounds, tally):
-    world = rounds(shop(tally))
+async def test_it_starts_after_approval(antiphon_rounds, antiphon_tally):
+    world = antiphon_rounds(shop(antiphon_tally))
     done = await world.call(
         "provision", {"name": "db"}, answers={"placement": {"region": "eu"}, "approve": True}
     )
     assert done.text == "db runs, number 1."
     assert done.asked == ["placement", "approve"]
-    assert tally.marks == ["create db in eu"]
+    assert antiphon_tally.marks == ["create db in eu"]
 
 
-async def test_nothing_without_a_yes(rounds, tally):
-    world = rounds(shop(tally))
+async def test_nothing_without_a_yes(antiphon_rounds, antiphon_tally):
+    world = antiphon_rounds(shop(antiphon_tally))
     done = await world.call(
         "provision", {"name": "db"}, answers={"placement": {"region": "eu"}, "approve": Decline()}
     )
     assert done.text == "db left stopped."
 
 
-async def test_a_round_sent_again(rounds, tally):
-    world = rounds(shop(tally))
+async def test_a_round_sent_again(antiphon_rounds, antiphon_tally):
+    world = antiphon_rounds(shop(antiphon_tally))
     first = await world.begin("provision", {"name": "db"})
     second = await world.answer(first, {"placement": {"region": "eu"}})
     assert (await world.replay(second)).token == second.token
     assert (await world.answer(first, {"placement": {"region": "us"}})).code == -32602
-    assert tally.marks == ["create db in eu"]
+    assert antiphon_tally.marks == ["create db in eu"]
 
 
-async def test_a_crash_repeats_nothing(rounds, tally):
-    world = rounds(shop(tally))
+async def test_a_crash_repeats_nothing(antiphon_rounds, antiphon_tally):
+    world = antiphon_rounds(shop(antiphon_tally))
     step = await world.begin("provision", {"name": "db"})
     process = Process(crash_at=7)  # the effect is settled, the outcome of the round is not recorded
     mortal = world.make(store=MortalStore(world.store, process))
@@ -66,4 +66,4 @@ async def test_a_crash_repeats_nothing(rounds, tally):
         world.clock.advance(60)  # until the lease of the dead process has ended
     done = await world.finish(step, {"placement": {"region": "eu"}, "approve": True})
     assert done.text == "db runs, number 1."
-    assert tally.marks == ["create db in eu"]
+    assert antiphon_tally.marks == ["create db in eu"]

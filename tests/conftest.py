@@ -1,9 +1,13 @@
-"""What holds for every test: Hypothesis on a busy machine, and what child processes inherit."""
+"""For every test: short names of the fixtures, Hypothesis on a busy machine, inherited signals."""
 
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from antiphon.testing import FakeClock, Tally
+from antiphon.testing.plugin import MakeRounds
 
 # Generated examples are counted, not timed: a slow moment of the machine is no failure. In CI the
 # same examples are drawn every time, so that a red run can be run again.
@@ -19,3 +23,18 @@ settings.load_profile("antiphon")
 # inherited by the programs that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def fake_clock(antiphon_clock: FakeClock) -> FakeClock:
+    return antiphon_clock
+
+
+@pytest.fixture
+def tally(antiphon_tally: Tally) -> Tally:
+    return antiphon_tally
+
+
+@pytest.fixture
+def rounds(antiphon_rounds: MakeRounds) -> MakeRounds:
+    return antiphon_rounds

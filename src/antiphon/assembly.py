@@ -68,7 +68,7 @@ def assemble(
     settings: ServerSettings,
 ) -> ServerParts:
     """Make the parts of a server and join them; nothing is opened."""
-    environment, own_keys = _environment(info, limits, seal, store, redeem, settings)
+    environment, own_keys, key_ids = _environment(info, limits, seal, store, redeem, settings)
     changes = Changes()
     registry = Registry(changes)
     catalog = Catalog(
@@ -112,7 +112,9 @@ def assemble(
         tasks=tasks,
         engine=engine,
         subscriptions=subscriptions,
-        lifetime=ServerLifetime(environment, registry, engine, tasks, polling, own_keys=own_keys),
+        lifetime=ServerLifetime(
+            environment, registry, engine, tasks, polling, own_keys=own_keys, key_ids=key_ids
+        ),
         dispatcher=dispatcher,
     )
 
@@ -124,8 +126,9 @@ def _environment(
     store: str | Store | None,
     redeem: Redeem,
     settings: ServerSettings,
-) -> tuple[Environment, bool]:
-    """Return what the engine needs of the world, and whether keys were made for this process."""
+) -> tuple[Environment, bool, list[str]]:
+    """Return what the engine needs of the world, and of the keys: whether they were made for this
+    process, and their ids."""
     clock = settings.get("clock", time.time)  # noqa: TID251 - the real clock is injected here
     entropy = settings.get("entropy", os.urandom)  # noqa: TID251 - real randomness likewise
     environ = settings.get("environ")
@@ -154,4 +157,4 @@ def _environment(
         telemetry=settings.get("telemetry"),
         expose_errors=settings.get("expose_errors", False),
     )
-    return environment, origin == "made"
+    return environment, origin == "made", [key.id.hex() for key in keyring or ()]

@@ -131,8 +131,28 @@ class TokenRefused(CallerError):
         self.reason = reason
         """A short fixed code for the log. Never text from the token."""
 
-        self.detail = detail or reason
+        self.detail = detail or _REFUSALS.get(reason, reason)
         """The reason as the log says it."""
+
+
+_REFUSALS = {
+    "unknown-key": "this process does not have the key that sealed it (are ANTIPHON_KEYS the same "
+    "in every process? was a key dropped too early?)",
+    "forged": "it was changed after it was sealed",
+    "malformed": "it is not a token",
+    "shape": "it is not a token",
+    "too-long": "it is longer than any token of this server",
+    "format": "it is of a release that this one cannot read",
+    "codec": "the codec of Seal(codec=...) could not open it",
+    "outcome-unreadable": "its recorded outcome is of a release that this one cannot read",
+    "method": "it was issued for another method",
+    "target": "it was issued for another tool, prompt or resource",
+    "handler": "it was issued for another handler",
+    "arguments": "the arguments differ from those of the first round",
+    "principal": "it was issued to another caller",
+    "audience": "it was issued for another server (Seal(audience=...), or the server's name)",
+}
+"""What a reason means, where nothing more is known about the token."""
 
 
 class CapabilityMissing(CallerError):
@@ -160,17 +180,34 @@ class Unavailable(CallerError):
 class HandlerError(AntiphonError):
     """The handler broke a rule of the framework. The text names the cure."""
 
+    @property
+    def for_log(self) -> str:
+        """The text without the words of a question."""
+        return str(self)
+
 
 class Diverged(HandlerError):
     """A re-run took another path than the journal recorded."""
 
-    def __init__(self, *, recorded: str, now: str, cure: str) -> None:
-        super().__init__(
-            f"this re-run diverged: the call recorded {recorded}, the code now has {now}. {cure}"
-        )
+    def __init__(
+        self, *, recorded: str, now: str, cure: str, names: tuple[str, str] | None = None
+    ) -> None:
+        """Take both sides, and their `names` for the log where the sides show a question."""
+        super().__init__(_divergence(recorded, now, cure))
         self.recorded = recorded
         self.now = now
         self.cure = cure
+        self._names = names or (recorded, now)
+
+    @property
+    def for_log(self) -> str:
+        """The text without the words of a question."""
+        recorded, now = self._names
+        return _divergence(recorded, f"another {now}" if now == recorded else now, self.cure)
+
+
+def _divergence(recorded: str, now: str, cure: str) -> str:
+    return f"this re-run diverged: the call recorded {recorded}, the code now has {now}. {cure}"
 
 
 class SwallowedAsk(HandlerError):

@@ -5,7 +5,7 @@ the last one closes.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from antiphon.engine.engine import Engine
@@ -17,6 +17,15 @@ from antiphon.tasks.runner import Runner
 from antiphon.tasks.service import TaskService
 
 _log = logging.getLogger("antiphon")
+
+_MADE_KEYS = (
+    "no keys are set: keys were made for this process, so calls that wait for an answer end with it"
+)
+_MADE_KEYS_DURABLE_STORE = (
+    "no keys are set: keys were made for this process, so the tasks and calls in the store cannot "
+    "be continued after a restart, nor by another process"
+)
+_SET_KEYS = "Set ANTIPHON_KEYS (make a key with `antiphon keygen`) to keep them"
 
 
 class ServerLifetime:
@@ -31,14 +40,26 @@ class ServerLifetime:
         polling: TaskPolling | None,
         *,
         own_keys: bool,
+        key_ids: Sequence[str],
     ) -> None:
-        """Take the parts of a server; `own_keys` tells that its keys end with the process."""
+        """Take the parts of a server.
+
+        Args:
+            environment: What the engine needs of the world.
+            registry: The handlers.
+            engine: Runs rounds.
+            tasks: Keeps tasks.
+            polling: Looks for tasks that other processes changed.
+            own_keys: Whether the keys were made for this process and end with it.
+            key_ids: The public ids of the keys, the sealing one first; none with a key service.
+        """
         self._environment = environment
         self._registry = registry
         self._engine = engine
         self._tasks = tasks
         self._polling = polling
         self._own_keys = own_keys
+        self._key_ids = key_ids
         self._users = 0
         self._runner: Runner | None = None
 
@@ -70,15 +91,22 @@ class ServerLifetime:
         )
 
     def check_worker(self) -> None:
-        """Refuse a worker where it could see no tasks.
+        """Refuse a worker that could run no task.
 
         Raises:
-            ConfigError: No other process sees the store, or it keeps no tasks.
+            ConfigError: No other process sees the store, it keeps no tasks, or the keys were made
+                for this process.
         """
         if not (self._tasks.available and self._environment.store.shared):
             raise ConfigError(
                 "a worker runs the tasks that other processes made, so it needs a store that they "
                 'share and that keeps tasks: Server(store="sqlite:///..." or "postgresql://...")'
+            )
+        if self._own_keys:
+            raise ConfigError(
+                "a worker needs the keys of the processes that accept the calls, or it cannot open "
+                "their tasks: set ANTIPHON_KEYS to the same value everywhere (make a key with "
+                "`antiphon keygen`)"
             )
 
     @asynccontextmanager
@@ -86,7 +114,7 @@ class ServerLifetime:
         """Keep everything open; with a runner, also run tasks."""
         self._check_tasks()
         if self._users == 0:
-            self._warn()
+            self._report()
             await self._environment.store.open()
             if make_runner is not None and self._tasks.available:
                 self._runner = make_runner()
@@ -122,14 +150,23 @@ class ServerLifetime:
                     "use sqlite:///, postgresql:// or the memory store"
                 )
 
-    def _warn(self) -> None:
+    def _report(self) -> None:
+        """Log which keys are used, and what does not survive this process."""
+        store = self._environment.store
         if self._own_keys:
-            _log.warning(
-                "no keys given: made keys for this process; tokens end with it. Set ANTIPHON_KEYS "
-                "(antiphon keygen) to keep calls across restarts and processes"
+            lost = _MADE_KEYS_DURABLE_STORE if store.durable else _MADE_KEYS
+            _log.warning("%s. %s", lost, _SET_KEYS)
+            return
+        if self._key_ids:
+            _log.info(
+                "key %s seals tokens; keys that open them: %s",
+                self._key_ids[0],
+                ", ".join(self._key_ids),
             )
-        elif not self._environment.store.shared:
+        if not store.shared:
             _log.warning(
-                "keys are shared but the store is memory: tokens are redeemed once, and effects "
-                "happen once, within one process only. Set store= (sqlite:///..., postgresql://...)"
+                "the store is in memory: a token is redeemed once and an effect happens once "
+                "within this process only, and both are forgotten when it ends. Set store= or "
+                "ANTIPHON_STORE (sqlite:///..., postgresql://...) if there are several processes "
+                "or calls that outlive one"
             )

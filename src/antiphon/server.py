@@ -112,7 +112,8 @@ class Server(HandlerDecorators):
             per_tool: Tasks of one tool at a time; else what its `max_concurrent=` says.
 
         Raises:
-            ConfigError: No other process sees the store, or it keeps no tasks.
+            ConfigError: No other process sees the store, it keeps no tasks, or the keys were made
+                for this process.
         """
         self._check_flows()
         self._lifetime.check_worker()

@@ -81,7 +81,6 @@ LOADED_LATE: dict[str, set[str]] = {
     "cli/connect.py": {"antiphon.client.blocking"},
     "cli/demo.py": {
         "antiphon.client.blocking",
-        "antiphon.cli.demo_server",
         "antiphon.processes.event_loop",
         "antiphon.processes.http_server",
     },

@@ -40,7 +40,7 @@ class Operator:
                 code, said = await self._antiphon(*settle)
                 if code == 0:
                     return ""
-                if "has no effect" in said:
+                if "has no uncertain effect" in said:
                     break
                 await asyncio.sleep(1)
             return said

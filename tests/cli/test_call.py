@@ -137,9 +137,11 @@ def test_a_failed_connection_is_one_json_object_for_scripts(words: tuple[str, ..
 def test_an_answer_to_a_key_that_nobody_asked_is_warned_of(rooms: str):
     ran = antiphon("call", rooms, "book", "day=friday", *ANSWERED, "-a", "rom.room=hidden")
     assert (ran.code, ran.out) == (0, "Oak for 4 on friday\n")
-    assert ran.err == f"warning: --answer rom.room was not used: the server asked {ROOM}, {SURE}\n"
+    assert (
+        ran.err == f"warning: --answer rom.room was not used: the server asked for {ROOM}, {SURE}\n"
+    )
     typo = antiphon("call", rooms, "book", "day=friday", "-a", "rom.room=hidden")
-    assert (typo.code, f"the server asked {ROOM}\n" in typo.err) == (2, True)
+    assert (typo.code, f"the server asked for {ROOM}\n" in typo.err) == (2, True)
     assert "hidden" not in ran.err + typo.err
     assert "warning" not in antiphon("call", rooms, "book", "day=friday", *ANSWERED).err
 
@@ -149,7 +151,7 @@ def test_hints_are_not_broken_into_lines_without_a_terminal(tmp_path: Path):
     with ScriptedServer(lambda m: asks(who=form("Who?"))) as server:
         ran = antiphon("call", server.url, "t", "--save", str(file))
     assert ran.code == 4, ran.err
-    assert f"Go on with: antiphon resume {file}\n" in ran.err
+    assert f"Continue with: antiphon resume {file}\n" in ran.err
 
 
 def test_the_version_is_printed():

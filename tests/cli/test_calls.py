@@ -1,20 +1,20 @@
 """`antiphon calls`: after a real kill inside an effect, an operator looks and says how it ended."""
 
 import asyncio
-import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from antiphon.ports import About, Effect, Started
+from antiphon.ports import About, Effect, Started, Store
 from antiphon.stores import open_store
 from tests.cli.running import antiphon, spawned
+from tests.cli.terminal import Seat
 from tests.processes.running import Several, fresh, ready
-from tests.servers import opened
+from tests.servers import opened, postgres
 from tests.transports.wire import mirrored, request
 
 MODULE = '''
@@ -43,16 +43,53 @@ async def buy(ctx: Context) -> str:
     return await ctx.once("pay", pay, bill["sum"])
 '''
 STORE = "sqlite:///.antiphon/ledger.db"
+OTHERS = 120
+"""Calls without an uncertain effect, more than a list shows."""
+
 KEYS = secrets.token_hex(32)
 CAN = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
 
 
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'till.db'}"
+    return request.getfixturevalue("postgres_url")
+
+
 @pytest.fixture
-async def till(tmp_path: Path) -> AsyncIterator[Several]:
+async def till(tmp_path: Path, url: str) -> AsyncIterator[Several]:
     (tmp_path / "till.py").write_text(MODULE)
-    env = {"ANTIPHON_KEYS": KEYS, "PYTHONPATH": str(tmp_path)}
+    env = {"ANTIPHON_KEYS": KEYS, "PYTHONPATH": str(tmp_path), "ANTIPHON_STORE": url}
     async with ready(2, folder=tmp_path, target="till:server", env=env) as running:
         yield running
+
+
+async def add_calls(store: Store, uncertain: int, *, ended: int) -> list[str]:
+    """Put calls with one effect each into a store; return those whose effect is uncertain."""
+    called = secrets.token_hex(4)
+    names = [f"{called}-{number:03}" for number in range(uncertain + ended)]
+    for number, call in enumerate(names):
+        effect = Effect(f"{call}/pay", call, "pay", "charge", b"args")
+        lost = number < uncertain  # the first to expire, behind many others
+        begun = await store.begin(
+            effect,
+            lease=0.0 if lost else 30.0,
+            ttl=600 + number,
+            under=None,
+            retry=False,
+            about=About("order", "ada"),
+        )
+        assert isinstance(begun, Started)
+        if not lost:
+            assert await store.settle(effect.id, begun.fence, result=b"1", error=None)
+    return names[:uncertain]
 
 
 async def post(http: httpx2.AsyncClient, url: str, **params: Any) -> dict[str, Any]:
@@ -82,27 +119,33 @@ def paid(folder: Path) -> list[str]:
     return (folder / "paid").read_text().splitlines()
 
 
-async def uncertain(till: Several, http: httpx2.AsyncClient, again: dict[str, Any]) -> str:
-    """Repeat the round: its effect is of unknown end. Gives the call."""
+async def uncertain(
+    till: Several, http: httpx2.AsyncClient, url: str, again: dict[str, Any]
+) -> str:
+    """Repeat the round, whose effect is uncertain; return the call as the operator finds it."""
     told = (await post(http, till.url, **again))["content"][0]["text"]
     assert "its end is not known" in told
-    listed = json.loads((await asyncio.to_thread(spawned, "calls", STORE, "--json")).out)
-    [call] = listed["calls"]
+    async with opened(open_store(url)) as store:
+        await add_calls(store, 0, ended=OTHERS)
+    listed = await asyncio.to_thread(spawned, "calls", url, "--uncertain", "--json")
+    [call] = listed.json["calls"]
+    assert (listed.json["more"], call["tool"]) == (0, "buy")
     [effect] = call["effects"]
     assert (effect["key"], effect["state"], effect["settled"]) == ("pay", "uncertain", None)
     assert effect["function"].endswith("pay")
     assert (call["round"], call["state"]) == (2, "released")
     assert f"settle STORE {call['call']} pay" in told
+    assert f"effect 'pay' of call {call['call']} is uncertain (tool:buy). Settle it" in till.log
     return call["call"]
 
 
-async def test_what_happened_is_settled_with_its_result_and_the_call_goes_on(
-    till: Several, tmp_path: Path
+async def test_what_happened_is_settled_with_its_result_and_the_call_continues(
+    till: Several, tmp_path: Path, url: str
 ) -> None:
     async with fresh() as http:
         again = await buy_and_die(till, http, tmp_path)
-        call = await uncertain(till, http, again)
-        words = ("calls", "settle", STORE, call, "pay", "--done", '"receipt by hand"')
+        call = await uncertain(till, http, url, again)
+        words = ("calls", "settle", url, call, "pay", "--done", '"receipt by hand"')
         refused = await asyncio.to_thread(spawned, *words, ANTIPHON_KEYS="")
         assert (refused.code, "ANTIPHON_KEYS" in refused.err) == (2, True)
         settled = await asyncio.to_thread(spawned, *words, ANTIPHON_KEYS=KEYS)
@@ -110,27 +153,32 @@ async def test_what_happened_is_settled_with_its_result_and_the_call_goes_on(
         done = await post(http, till.url, **again)
         assert done["content"][0]["text"] == "receipt by hand"
     assert paid(tmp_path) == ["7"]
-    assert KEYS not in settled.out + settled.err
+    assert KEYS not in settled.out + settled.err + till.log
 
 
-async def test_what_did_not_happen_is_run_by_the_next_try(till: Several, tmp_path: Path) -> None:
+async def test_what_did_not_happen_is_run_by_the_next_try(
+    till: Several, tmp_path: Path, url: str
+) -> None:
     async with fresh() as http:
         again = await buy_and_die(till, http, tmp_path)
-        call = await uncertain(till, http, again)
-        words = ("calls", "settle", STORE, call, "pay", "--not-done")
+        call = await uncertain(till, http, url, again)
+        words = ("calls", "settle", url, call, "pay", "--not-done")
         settled = await asyncio.to_thread(spawned, *words)
         assert (settled.code, settled.err) == (0, "")
+        # It is decided: nobody can decide it otherwise.
+        twice = await asyncio.to_thread(spawned, *words)
+        assert (twice.code, "has no uncertain effect 'pay'" in twice.err) == (1, True)
         done = await post(http, till.url, **again)
         assert done["content"][0]["text"] == "receipt for 7"
         # The kill came after the entry: that the operator was wrong is what the book shows.
         assert paid(tmp_path) == ["7", "7"]
-        # It has ended now: there is nothing left to decide.
         assert (await asyncio.to_thread(spawned, *words)).code == 1
-        shown = await asyncio.to_thread(spawned, "calls", STORE)
+        everything = ("calls", url, "--limit", "1000")
+        shown = await asyncio.to_thread(spawned, *everything)
         assert f"{call}  round 2 recorded" in shown.out
         assert "pay  done" in shown.out
-        none = await asyncio.to_thread(spawned, "calls", STORE, "--uncertain")
-        assert none.out == "no calls\n"
+        none = await asyncio.to_thread(spawned, "calls", url, "--uncertain")
+        assert none.out == "no uncertain calls\n"
 
 
 @pytest.mark.parametrize(
@@ -152,38 +200,42 @@ def test_wrong_words_are_usage_and_make_no_file(words: list[str], told: str) -> 
     assert list(Path().iterdir()) == []
 
 
-async def test_every_uncertain_call_is_listed_and_settled_at_once(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'many.db'}"
+async def test_every_uncertain_call_is_listed_and_settled_at_once(url: str) -> None:
     async with opened(open_store(url)) as store:
-        for number in range(130):
-            call = f"call-{number:03}"
-            effect = Effect(f"{call}/pay", call, "pay", "charge", b"args")
-            lost = number < 5  # the oldest, behind many others
-            begun = await store.begin(
-                effect,
-                lease=0.0 if lost else 30.0,
-                ttl=600 + number,
-                under=None,
-                retry=False,
-                about=About("order", "ada"),
-            )
-            assert isinstance(begun, Started)
-            if not lost:
-                assert await store.settle(effect.id, begun.fence, result=b"1", error=None)
+        lost = await add_calls(store, 5, ended=125)
+        total = await store.count_calls(uncertain=False)
     shown = await asyncio.to_thread(spawned, "calls", url, "--uncertain", "--limit", "3")
-    assert [line[:8] for line in shown.out.splitlines()[:6:2]] == [
-        "call-000",
-        "call-001",
-        "call-002",
-    ]
+    assert [line.partition(" ")[0] for line in shown.out.splitlines()[:6:2]] == lost[:3]
     assert "round 1 uncertain, order by ada, " in shown.out
     assert shown.out.endswith("2 more; show them with --limit 5\n")
     listed = await asyncio.to_thread(spawned, "calls", url, "--json")
-    found = json.loads(listed.out)
-    assert (len(found["calls"]), found["more"]) == (100, 30)
+    assert (len(listed.json["calls"]), listed.json["more"]) == (100, total - 100)
     settled = await asyncio.to_thread(spawned, "calls", "settle", url, "--all", "--not-done")
     assert settled.out.splitlines() == [
-        f"effect 'pay' of call call-00{number} is settled: not done" for number in range(5)
+        f"effect 'pay' of call {call} is settled: not done" for call in lost
     ]
     none = await asyncio.to_thread(spawned, "calls", url, "--uncertain")
-    assert none.out == "no calls\n"
+    assert none.out == "no uncertain calls\n"
+    again = await asyncio.to_thread(spawned, "calls", "settle", url, "--all", "--not-done")
+    assert (again.code, again.out) == (0, "no uncertain effects\n")
+
+
+async def test_a_person_at_a_terminal_confirms_what_is_settled(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'asked.db'}"
+    async with opened(open_store(url)) as store:
+        first, second = await add_calls(store, 2, ended=0)
+    words = ("calls", "settle", url, "--all", "--not-done")
+    seat = Seat(*words)
+    seat.sees(f"pay  of call {first}")
+    seat.sees("Settle these 2 effects as not done?")
+    seat.types("n")
+    seat.sees("nothing was settled")
+    assert seat.leaves_with() == 3
+    seat = Seat("calls", "settle", url, first, "pay", "--not-done")
+    seat.sees("Settle this effect as not done?")
+    seat.types("y")
+    seat.sees(f"effect 'pay' of call {first} is settled: not done")
+    assert seat.leaves_with() == 0
+    seat = Seat(*words, "--yes")
+    seat.sees(f"effect 'pay' of call {second} is settled: not done")
+    assert seat.leaves_with() == 0

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from antiphon.client import Client, Scripted
+from antiphon.client import Client, Scripted, StateRefused
 from antiphon.seal.keyring import generate_key
 from tests.cli.running import ANTIPHON, Ran, antiphon, environment
+from tests.processes.running import ready
 
 MODULE = '''
 import asyncio
@@ -153,7 +155,7 @@ def test_a_wrong_name_or_address_is_usage(words: list[str], told: str):
     assert told in ran.err
 
 
-def started(house: Path, *words: str, command: str = "serve") -> Ran:
+def started(house: Path, *words: str, command: str = "serve", **env: str) -> Ran:
     """Start a server that cannot run, and see it end."""
     done = subprocess.run(
         [*ANTIPHON, command, *words],
@@ -162,7 +164,7 @@ def started(house: Path, *words: str, command: str = "serve") -> Ran:
         capture_output=True,
         text=True,
         timeout=50,
-        env=environment(ANTIPHON_KEYS=generate_key()),
+        env=environment(**{"ANTIPHON_KEYS": generate_key(), **env}),
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -170,7 +172,7 @@ def started(house: Path, *words: str, command: str = "serve") -> Ran:
 def errors_of(ran: Ran) -> list[str]:
     """Lines beside the notes and warnings about how workers share."""
     lines = ran.err.splitlines()
-    return [line for line in lines if not line.startswith(("No ANTIPHON_", "WARNING "))]
+    return [line for line in lines if not line.startswith(("ANTIPHON_", "INFO ", "WARNING "))]
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -222,3 +224,50 @@ def test_a_worker_whose_database_is_down_is_one_line_and_exit_code_one(house: Pa
     ran = started(house, "shut:server", command="worker")
     (line,) = errors_of(ran)
     assert (ran.code, "Check that the database is reachable" in line) == (1, True)
+
+
+def test_a_worker_without_keys_ends_with_the_cure(house: Path):
+    text = MODULE.replace('version="1"', 'version="1", store="sqlite:///tasks.db"')
+    (house / "kept.py").write_text(text)
+    ran = started(house, "kept:server", command="worker", ANTIPHON_KEYS="")
+    (line,) = errors_of(ran)
+    assert ran.code == 2
+    assert line.startswith("error: a worker needs the keys of the processes that accept the calls")
+    assert "set ANTIPHON_KEYS to the same value everywhere" in line
+    assert not (house / "tasks.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        ("memory:", "calls that wait for an answer end with it"),
+        (
+            "sqlite:///kept.db",
+            "the tasks and calls in the store cannot be continued after a restart",
+        ),
+    ],
+)
+async def test_a_server_without_keys_says_what_does_not_survive_it(
+    house: Path, store: str, told: str
+):
+    async with ready(
+        1, folder=house, target="house:server", env={"ANTIPHON_KEYS": "", "ANTIPHON_STORE": store}
+    ) as running:
+        assert f"WARNING antiphon: no keys are set: keys were made for this process, so {told}" in (
+            running.log
+        )
+        assert "Set ANTIPHON_KEYS (make a key with `antiphon keygen`)" in running.log
+
+
+async def test_the_log_of_a_served_server_says_why_a_token_was_refused(house: Path):
+    env = {"ANTIPHON_KEYS": generate_key(), "PYTHONPATH": str(house)}
+    async with ready(1, folder=house, target="house:server", env=env) as running:
+        async with Client(running.url) as client:
+            step = await client.begin("greet", can={"form"})
+            other = msgspec.json.decode(step.dump())
+            other["token"] = other["token"][:-4] + "AAAA"
+            with pytest.raises(StateRefused):
+                await client.resume(msgspec.json.encode(other).decode(), {"who": {"name": "Ada"}})
+        await running.says(
+            r"WARNING antiphon: token refused \(tool:greet\): it was changed after it was sealed"
+        )

@@ -11,11 +11,12 @@ import uvicorn
 from pydantic import BaseModel
 
 from antiphon import Context, Server
-from antiphon.cli.demo_server import server
+from antiphon.cli.demo import example_server
 from antiphon.client import Client, Decline, Deny, FormAsk, SampleAsk, Scripted, Timeouts, UrlAsk
 from antiphon.client.saved import load
 from docs_src import clients
 
+server = example_server()
 RUNNING = "orders.eu-west is running"
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from antiphon import testing
-from antiphon.testing import Rounds, Step
+from antiphon.testing import Rounds, RoundTrip
 from docs_src.testing import test_a_crash_repeats_nothing as test_a_crash_repeats_nothing
 from docs_src.testing import test_a_round_sent_again as test_a_round_sent_again
 from docs_src.testing import test_it_starts_after_approval as test_it_starts_after_approval
@@ -20,10 +20,10 @@ def test_every_step_of_the_table_is_a_method():
     calls = re.findall(r"^\| `(\w+)", text, re.MULTILINE)
     assert len(calls) > 7
     assert [name for name in calls if not hasattr(Rounds, name) and name != "clock"] == []
-    named = re.findall(r"A step knows (.*?) and the\n`(\w+)`", text, re.DOTALL)[0]
+    named = re.findall(r"A step has (.*?) and the\n`(\w+)`", text, re.DOTALL)[0]
     members = [*re.findall(r"`(\w+)`", named[0]), named[1]]
-    fields = set(Step.__dataclass_fields__)
-    assert [name for name in members if not hasattr(Step, name) and name not in fields] == []
+    fields = set(RoundTrip.__dataclass_fields__)
+    assert [name for name in members if not hasattr(RoundTrip, name) and name not in fields] == []
 
 
 def test_every_name_of_the_kit_is_there():

@@ -133,7 +133,7 @@ async def test_an_expired_token_of_a_round_that_never_ran_is_refused(
     step = await rounds.begin("order")
     fake_clock.advance(TTL + 51 * 60)
     assert (await rounds.answer(step, ANSWERS)).text == REFUSED
-    assert "token refused: expired 51 min ago (is a clock wrong?)" in caplog.messages
+    assert "token refused (tool:order): expired 51 min ago (is a clock wrong?)" in caplog.messages
     assert tally.marks == []
 
 
@@ -397,7 +397,10 @@ async def test_an_uncertain_effect_is_named_in_the_log(
         raise EffectUncertain("0123abcd", "charge")
 
     await rounds(serving(order)).begin("order")
-    assert "effect 'charge' of call 0123abcd is uncertain: tool:order" in caplog.messages
+    assert (
+        "effect 'charge' of call 0123abcd is uncertain (tool:order). Settle it: antiphon calls "
+        "settle STORE 0123abcd charge --done RESULT | --not-done"
+    ) in caplog.messages
 
 
 # --- two event loops ---------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon import Server
-from antiphon.testing import Step
+from antiphon.testing import RoundTrip
 from docs_src.shapes import linear, native, parked, resolvers, steps
 from docs_src.shapes.story import Cloud
 
@@ -41,12 +41,12 @@ def story(request: pytest.FixtureRequest) -> Story:
     return Story(request.param)
 
 
-def exchange(step: Step) -> list[dict[str, Any]]:
+def exchange(step: RoundTrip) -> list[dict[str, Any]]:
     """Everything that went over the wire in a call, without the tokens themselves."""
     return [{"sent": _masked(s.request), "came": _came(s)} for s in step.trail]
 
 
-def _came(step: Step) -> dict[str, Any]:
+def _came(step: RoundTrip) -> dict[str, Any]:
     if step.error is not None:
         return {"code": step.error.code, "message": step.error.message, "data": step.error.data}
     return _masked(step.result or {})

@@ -8,7 +8,7 @@ import pytest
 from antiphon import Limits
 from antiphon.client.asks import Cancel, Decline
 from antiphon.ports import Store
-from antiphon.testing import MISSING, Crash, MortalStore, Process, Rounds, Step
+from antiphon.testing import MISSING, Crash, MortalStore, Process, Rounds, RoundTrip
 from tests.handlers.conftest import ANSWERS, ASKED, MADE, SHAPES, Story, exchange
 
 BAD = {"gb": "many"}
@@ -148,10 +148,10 @@ async def test_a_process_killed_at_any_point_changes_nothing(story: Story) -> No
     assert 3 * 4 <= crashes < 59
 
 
-async def _call_through_a_crash(world: Rounds, crash_at: int) -> tuple[Step, int]:
+async def _call_through_a_crash(world: Rounds, crash_at: int) -> tuple[RoundTrip, int]:
     """Make a call whose first process dies at one of its visits to the store."""
     process = Process(crash_at)
-    step: Step | None = None
+    step: RoundTrip | None = None
     crashed = 0
     while step is None or step.waiting:
         for _ in range(2):

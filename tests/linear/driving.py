@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from antiphon import Context, Server
 from antiphon.core.request import Principal
 from antiphon.ports import Store
-from antiphon.testing import Crash, MortalStore, Process, Rounds, Step, Tally
+from antiphon.testing import Crash, MortalStore, Process, Rounds, RoundTrip, Tally
 from tests.linear.programs import REGIONS, Program, Reference, World, keys_with_retry
 from tests.simulated_time import LoopClock, SimulatedLoop
 
@@ -43,7 +43,7 @@ def answer_to(key: str, seed: int) -> str:
     return REGIONS[(seed >> (number % 16)) & 1]
 
 
-def wire_answers(step: Step, seed: int) -> dict[str, Any]:
+def wire_answers(step: RoundTrip, seed: int) -> dict[str, Any]:
     """Return the answers to everything that a round asks."""
     answers: dict[str, Any] = {}
     for key in step.asks:
@@ -101,7 +101,7 @@ class Drive:
 
         return server
 
-    async def to_the_end(self) -> Step:
+    async def to_the_end(self) -> RoundTrip:
         """Send rounds until the call has ended."""
         step = await self._begin()
         for number in range(ENOUGH):
@@ -112,7 +112,7 @@ class Drive:
             step = await self._next(step, trouble, point)
         return step
 
-    async def _begin(self) -> Step:
+    async def _begin(self) -> RoundTrip:
         self.starts += 1
         for _ in range(6):  # a first round has no token to be tried again with
             step = await self.rounds.begin("run", server=self.server)
@@ -120,7 +120,7 @@ class Drive:
                 break
         return step
 
-    async def _next(self, step: Step, trouble: str, point: int) -> Step:
+    async def _next(self, step: RoundTrip, trouble: str, point: int) -> RoundTrip:
         """Send one round with trouble, and again until it has an outcome."""
         if trouble == "over":
             return await self._start_over(step)
@@ -142,11 +142,11 @@ class Drive:
             assert again.result == done.result, "a recorded round was answered differently"
         return done
 
-    async def _send(self, step: Step, server: Server) -> Step:
+    async def _send(self, step: RoundTrip, server: Server) -> RoundTrip:
         answers = wire_answers(step, self.play.seed)
         return await self.rounds.answer(step, answers, server=server)
 
-    async def _start_over(self, old: Step) -> Step:
+    async def _start_over(self, old: RoundTrip) -> RoundTrip:
         """Begin anew, as clients do that keep no token; what they left may not go on beside it."""
         done_before = bool(self._happened())
         step = await self._begin()
@@ -155,7 +155,7 @@ class Drive:
             assert late.code == -32602, "the call that was taken over went on"
         return step
 
-    async def _crash(self, step: Step, point: int) -> None:
+    async def _crash(self, step: RoundTrip, point: int) -> None:
         process = self.world.process = Process(crash_at=point)
         store = self.rounds.store
         assert not isinstance(store, str)
@@ -167,7 +167,7 @@ class Drive:
         self.rounds.clock.advance(LEASE)
         self.server = self.rounds.make()
 
-    async def _leave(self, step: Step, point: int) -> None:
+    async def _leave(self, step: RoundTrip, point: int) -> None:
         task = asyncio.create_task(self._send(step, self.server))
         for _ in range(point):
             await asyncio.sleep(0)
@@ -177,7 +177,7 @@ class Drive:
 
     # --- the judgement -------------------------------------------------------------------------
 
-    def judge(self, step: Step) -> str:
+    def judge(self, step: RoundTrip) -> str:
         """Hold the end of a call to what must be, whatever happened on the way."""
         self._judge_counts(step)
         if step.is_error:
@@ -197,7 +197,7 @@ class Drive:
         assert len(step.asked) == len(reference.asked), "something was asked twice"
         return "done"
 
-    def _judge_counts(self, step: Step) -> None:
+    def _judge_counts(self, step: RoundTrip) -> None:
         retried = keys_with_retry(self.play.statements)
         for key, count in self._happened().items():
             allowed = 1 if self.adopts else self.starts
@@ -223,7 +223,7 @@ class Drive:
         }
 
 
-def stumbled(step: Step) -> bool:
+def stumbled(step: RoundTrip) -> bool:
     """Tell whether a round failed in a way that a client tries again."""
     return step.is_error and "an unexpected error occurred" in step.text
 

@@ -1,6 +1,6 @@
 """Serves one round of a random program in a process of its own; started by test_random_programs.
 
-Reads a pickled `Work` from standard input and writes the pickled `Step` to standard output.
+Reads a pickled `Work` from standard input and writes the pickled `RoundTrip` to standard output.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import Context, Server
-from antiphon.testing import Rounds, Step, Tally
+from antiphon.testing import Rounds, RoundTrip, Tally
 from tests.linear.driving import wire_answers
 from tests.linear.programs import Program, World
 
@@ -23,10 +23,10 @@ class Work:
     statements: tuple[Any, ...]
     seed: int
     folder: Path
-    step: Step | None
+    step: RoundTrip | None
 
 
-async def serve(work: Work) -> Step:
+async def serve(work: Work) -> RoundTrip:
     """Send one round to a server that lives no longer than it."""
     world = World(Tally(work.folder / "tally.txt"))
 

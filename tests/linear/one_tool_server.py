@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from antiphon import Server
-from antiphon.testing import Step
+from antiphon.testing import RoundTrip
 
 
 class Place(BaseModel):
@@ -34,6 +34,6 @@ def serving(*functions: Callable[..., Any], config: dict[str, Any] | None = None
     return make
 
 
-def texts(step: Step) -> list[str]:
+def texts(step: RoundTrip) -> list[str]:
     """The texts of a result, block by block."""
     return [block["text"] for block in step.content]

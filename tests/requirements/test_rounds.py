@@ -271,8 +271,9 @@ async def test_a_refused_state_is_an_error_and_its_reason_is_for_the_log(
         "id": 1,
         "error": {"code": -32602, "message": TokenRefused.MESSAGE},
     }
-    reasons = [getattr(record, "reason", None) for record in caplog.records]
-    assert [reason for reason in reasons if reason] != []
+    (line,) = [line for line in caplog.messages if "refused" in line]
+    assert line.startswith("token refused (tool:book): ")
+    assert line.removeprefix("token refused (tool:book): ")
 
 
 @pytest.mark.requirement("HDR-08")

@@ -19,7 +19,7 @@ import msgspec
 
 from antiphon import Limits, Seal
 from antiphon.core.request import Principal
-from antiphon.testing import KEY, MortalStore, Process, Rounds, Step
+from antiphon.testing import KEY, MortalStore, Process, Rounds, RoundTrip
 from tests.simulated_time import Life, LoopClock, SimulatedLoop
 from tests.soak.memory import resident
 from tests.soak.shop import Plan, Shop, Truth
@@ -46,7 +46,7 @@ class Unheard(Exception):
 class Token:
     """A round that waits, and between which moments its token was made, by its server's clock."""
 
-    step: Step
+    step: RoundTrip
     after: float = 0.0
     before: float = 0.0
 
@@ -234,11 +234,11 @@ class Call:
 
     # --- rounds --------------------------------------------------------------------------------
 
-    def _answers(self, step: Step, words: tuple[str, ...] | None = None) -> dict[str, Any]:
+    def _answers(self, step: RoundTrip, words: tuple[str, ...] | None = None) -> dict[str, Any]:
         words = words or self.plan.words
         return {key: {"word": words[int(key.removeprefix("word"))]} for key in step.asks}
 
-    async def _send(self, step: Step, number: int, **how: Any) -> Step:
+    async def _send(self, step: RoundTrip, number: int, **how: Any) -> RoundTrip:
         server = how.pop("server", None) or self.soak.servers[number]
         answers = how.pop("answers", None) or self._answers(step)
         self.counts["rounds"] += 1
@@ -300,7 +300,7 @@ class Call:
         self.wrong(f"no outcome after forty tries: {step.text}")
         return Token(step)
 
-    async def _drop_the_server(self, step: Step, number: int) -> bool:
+    async def _drop_the_server(self, step: RoundTrip, number: int) -> bool:
         """Send a round to a server that is dropped; tells whether its reply was lost on the way."""
         self.counts["servers dropped"] += 1
         self.disturbed = True
@@ -317,7 +317,7 @@ class Call:
         await asyncio.sleep(LEASE + 1)
         return answered
 
-    async def _hang_up(self, step: Step, number: int) -> None:
+    async def _hang_up(self, step: RoundTrip, number: int) -> None:
         self.counts["hung up"] += 1
         self.disturbed = True
         task = asyncio.create_task(self._send(step, number))
@@ -353,7 +353,7 @@ class Call:
 
     # --- the judgement -------------------------------------------------------------------------
 
-    def _judge(self, step: Step) -> None:
+    def _judge(self, step: RoundTrip) -> None:
         if step.is_error:
             self.wrong(f"failed: {step.text}")
             return

@@ -19,7 +19,7 @@ from antiphon.testing import (
     Tally,
     Unscripted,
 )
-from antiphon.testing.script import Ask, wire_answer
+from antiphon.testing.script import WireAsk, wire_answer
 from tests.linear.one_tool_server import EU, Place, serving
 
 ANSWERS = {"place": EU}
@@ -136,12 +136,12 @@ class Trip:
     luggage: Luggage
 
 
-FORM = Ask(
+FORM = WireAsk(
     "k", "elicitation/create", {"mode": "form", "requestedSchema": {"properties": {"a": {}}}}
 )
-URL = Ask("k", "elicitation/create", {"mode": "url", "url": "https://example.org/"})
-SAMPLE = Ask("k", "sampling/createMessage", {})
-ROOTS = Ask("k", "roots/list", {})
+URL = WireAsk("k", "elicitation/create", {"mode": "url", "url": "https://example.org/"})
+SAMPLE = WireAsk("k", "sampling/createMessage", {})
+ROOTS = WireAsk("k", "roots/list", {})
 
 
 @pytest.mark.parametrize(

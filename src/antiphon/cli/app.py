@@ -1,6 +1,7 @@
-"""The command tree and the entry point. Commands load what they need when they run.
+"""The tree of commands and the entry point.
 
-`antiphon --help` and shell completion import neither the official SDK nor a server.
+Commands import the official SDK and what runs servers when they run, so that `--help` and shell
+completion stay fast.
 """
 
 import sys
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 
 from antiphon import __version__
-from antiphon.cli import call, calls, demo, keygen, serve, tasks, token, tools, worker
+from antiphon.cli import call, calls, demo, serve, tasks, token, tools
 
 app = typer.Typer(
     name="antiphon",
@@ -30,7 +31,7 @@ def root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and leave."
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
@@ -38,14 +39,14 @@ def root(
 
 
 app.command()(serve.serve)
-app.command()(worker.worker)
+app.command()(serve.worker)
 app.command()(call.call)
 app.command()(call.resume)
 app.command()(tasks.tasks)
 app.command()(tools.tools)
 app.command()(demo.demo)
 app.add_typer(calls.calls, name="calls")
-app.command()(keygen.keygen)
+app.command()(token.keygen)
 app.add_typer(token.token, name="token")
 
 

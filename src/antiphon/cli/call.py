@@ -1,36 +1,37 @@
-"""`antiphon call` and `antiphon resume`: a call to its end, or saved where nobody answers."""
+"""`antiphon call` and `antiphon resume`: run a call to its end, or save it with its open questions.
 
+Also reads the arguments of a tool from the command line, by the tool's schema.
+"""
+
+import json as json_module
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from antiphon.cli import files, show
-from antiphon.cli.arguments import tool_arguments
-from antiphon.cli.connect import connected, settings_of
-from antiphon.cli.exits import USAGE, fail
-from antiphon.cli.options import (
+from antiphon.cli import output
+from antiphon.cli.connect import ERA, HEADER, TARGET, TIMEOUT, VERBOSE, connected, settings_of
+from antiphon.cli.output import JSON, USAGE, fail
+from antiphon.cli.session import (
     ANSWER,
     DETACH,
-    ERA,
-    HEADER,
-    JSON,
     NO_INPUT,
     SAVE,
-    TARGET,
-    TIMEOUT,
-    VERBOSE,
+    CallSession,
+    only_ours,
 )
-from antiphon.cli.session import Session
 from antiphon.client.asks import Step
 from antiphon.client.errors import ClientError, SavedCallInvalid
 from antiphon.client.saved import load
 
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient
+
+
+_JSON_TYPES = frozenset({"integer", "number", "boolean", "array", "object", "null"})
 
 
 def call(
@@ -50,17 +51,25 @@ def call(
     no_input: NO_INPUT = False,
     verbose: VERBOSE = False,
 ) -> None:
-    """Call a tool and answer what it asks.
+    """Call a tool and answer its questions.
 
-    Questions are answered from --answer, then at the terminal. Where neither can, the call is saved
-    with --save, to go on with `antiphon resume`, or it fails.
+    Answers are taken from --answer first, then asked for at the terminal. If a question stays open,
+    the call is saved in the file of --save, for `antiphon resume`; without --save it fails.
 
-    A tool that the server finishes in the background is waited for, and its messages are shown;
-    interrupting cancels it. With --detach only the task's id is printed: see `antiphon tasks`.
+    If the server runs the call as a task, the command waits for it and shows its messages; Ctrl-C
+    cancels the task. With --detach it prints the id of the task and exits: see `antiphon tasks`.
 
-    Exit codes: 0 done, 1 error, 2 usage, 3 a person said no, 4 waiting (saved).
+    Exit codes: 0 done, 1 error, 2 usage, 3 a person declined, 4 not ended (saved, or a task).
+
+    Examples:
+
+    \b
+      antiphon call http://127.0.0.1:8400/mcp provision name=orders
+      antiphon call "python server.py" provision name=orders -a placement.region=eu-west
+      antiphon call http://127.0.0.1:8400/mcp tag 'labels:=["a", "b"]' --json
+      antiphon call http://127.0.0.1:8400/mcp provision name=orders --save call.json
     """
-    session = Session.start(answer, save=save, json=json, ask=not no_input, detach=detach)
+    session = CallSession.start(answer, save=save, json=json, ask=not no_input, detach=detach)
     settings = settings_of(header, era, timeout, verbose, json)
     with connected(target, settings, session.answers) as client:
         try:
@@ -79,13 +88,14 @@ def resume(
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", metavar="TARGET", help="Another URL or command than the saved one."
+            "--target", metavar="TARGET", help="URL or command to use instead of the saved one."
         ),
     ] = None,
     run: Annotated[
-        bool, typer.Option("--run", help="Run the command named in a file from somebody else.")
+        bool,
+        typer.Option("--run", help="Run the saved command even if others can write the file."),
     ] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Begin the call anew.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Start the call over.")] = False,
     save: SAVE = None,
     detach: DETACH = False,
     json: JSON = False,
@@ -95,9 +105,16 @@ def resume(
     no_input: NO_INPUT = False,
     verbose: VERBOSE = False,
 ) -> None:
-    """Go on with a saved call.
+    """Resume a saved call.
 
-    When it waits again it is saved again, into the same file unless --save names another.
+    If a question stays open again, the call is saved again, in the same file or that of --save.
+
+    Examples:
+
+    \b
+      antiphon resume call.json
+      antiphon resume call.json --answer placement.region=eu-west --answer approve.approve=yes
+      antiphon resume call.json --restart
     """
 
     try:
@@ -106,14 +123,16 @@ def resume(
     except (OSError, UnicodeDecodeError, SavedCallInvalid) as error:
         fail(f"{file}: {error}", USAGE)
     where = target or _trusted(file, saved.target, run=run)
-    session = Session.start(answer, save=save or file, json=json, ask=not no_input, detach=detach)
+    session = CallSession.start(
+        answer, save=save or file, json=json, ask=not no_input, detach=detach
+    )
     with connected(
         where, settings_of(header, era, timeout, verbose, json), session.answers
     ) as client:
         if restart:
             code = session.run(client, partial(_restarted, client, text))
         else:
-            code = session.go_on(client, text)
+            code = session.resume(client, text)
     raise typer.Exit(code)
 
 
@@ -124,14 +143,14 @@ def _restarted(client: "BlockingClient", text: str, **options: Any) -> Step:
 def _trusted(file: Path, target: str | list[str] | None, *, run: bool) -> str | list[str]:
     if target is None:
         fail(
-            f"{file}: the call was made in a process of its own; name its server with --target",
+            f"{file} names no server: the call was made inside one process. Pass --target.",
             USAGE,
         )
-    if isinstance(target, list) and not run and not files.written_by_us(file):
+    if isinstance(target, list) and not run and not only_ours(file):
         command = shlex.join(target)
         fail(
-            f"{file} could have been written by somebody else, and going on would run its command: "
-            f"{command}. Pass --run if you trust it, or --target.",
+            f"somebody else could have written {file}, and resuming it would run the command: "
+            f"{command}. Pass --run if you trust it, or name the server with --target.",
             USAGE,
         )
     return target
@@ -140,15 +159,68 @@ def _trusted(file: Path, target: str | list[str] | None, *, run: bool) -> str | 
 def _schema(
     client: "BlockingClient", tool: str, arguments: list[str] | None, json: bool
 ) -> Mapping[str, Any] | None:
-    """Look the tool up, so that its arguments get their types; without arguments it need not be."""
+    """Look up the schema of the tool; not needed without arguments."""
 
     if not arguments:
         return None
     try:
         found = {each.name: each for each in client.list_tools()}
     except ClientError as error:
-        show.failed(error, json=json)
+        output.failed(error, json=json)
     if tool not in found:
         names = ", ".join(found) or "none"
         fail(f"the server has no tool {tool!r}; it has: {names}", USAGE)
     return found[tool].input_schema
+
+
+# --- arguments of a tool -------------------------------------------------------------------------
+
+
+def tool_arguments(words: Iterable[str], schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Read `name=value` by the tool's schema, and `name:=json` as JSON.
+
+    Raises:
+        ValueError: A word has no `=`, or its value does not fit the schema.
+    """
+    properties = cast("Mapping[str, Any]", (schema or {}).get("properties") or {})
+    given: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.rstrip(":"):
+            raise ValueError(f"{word!r} is not an argument: write name=value or name:=JSON")
+        if name.endswith(":"):
+            given[name[:-1]] = _json(name[:-1], value)
+        elif schema is not None and properties and name not in properties:
+            known = ", ".join(properties)
+            raise ValueError(f"the tool has no argument {name!r}; it has {known}")
+        else:
+            given[name] = _typed(name, value, properties.get(name))
+    return given
+
+
+def _typed(name: str, text: str, schema: object) -> Any:
+    wanted = _types(schema)
+    if not wanted or "string" in wanted:
+        return text
+    return _json(name, text) if wanted & _JSON_TYPES else text
+
+
+def _types(schema: object) -> set[str]:
+    """Return the types that a schema allows; empty if it names none."""
+    if not isinstance(schema, Mapping):
+        return set()
+    body = cast("Mapping[str, Any]", schema)
+    declared = body.get("type")
+    if isinstance(declared, str):
+        return {declared}
+    if isinstance(declared, list):
+        return {str(each) for each in cast("list[object]", declared)}
+    options = body.get("anyOf") or body.get("oneOf") or ()
+    return set[str]().union(*(_types(each) for each in options))
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json_module.loads(text)
+    except ValueError:
+        raise ValueError(f"the value of {name!r} is not JSON: {text!r}") from None

@@ -1,4 +1,4 @@
-"""`antiphon calls`: what a store knows of calls and effects, and an operator's word on them.
+"""`antiphon calls`: list the calls and effects of a store, and settle uncertain effects.
 
 Shows names, states and times. Results and outcomes are sealed in the store and are not shown.
 """
@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from antiphon.cli.exits import FAILED, USAGE, fail
+from antiphon.cli.connect import interactive
+from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, fail, say
 from antiphon.core.text import safe
 from antiphon.engine.effects import effect_place
 from antiphon.errors import AntiphonError, ConfigError
@@ -25,6 +26,7 @@ from antiphon.ports import CallRow, EffectRow, Store
 from antiphon.seal.keyring import keys_from
 from antiphon.seal.sealer import Sealer
 from antiphon.stores import open_store
+from antiphon.stores.sqlite import SqliteStore
 
 _T = TypeVar("_T")
 Where = Annotated[
@@ -44,7 +46,7 @@ class _ListByDefault(TyperGroup):
 calls = typer.Typer(
     cls=_ListByDefault,
     no_args_is_help=True,
-    help="List the calls and effects of a store, or settle an effect whose end is not known.",
+    help="List the calls and effects of a store, or settle an uncertain effect.",
 )
 
 
@@ -52,18 +54,23 @@ calls = typer.Typer(
 def list_calls(
     store: Where,
     uncertain: Annotated[
-        bool, typer.Option("--uncertain", help="Only calls with an effect of unknown end.")
+        bool, typer.Option("--uncertain", help="Only calls with an uncertain effect.")
     ] = False,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="At most so many calls.")
+        int, typer.Option("--limit", metavar="N", min=1, help="Show at most N calls.")
     ] = 100,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object for scripts.")
-    ] = False,
+    as_json: JSON = False,
 ) -> None:
-    """List calls, the latest to expire first, and their effects.
+    """List calls and their effects: tool, caller, age, state.
 
-    With --uncertain the longest waiting come first.
+    The latest to expire come first; with --uncertain, those that have waited longest.
+
+    Examples:
+
+    \b
+      antiphon calls sqlite:///calls.db
+      antiphon calls postgresql://shop@db.internal/shop --uncertain
+      antiphon calls sqlite:///calls.db --uncertain --json
     """
     rows, more = _with_store(store, lambda opened: _read(opened, limit, uncertain=uncertain))
     if as_json:
@@ -74,7 +81,7 @@ def list_calls(
     for call, effects in rows:
         _show(console, call, effects)
     if not rows:
-        console.print("no calls")
+        console.print("no uncertain calls" if uncertain else "no calls")
     if more:
         console.print(f"{more} more; show them with --limit {len(rows) + more}")
 
@@ -83,66 +90,100 @@ def list_calls(
 def settle(
     store: Where,
     call: Annotated[
-        str, typer.Argument(metavar="CALL", help="The call, as EffectUncertain says.")
+        str, typer.Argument(metavar="CALL", help="The call, as listed or as in the log.")
     ] = "",
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key of the effect.")] = "",
     done: Annotated[
         str | None,
-        typer.Option("--done", metavar="RESULT", help="It happened: this is its result, as JSON."),
+        typer.Option("--done", metavar="RESULT", help="It happened, with this result, as JSON."),
     ] = None,
     not_done: Annotated[
         bool, typer.Option("--not-done", help="It did not happen: the next try runs it.")
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Every effect of unknown end; of CALL if it is given.")
+        bool, typer.Option("--all", help="Every uncertain effect; only those of CALL if given.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Say how effects ended whose end is not known.
+    """Decide how an uncertain effect ended, so that its call can continue.
 
-    Look at what an effect was to do before you answer; the call goes on by your word. With --done,
-    ANTIPHON_KEYS must hold the server's keys: results are sealed in the store.
+    An effect is uncertain if the process that ran it died before it recorded the end. First find
+    out whether it happened: nothing checks your decision. --done needs the server's keys in
+    ANTIPHON_KEYS, because results are sealed in the store. On a terminal the command asks for
+    confirmation.
+
+    Exit codes: 0 settled, or nothing to settle with --all; 1 no such effect, or the store failed;
+    2 wrong arguments or settings; 3 not confirmed.
+
+    Examples:
+
+    \b
+      antiphon calls settle sqlite:///calls.db 17e9... charge --done '"receipt 7"'
+      antiphon calls settle sqlite:///calls.db 17e9... charge --not-done
+      antiphon calls settle sqlite:///calls.db --all --not-done --yes
     """
     if (done is None) == (not not_done):
-        fail("say either --done RESULT or --not-done", USAGE)
+        fail("give either --done RESULT or --not-done", USAGE)
     if every == bool(key) or not (every or call):
-        fail("name a CALL and a KEY, or say --all", USAGE)
+        fail("give a CALL and a KEY, or --all", USAGE)
     result = None if done is None else _result(done)
     sealer = None if result is None else _sealer()
-
-    async def decide(opened: Store) -> list[tuple[str, str]]:
-        wanted = await _uncertain(opened, call) if every else [(call, key)]
-        settled: list[tuple[str, str]] = []
-        for one in wanted:
-            sealed = result
-            if result is not None and sealer is not None:
-                protected = sealer.protect(result, effect_place(*one))
-                sealed = protected if isinstance(protected, bytes) else await protected
-            if await opened.decide(*one, result=sealed):
-                settled.append(one)
-        return settled
-
-    settled = _with_store(store, decide)
-    if not settled and not every:
+    outcome = "not done" if not_done else "done"
+    found = _with_store(store, lambda opened: _uncertain(opened, call))
+    wanted = [one for one in found if every or one.key == key]
+    if not wanted:
+        if every:
+            print("no uncertain effects")
+            return
         fail(
-            f"call {call} has no effect {key!r} of unknown end: it is not there, has ended, or its "
-            "lease is still good (try again in half a minute)",
-            FAILED,
+            f"call {call} has no uncertain effect {key!r}: it does not exist, has ended, or the "
+            "process that runs it may still be alive (its lease lasts up to half a minute)"
         )
-    for of, name in settled:
-        words = "not done" if not_done else "done"
-        print(safe(f"effect {name!r} of call {of} is settled: {words}", 300))
+    _confirm(wanted, outcome, yes=yes)
+    settled = _with_store(store, lambda opened: _decide(opened, wanted, result, sealer))
+    for effect in settled:
+        print(safe(f"effect {effect.key!r} of call {effect.call} is settled: {outcome}", 300))
+    if len(settled) < len(wanted):
+        say(f"{len(wanted) - len(settled)} of {len(wanted)} had been settled meanwhile")
     if not settled:
-        print("no effect of unknown end")
+        raise typer.Exit(FAILED)
 
 
-async def _uncertain(store: Store, call: str) -> list[tuple[str, str]]:
-    """Name every effect of unknown end, of one call or of all."""
+def _confirm(wanted: list[EffectRow], outcome: str, *, yes: bool) -> None:
+    """Ask a person at the terminal; scripts have decided already."""
+    if yes or not interactive():
+        return
+    for effect in wanted:
+        started = f"started {_time(effect.started)}"
+        say(safe(f"  {effect.key}  of call {effect.call}, {effect.function}, {started}", 300))
+    count = "this effect" if len(wanted) == 1 else f"these {len(wanted)} effects"
+    if not typer.confirm(f"Settle {count} as {outcome}?", err=True):
+        fail("nothing was settled", REFUSED)
+
+
+async def _decide(
+    store: Store, wanted: list[EffectRow], result: bytes | None, sealer: Sealer | None
+) -> list[EffectRow]:
+    """Settle effects; return those that were still uncertain."""
+    settled: list[EffectRow] = []
+    for effect in wanted:
+        sealed = result
+        if result is not None and sealer is not None:
+            protected = sealer.protect(result, effect_place(effect.call, effect.key))
+            sealed = protected if isinstance(protected, bytes) else await protected
+        if await store.decide(effect.call, effect.key, result=sealed):
+            settled.append(effect)
+    return settled
+
+
+async def _uncertain(store: Store, call: str) -> list[EffectRow]:
+    """Return every uncertain effect, of one call or of all."""
     calls = [call] if call else []
     if not call:
         count = await store.count_calls(uncertain=True)
         calls = [row.call for row in await store.calls(limit=count or 1, uncertain=True)]
     return [
-        (effect.call, effect.key)
+        effect
         for one in calls
         for effect in await store.effects(one)
         if effect.state == "uncertain"
@@ -162,7 +203,7 @@ def _sealer() -> Sealer:
     except ConfigError as error:
         fail(str(error), USAGE)
     if keyring is None:
-        fail("--done needs ANTIPHON_KEYS: the result is sealed with the server's keys", USAGE)
+        fail("--done needs the server's keys in ANTIPHON_KEYS, to seal the result", USAGE)
     # Only what stays in a store is sealed here: no token, so lifetime and audience do not matter.
     return Sealer(
         keyring,
@@ -174,15 +215,16 @@ def _sealer() -> Sealer:
 
 
 def _with_store(url: str, work: Callable[[Store], Awaitable[_T]]) -> _T:
-    """Open a store that other processes use, do something with it, and close it."""
+    """Open a store that other processes use, run `work` on it, and close it."""
 
     async def run() -> _T:
         store = open_store(url)
         if not store.shared:
-            raise ConfigError("a store in memory is seen by its own process only; name another")
-        path = getattr(store, "path", None)
-        if path is not None and not path.exists():
-            raise ConfigError(f"there is no store in {path}")
+            raise ConfigError(
+                "a store in memory is seen by its own process only: give the URL of a shared one"
+            )
+        if isinstance(store, SqliteStore) and not store.path.exists():
+            raise ConfigError(f"there is no store in {store.path}: check the path")
         await store.open()
         try:
             return await work(store)
@@ -194,11 +236,7 @@ def _with_store(url: str, work: Callable[[Store], Awaitable[_T]]) -> _T:
     except ConfigError as error:
         fail(str(error), USAGE)
     except AntiphonError as error:
-        _fail(error)
-
-
-def _fail(error: AntiphonError) -> NoReturn:
-    fail(str(error), FAILED)
+        fail(str(error))
 
 
 async def _read(
@@ -238,7 +276,7 @@ def _plain(call: CallRow, effects: list[EffectRow]) -> dict[str, Any]:
 def _show(console: Console, call: CallRow, effects: list[EffectRow]) -> None:
     words = f"{call.call}  round {call.mark} {_state(call)}"
     if call.tool:
-        words += f", {call.tool} by {call.caller}"
+        words += f", {call.tool} by {call.caller or 'anonymous'}"
     if call.started:
         words += f", {_age(call.started)} old"
     words += f", expires {_time(call.expires)}"
@@ -252,7 +290,7 @@ def _show(console: Console, call: CallRow, effects: list[EffectRow]) -> None:
 
 
 def _state(call: CallRow) -> str:
-    """Say how a call stands: what an operator has to do comes before how its round stands."""
+    """Return the state of a call; an uncertain effect comes before the state of its round."""
     return "uncertain" if call.uncertain else call.state
 
 

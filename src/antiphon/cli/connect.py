@@ -1,16 +1,17 @@
-"""One connection for one command: target, answers, bounds, what a stdio server says. Thin."""
+"""The connection of one command: its options, its headers, and the log of a stdio server."""
 
 import os
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
-from antiphon.cli import show
-from antiphon.cli.arguments import headers as read_headers
-from antiphon.cli.exits import USAGE, errors, fail
+import typer
+
+from antiphon.cli import output
+from antiphon.cli.output import USAGE, errors, fail
 from antiphon.client.errors import CannotConnect
 from antiphon.client.flow_types import Timeouts
 from antiphon.core.text import safe
@@ -18,12 +19,32 @@ from antiphon.core.text import safe
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient
 
+TARGET = Annotated[
+    str, typer.Argument(help="URL of the server, or a command that speaks MCP on stdio (quoted).")
+]
+HEADER = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME:VALUE", help="An HTTP header. Repeatable."),
+]
+ERA = Annotated[
+    str,
+    typer.Option(
+        "--era", help="Revision of the protocol to speak: auto, modern (2026-07-28) or legacy."
+    ),
+]
+TIMEOUT = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait for a reply.", min=0.1)
+]
+VERBOSE = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show what a stdio server writes to its stderr.")
+]
+
 _TAIL = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the options of a command say about its connection."""
+    """The options of a connection."""
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     era: str = "auto"
@@ -42,14 +63,29 @@ def settings_of(
 ) -> Settings:
     """Read the options that every command with a connection has."""
     try:
-        given = read_headers(header or ())
+        given = headers_of(header or ())
     except ValueError as error:
         fail(str(error), USAGE)
     return Settings(headers=given, era=era, timeout=timeout, verbose=verbose, json=json)
 
 
+def headers_of(lines: Iterable[str]) -> dict[str, str]:
+    """Read `Name: value` lines.
+
+    Raises:
+        ValueError: A line has no colon.
+    """
+    found: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise ValueError("a header is written 'Name: value'")
+        found[name.strip()] = value.strip()
+    return found
+
+
 def interactive() -> bool:
-    """Tell whether a person sits here."""
+    """Whether a person can be asked at the terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -57,9 +93,9 @@ def interactive() -> bool:
 def connected(
     target: str | Sequence[str], settings: Settings, answers: Any
 ) -> Generator["BlockingClient"]:
-    """Open a client, or say why not and exit.
+    """Open a client, or print why it cannot be opened and exit.
 
-    A stdio server's standard error is kept aside and shown only when connecting failed.
+    What a stdio server writes to standard error is shown only if connecting failed.
     """
     # Loaded here: the SDK behind it takes longer to load than most commands take to run.
     from antiphon.client.blocking import BlockingClient
@@ -79,7 +115,7 @@ def connected(
             stack.enter_context(client)
         except CannotConnect as error:
             _show_tail(log)
-            show.failed(error, json=settings.json)
+            output.failed(error, json=settings.json)
         yield client
 
 
@@ -94,5 +130,5 @@ def _show_tail(log: TextIO) -> None:
     text = log.read()[-_TAIL:].strip()
     if text:
         errors().print(
-            "the server's last words:", safe(text, _TAIL), markup=False, sep="\n", soft_wrap=True
+            "the server's last output:", safe(text, _TAIL), markup=False, sep="\n", soft_wrap=True
         )

@@ -6,13 +6,15 @@ import socket
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import typer
+from pydantic import BaseModel, Field
 
-from antiphon.cli import show
+from antiphon import Context, Server
+from antiphon.cli import output
 from antiphon.cli.connect import interactive
-from antiphon.cli.exits import FAILED, errors, fail
+from antiphon.cli.output import FAILED, errors, fail
 from antiphon.client.answers import Answers, Scripted
 from antiphon.client.asks import Accept
 from antiphon.client.errors import ClientError
@@ -41,7 +43,7 @@ def demo() -> None:
         except ClientError as error:
             fail(str(error))
         dumped = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-    show.result(dumped)
+    output.result(dumped)
     # A person may decline here; that is a good end of a demonstration too.
     raise typer.Exit(FAILED if dumped.get("isError") and not interactive() else 0)
 
@@ -66,8 +68,6 @@ def _answers() -> Any:
 @contextmanager
 def _server() -> Generator[str]:
     """Run the example server in a thread until the block ends."""
-    # Loaded here: a server reads keys and store of the environment, which are not for the demo's.
-    from antiphon.cli.demo_server import server
     from antiphon.processes.event_loop import run_loop
     from antiphon.processes.http_server import serve_http
 
@@ -79,7 +79,7 @@ def _server() -> Generator[str]:
         loops.append(asyncio.get_running_loop())
         ready.set()
 
-    serving = serve_http(server.asgi(), sockets=[listener], announce=announce, stop=stop)
+    serving = serve_http(example_server().asgi(), sockets=[listener], announce=announce, stop=stop)
     thread = threading.Thread(target=run_loop, args=(serving,), daemon=True)
     thread.start()
     try:
@@ -90,3 +90,42 @@ def _server() -> Generator[str]:
             loop.call_soon_threadsafe(stop.set)
         thread.join(STOP_LIMIT)
         listener.close()
+
+
+# --- the example server --------------------------------------------------------------------------
+
+
+class Placement(BaseModel):
+    """Where a database should live."""
+
+    region: Literal["eu-west", "us-east", "ap-south"] = Field(description="Near its readers.")
+    size: int = Field(default=2, ge=1, le=16, description="Gigabytes of memory.")
+
+
+async def create(name: str, region: str) -> str:
+    """Stand in for a cloud: return the name of a new machine."""
+    return f"{name}.{region}"
+
+
+async def start(machine: str) -> str:
+    """Stand in for a cloud: start the machine."""
+    return f"{machine} is running"
+
+
+def example_server() -> Server:
+    """Return a server with a form, an effect, an approval and a second effect.
+
+    It is made on demand: a server reads keys and store from the environment.
+    """
+    server = Server("cloud", version="1.0.0", instructions="Creates databases that do not exist.")
+
+    @server.tool
+    async def provision(ctx: Context, name: str) -> str:
+        """Create a database, ask where it should live, and start it after approval."""
+        place = await ctx.elicit(f"Where should {name} live?", Placement)
+        machine = await ctx.once("create", create, name, place.region)
+        if not await ctx.approve(f"Start {machine} with {place.size} GB?"):
+            return f"{machine} was created and left stopped."
+        return await ctx.once("start", start, machine)
+
+    return server

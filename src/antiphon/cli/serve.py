@@ -1,7 +1,8 @@
-"""`antiphon serve`: run a server over HTTP or stdio, with one worker or several.
+"""`antiphon serve` and `antiphon worker`: run a server, or the tasks of one.
 
-`python -m antiphon.cli.serve MODULE:SERVER OPTIONS` is one worker; the command starts it. What runs
-servers is loaded by the commands that do: the help of the others should not wait for it.
+`python -m antiphon.cli.serve MODULE:SERVER OPTIONS` is one of several workers; `antiphon serve
+--workers` starts it. What runs servers is imported by the commands that need it, so that the help
+of the others does not wait for it.
 """
 
 import importlib
@@ -17,8 +18,10 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from antiphon.cli.exits import FAILED, USAGE, errors, fail
+from antiphon import Server
+from antiphon.cli.output import FAILED, USAGE, errors, fail
 from antiphon.errors import AntiphonError, ConfigError
+from antiphon.processes.task_worker import run
 from antiphon.transports.http.app import App
 
 _T = TypeVar("_T")
@@ -28,7 +31,7 @@ LEDGER = "sqlite:///.antiphon/ledger.db"
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """How a server is put on HTTP, the same in every worker."""
+    """The options of the HTTP endpoint, the same in every worker."""
 
     path: str = "/mcp"
     hosts: tuple[str, ...] = ()
@@ -36,7 +39,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     stateless: bool = False
 
     def application(self, name: str, link: Any = None) -> App:
-        """Load the server and make its application; `link` joins it to other workers."""
+        """Load the server and return its application; `link` connects it to the other workers."""
         return load_server(name).asgi(
             path=self.path,
             allowed_hosts=self.hosts,
@@ -54,12 +57,12 @@ def serve(
         str | None, typer.Option("--http", metavar="HOST:PORT", help=f"Default {DEFAULT_HTTP}.")
     ] = None,
     stdio: Annotated[
-        bool, typer.Option("--stdio", help="Speak on standard input and output.")
+        bool, typer.Option("--stdio", help="Serve on standard input and output.")
     ] = False,
     workers: Annotated[
         int,
         typer.Option(
-            "--workers", metavar="N", min=1, help="Processes on one port; not on Windows."
+            "--workers", metavar="N", min=1, help="Number of processes on the port; not on Windows."
         ),
     ] = 1,
     path: Annotated[str, typer.Option("--path", help="Path of the endpoint.")] = "/mcp",
@@ -68,24 +71,39 @@ def serve(
         typer.Option(
             "--allow-host",
             metavar="NAME",
-            help="A name that clients reach the server under, besides loopback. Repeatable.",
+            help="A host name of the server besides loopback. Repeatable.",
         ),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
-            "--allow-origin", metavar="ORIGIN", help="A browser page that may call. Repeatable."
+            "--allow-origin",
+            metavar="ORIGIN",
+            help="An origin whose browser pages may call. Repeatable.",
         ),
     ] = None,
     stateless: Annotated[
         bool,
-        typer.Option("--stateless", help="Keep no sessions of old clients: they cannot be asked."),
+        typer.Option(
+            "--stateless", help="Keep no sessions of legacy clients; they cannot be asked."
+        ),
     ] = False,
 ) -> None:
-    """Run a server.
+    """Run a server over HTTP, or on standard input and output.
 
-    With several workers and no keys or store configured, common keys are made and a SQLite ledger
-    is kept in .antiphon, so that any worker can take any round.
+    Keys are read from ANTIPHON_KEYS (see `antiphon keygen`), the store from the server's store= or
+    ANTIPHON_STORE. Without keys, calls that wait for an answer do not survive a restart. With
+    several workers and neither configured, the workers get common keys and a SQLite store in
+    .antiphon, so that any worker can serve any round.
+
+    Exit codes: 0 ended by a signal, 1 the server could not start, 2 wrong arguments or settings.
+
+    Examples:
+
+    \b
+      antiphon serve shop:server
+      antiphon serve shop:server --http 0.0.0.0:8400 --allow-host shop.example --workers 4
+      antiphon serve shop:server --stdio
     """
     if stdio and (http or workers > 1):
         fail("--stdio excludes --http and --workers", USAGE)
@@ -108,16 +126,62 @@ def serve(
         fail(str(error))
 
 
+def worker(
+    server: Annotated[
+        str, typer.Argument(metavar="MODULE:SERVER", help="Importable from the working directory.")
+    ],
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", metavar="N", min=1, help="Tasks at a time; 16 unless set."),
+    ] = None,
+    per_tool: Annotated[
+        list[str] | None,
+        typer.Option("--per-tool", metavar="TOOL=N", help="At most N of one tool; repeatable."),
+    ] = None,
+) -> None:
+    """Run the tasks of a server, in a process that serves no clients.
+
+    The server needs a store that its processes share: postgresql://..., or sqlite:///... on one
+    machine. ANTIPHON_KEYS must hold the keys of the processes that accept the calls. Start any
+    number of workers; if one dies, another continues its tasks. SIGTERM lets running tasks finish
+    for 30 seconds and releases the others.
+
+    Exit codes: 0 ended by a signal, 1 the worker could not start, 2 wrong arguments or settings.
+
+    Examples:
+
+    \b
+      ANTIPHON_KEYS=... antiphon worker shop:server
+      ANTIPHON_KEYS=... antiphon worker shop:server --concurrency 32 --per-tool rebuild=2
+    """
+    limits = dict(_limit(text) for text in per_tool or ())
+    loaded = _configured(load_server, server)
+    _log_to_stderr()
+    try:
+        run(loaded, concurrency=concurrency, per_tool=limits)
+    except ConfigError as error:
+        fail(str(error), USAGE)
+    except AntiphonError as error:
+        fail(str(error))
+
+
+def _limit(text: str) -> tuple[str, int]:
+    tool, equals, number = text.rpartition("=")
+    if not equals or not tool or not number.isdigit() or int(number) < 1:
+        fail(f"--per-tool takes TOOL=N, not {text!r}", USAGE)
+    return tool, int(number)
+
+
 def _configured(make: Callable[[str], _T], server: str) -> _T:
-    """Make something of a server's name; wrong settings are usage."""
+    """Load a server; wrong settings are wrong usage."""
     try:
         return make(server)
     except ConfigError as error:
         fail(str(error), USAGE)
 
 
-def load_server(name: str) -> Any:
-    """Import `module:server` from the working directory, or say why not and exit."""
+def load_server(name: str) -> Server:
+    """Import `module:server` from the working directory, or print why not and exit."""
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         fail(f"{name!r} does not name a server: write module:server", USAGE)
@@ -127,19 +191,22 @@ def load_server(name: str) -> Any:
         loaded = importlib.import_module(module)
     except ImportError as error:
         fail(_not_imported(module, error), USAGE)
-    found = getattr(loaded, attribute, None)
-    if found is None:
+    server = getattr(loaded, attribute, None)
+    if server is None:
         fail(f"module {module!r} has no {attribute!r}", USAGE)
-    if not hasattr(found, "asgi"):
-        fail(f"{name} is a {type(found).__name__}, not a Server", USAGE)
-    return found
+    if not isinstance(server, Server):
+        fail(f"{name} is a {type(server).__name__}, not a Server", USAGE)
+    return server
 
 
 def _not_imported(module: str, error: ImportError) -> str:
-    """Tell a module that is not there from one that imports something that is not."""
+    """Tell a module that does not exist from one whose own import fails."""
     name = error.name or ""
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{name}."):
-        return f"there is no module {name!r} here ({Path.cwd()})"
+        return (
+            f"there is no module {name!r} in {Path.cwd()}: run the command in the module's folder, "
+            "or install it"
+        )
     importer, trace = module, error.__traceback__
     while trace is not None:
         where = str(trace.tb_frame.f_globals.get("__name__", ""))
@@ -147,7 +214,7 @@ def _not_imported(module: str, error: ImportError) -> str:
             importer = where
         trace = trace.tb_next
     if isinstance(error, ModuleNotFoundError):
-        return f"module {importer!r} imports {name!r}, which is not installed here: install it"
+        return f"module {importer!r} imports {name!r}, which is not installed: install it"
     return f"module {importer!r} cannot be imported: {error}"
 
 
@@ -162,7 +229,7 @@ def _run_several(server: str, endpoint: Endpoint, host: str, port: int, workers:
     from antiphon.processes.supervisor import can_share, run_workers
 
     if not can_share():
-        fail("several workers need Unix: Windows has one worker (leave --workers out)", USAGE)
+        fail("several workers need Unix; on Windows leave --workers out", USAGE)
     share_among_workers()
     _log_to_stderr()
     options = msgspec.json.encode(endpoint).decode()
@@ -171,35 +238,38 @@ def _run_several(server: str, endpoint: Endpoint, host: str, port: int, workers:
 
 
 def share_among_workers() -> None:
-    """Give workers common keys and a common store through the environment they inherit."""
+    """Set common keys and a common store in the environment that the workers inherit."""
     if not os.environ.get("ANTIPHON_KEYS"):
         os.environ["ANTIPHON_KEYS"] = secrets.token_hex(32)
         errors().print(
-            "No ANTIPHON_KEYS: made common keys for the workers; tokens end with this process.",
+            "ANTIPHON_KEYS is not set: the workers share keys made for this run. Calls and tasks "
+            "do not survive a restart; set ANTIPHON_KEYS (antiphon keygen) to keep them.",
             soft_wrap=True,
         )
     if not os.environ.get("ANTIPHON_STORE"):
         os.environ["ANTIPHON_STORE"] = LEDGER
         errors().print(
-            f"No ANTIPHON_STORE: the workers share {LEDGER}, unless the server names a store.",
+            f"ANTIPHON_STORE is not set: the workers share {LEDGER}, unless the server has store=",
             soft_wrap=True,
         )
 
 
-def _not_said_anyway(record: logging.LogRecord) -> bool:
-    """Leave out of the log what another line says already."""
+def _not_reported_otherwise(record: logging.LogRecord) -> bool:
+    """Leave out an error of ours that prevented the start: the command prints it, with its cure."""
     cause = record.exc_info[1] if record.exc_info else None
-    # A named error tells its cure; the trace of any other is all there is to go by.
     return record.funcName != "_live" or not isinstance(cause, AntiphonError)
 
 
 def _log_to_stderr() -> None:
-    """Show the log, unless the server's own module has arranged for it."""
+    """Show the log, unless the server's own module has configured logging."""
+    if logging.getLogger().handlers:
+        return
     handler = logging.StreamHandler()
-    handler.addFilter(_not_said_anyway)
+    handler.addFilter(_not_reported_otherwise)
     logging.basicConfig(
         level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", handlers=[handler]
     )
+    logging.getLogger("antiphon").setLevel(logging.INFO)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -216,7 +286,7 @@ def _application_with_log(endpoint: Endpoint, server: str, link: Any) -> App:
 
 
 def work(server: str, options: str) -> int:
-    """Be one worker; return the exit code."""
+    """Run one worker; return the exit code."""
     try:
         from antiphon.processes.supervisor import find_place, run_worker
 

@@ -1,17 +1,24 @@
-"""One call on the command line, round by round: who answers, where it is saved, how it ends.
+"""One call on the command line: its arguments, who answers, where it is saved, how it ends.
 
 One round at a time in the main thread, so that a person at the terminal can interrupt a question.
+A saved call names its server. When that is a command, `antiphon resume` runs it; a file that
+somebody else could have written is run with `--run` only.
 """
 
+import os
 import shlex
+import stat
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from antiphon.cli import files, show
+import typer
+
+from antiphon.cli import output
 from antiphon.cli.connect import interactive
-from antiphon.cli.exits import DONE, FAILED, REFUSED, USAGE, WAITING, errors, fail, say
+from antiphon.cli.output import DONE, FAILED, REFUSED, USAGE, WAITING, Bar, errors, fail, say
 from antiphon.client.answers import Answers, Scripted, method_for
 from antiphon.client.asks import AnyAsk, Cancel, Decline, Step, view
 from antiphon.client.errors import (
@@ -32,28 +39,82 @@ from antiphon.errors import AnswerInvalid
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient
 
+ANSWER = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--answer",
+        "-a",
+        metavar="KEY.FIELD=VALUE",
+        help="An answer: key.field=value, or key=accept, key=decline, key=cancel. Repeatable.",
+    ),
+]
+SAVE = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        help="If a question stays open, save the call in this file and exit with 4.",
+    ),
+]
+DETACH = Annotated[
+    bool,
+    typer.Option("--detach", help="Do not wait for a task: print its id and exit with 4."),
+]
+NO_INPUT = Annotated[
+    bool, typer.Option("--no-input", help="Never ask at the terminal, even if there is one.")
+]
+
+# --- saved calls ---------------------------------------------------------------------------------
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file in one step, readable by its owner only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def only_ours(path: Path) -> bool:
+    """Whether nobody else can have written the file, as `write_private` leaves it."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = path.stat()
+    others = stat.S_IRWXG | stat.S_IRWXO
+    return found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & others
+
+
+# --- the call ------------------------------------------------------------------------------------
+
 
 @dataclass(slots=True)
-class Session:
-    """One call on the command line: who answers, where it is saved, how it is told."""
+class CallSession:
+    """One call on the command line: who answers, where it is saved, how it is reported."""
 
     script: Scripted
     terminal: Terminal | None
     save: Path | None
     json: bool
     detach: bool = False
-    """Whether to leave a task to itself instead of waiting for it."""
+    """Whether not to wait for a task."""
 
     refused: bool = field(default=False)
-    bar: "show.Bar | None" = None
+    bar: Bar | None = None
     step: Step | None = None
-    """The call as it last stood."""
+    """The latest state of the call."""
 
     given: tuple[str, ...] = ()
-    """What --answer names, without the answers."""
+    """The keys and fields that --answer names, without the answers."""
 
     asked: dict[str, None] = field(default_factory=dict[str, None])
-    """The keys that the server asked, in order."""
+    """The keys of the questions so far, in order."""
 
     @classmethod
     def start(
@@ -64,8 +125,8 @@ class Session:
         json: bool,
         ask: bool,
         detach: bool = False,
-    ) -> "Session":
-        """Read the answers of the command line and see whether a person is here."""
+    ) -> "CallSession":
+        """Read the answers of the command line, and find out whether a person can be asked."""
 
         try:
             script = Scripted.parse(answer or ())
@@ -77,7 +138,7 @@ class Session:
 
     @property
     def answers(self) -> Any:
-        """Who answers in a legacy session, where the server asks in mid-call."""
+        """The answerer of a legacy session, where the server asks during the request."""
 
         def noted(ask: AnyAsk) -> Any:
             answer = self._one(ask)
@@ -96,23 +157,23 @@ class Session:
 
     @property
     def can(self) -> frozenset[Capability]:
-        """What is declared: forms and visits always, for a saved call can be answered later."""
+        """The declared capabilities: forms and URLs always, as a saved call is answered later."""
         always: frozenset[Capability] = frozenset({"form", "url"})
         return always | self.script.abilities
 
     def run(self, client: "BlockingClient", begin: Callable[..., Step]) -> int:
-        """Begin, then answer round by round."""
-        with show.bar() as self.bar:
+        """Start the call, then answer round by round."""
+        with output.bar() as self.bar:
             options = {"can": self.can, "on_progress": self.bar}
             return self._guarded(client, lambda: begin(**options))
 
-    def go_on(self, client: "BlockingClient", text: str) -> int:
-        """Answer a saved call, then round by round."""
+    def resume(self, client: "BlockingClient", text: str) -> int:
+        """Resume a saved call and answer round by round."""
 
         saved = load(text)
         name = (saved.server or {}).get("name", "")
         asks = {ask.key: view(ask, server=name) for ask in saved.call.asks}
-        with show.bar() as self.bar:
+        with output.bar() as self.bar:
             return self._guarded(client, lambda: Step(saved=saved, asks=asks))
 
     def _guarded(self, client: "BlockingClient", first: Callable[[], Step]) -> int:
@@ -181,7 +242,7 @@ class Session:
     # --- how it ends ---------------------------------------------------------------------------
 
     def _warn_of_unused(self) -> None:
-        """Name answers to keys that nobody asked: most often a key is misspelt."""
+        """Warn of answers whose key was not asked for: it is often misspelt."""
         unused = [
             name
             for name in self.given
@@ -189,7 +250,7 @@ class Session:
         ]
         if unused:
             asked = ", ".join(safe(key, 200) for key in self.asked) or "nothing"
-            say(f"warning: --answer {', '.join(unused)} was not used: the server asked {asked}")
+            say(f"warning: --answer {', '.join(unused)} was not used: the server asked for {asked}")
 
     def _done(self, step: Step) -> int:
         self._warn_of_unused()
@@ -198,9 +259,9 @@ class Session:
         code = REFUSED if self.refused else FAILED if failed else DONE
         if self.json:
             word = {REFUSED: "refused", FAILED: "error", DONE: "done"}[code]
-            show.as_json(word, result=dumped)
+            output.as_json(word, result=dumped)
         else:
-            show.result(dumped)
+            output.result(dumped)
         return code
 
     def _unanswered(self, step: Step, missing: list[str]) -> int:
@@ -210,52 +271,52 @@ class Session:
         self._warn_of_unused()
         if self.save is None:
             if self.json:
-                show.as_json("unanswered", asks=show.asks_json(asks))
-            say("The server asks, and nobody answers here:")
-            show.open_asks(asks)
+                output.as_json("unanswered", asks=output.asks_json(asks))
+            say("The server asks, and there is no answer:")
+            output.open_asks(asks)
             fail("answer with --answer, or save the call with --save FILE", USAGE)
-        files.write(self.save, step.dump())
+        write_private(self.save, step.dump())
         if self.json:
-            show.as_json("waiting", **self._standing(step))
+            output.as_json("waiting", **self._standing(step))
         else:
             say(f"Waiting for answers; saved in {self.save}:")
-            show.open_asks(asks)
-            say(f"Go on with: antiphon resume {shlex.quote(str(self.save))}")
+            output.open_asks(asks)
+            say(f"Continue with: antiphon resume {shlex.quote(str(self.save))}")
         return WAITING
 
     def _left(self, step: Step) -> int:
-        """Leave a task to itself: its id is all that is needed to come back."""
+        """Stop waiting for a task; its id is enough to return to it."""
         task = step.task
         assert task is not None
         self._warn_of_unused()
         if self.save is not None:
-            files.write(self.save, step.dump())
+            write_private(self.save, step.dump())
         if self.json:
-            show.as_json("waiting", **self._standing(step))
+            output.as_json("waiting", **self._standing(step))
         else:
-            show.task(task)
-            show.open_asks(step.asks)
-            say(f"Go on with: {_comeback(step, task, self.save)}")
+            output.task(task)
+            output.open_asks(step.asks)
+            say(f"Continue with: {_comeback(step, task, self.save)}")
         return WAITING
 
     def _standing(self, step: Step) -> dict[str, Any]:
-        shown: dict[str, Any] = {"asks": show.asks_json(step.asks)}
+        shown: dict[str, Any] = {"asks": output.asks_json(step.asks)}
         if self.save is not None:
             shown["saved"] = str(self.save)
         if step.task is not None:
-            shown["task"] = show.task_json(step.task)
+            shown["task"] = output.task_json(step.task)
         return shown
 
     def _interrupted(self, client: "BlockingClient") -> None:
-        """A person who interrupts the wait for a task cancels it, unless it is saved."""
+        """Cancel the task whose wait was interrupted, unless the call is saved."""
         step = self.step
         if step is None or step.task is None:
             return
         if self.bar:
             self.bar.pause()
         if self.save is not None:
-            files.write(self.save, step.dump())
-            say(f"The task goes on; it is saved in {self.save}.")
+            write_private(self.save, step.dump())
+            say(f"The task continues; it is saved in {self.save}.")
             return
         try:
             client.cancel(step)
@@ -268,10 +329,10 @@ class Session:
 
         code = USAGE if isinstance(error, AnswerInvalid) else FAILED
         if self.save is not None and error.step is not None and _worth_saving(error):
-            files.write(self.save, error.step.dump())
+            write_private(self.save, error.step.dump())
             say(f"The call is saved in {self.save}.")
             code = code if code == USAGE else WAITING
-        show.failed(error, json=self.json, code=code)
+        output.failed(error, json=self.json, code=code)
 
 
 def _worth_saving(error: ClientError) -> bool:

@@ -1,6 +1,6 @@
-"""`antiphon token`: what a token says, for an operator who holds its keys. Grants nothing.
+"""`antiphon keygen` makes a key; `antiphon token inspect` shows the contents of a token.
 
-Shows claims and the keys of the journal. Answers and other values stay hidden unless asked for.
+Shown are the claims and the keys of the journal. Answers and other values need `--reveal`.
 """
 
 import asyncio
@@ -13,16 +13,28 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from antiphon.cli.exits import USAGE, fail
+from antiphon.cli.output import USAGE, fail
 from antiphon.errors import ConfigError, TokenRefused
 from antiphon.seal.claims import Claims
-from antiphon.seal.keyring import Keyring, keys_from
+from antiphon.seal.keyring import Keyring, generate_key, keys_from
 from antiphon.seal.sealer import Sealer
 
 token = typer.Typer(no_args_is_help=True, help="Read tokens with the keys of their server.")
 
-REFUSED = "the token cannot be read: other keys sealed it, or it is damaged or of another release"
+REFUSED = (
+    "the token cannot be read: it was sealed with other keys, is damaged, or is of another release"
+)
 """One text for every reason, as on the wire."""
+
+
+def keygen() -> None:
+    """Print a new key for ANTIPHON_KEYS: 32 random bytes in hex.
+
+    To replace a key without losing calls, change ANTIPHON_KEYS in three steps, each on every
+    process before the next: old,new (all can open both), then new,old (all seal with the new one),
+    and, when the last token of the old key has expired, new.
+    """
+    print(generate_key())
 
 
 @token.callback()
@@ -37,9 +49,14 @@ def inspect(
         bool, typer.Option("--reveal", help="Show answers and other values of the journal too.")
     ] = False,
 ) -> None:
-    """Show what a token says, as JSON: its claims, open questions and the keys of its journal.
+    """Print the contents of a token as JSON: claims, open questions, keys of the journal.
 
-    ANTIPHON_KEYS must hold the server's keys. With --reveal answers are shown: they may be private.
+    ANTIPHON_KEYS must hold the server's keys. --reveal also prints answers, which may be private.
+
+    Example:
+
+    \b
+      ANTIPHON_KEYS=... antiphon token inspect TOKEN
     """
     sealer = Sealer(
         _keyring(),

@@ -1,4 +1,4 @@
-"""`antiphon tools`: what a server offers."""
+"""`antiphon tools`: list the tools of a server."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -7,9 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from antiphon.cli.connect import connected, settings_of
-from antiphon.cli.options import ERA, HEADER, JSON, TARGET, TIMEOUT, VERBOSE
-from antiphon.cli.show import as_json, failed
+from antiphon.cli.connect import ERA, HEADER, TARGET, TIMEOUT, VERBOSE, connected, settings_of
+from antiphon.cli.output import JSON, as_json, failed
 from antiphon.client.errors import ClientError
 from antiphon.core.text import safe
 
@@ -22,7 +21,14 @@ def tools(
     timeout: TIMEOUT = 30.0,
     verbose: VERBOSE = False,
 ) -> None:
-    """List the tools of a server and their arguments."""
+    """List the tools of a server and their arguments.
+
+    Examples:
+
+    \b
+      antiphon tools http://127.0.0.1:8400/mcp
+      antiphon tools "python server.py" --json
+    """
     with connected(target, settings_of(header, era, timeout, verbose, json), None) as client:
         try:
             found = client.list_tools()

@@ -150,7 +150,10 @@ _AGAIN = "\n"
 """Stands between a key and the number of its try, where one execution used the key again."""
 
 
-def describe(kind: str, key: str, note: str) -> str:
+_END = "the end of the handler before it"
+
+
+def describe(kind: str, key: str, note: str = "") -> str:
     """Name an entry in an error text."""
     key = key.partition(_AGAIN)[0]
     return f"{kind} {key!r} ({note})" if note else f"{kind} {key!r}"
@@ -223,6 +226,7 @@ class Replay:
                 recorded=describe(kind, key, entry.note),
                 now=describe(kind, key, note),
                 cure=_CURE,
+                names=(describe(kind, key), describe(kind, key)),
             )
         self._unread.pop(name, None)
         return entry
@@ -285,6 +289,7 @@ class Replay:
                     recorded=describe(old.kind, old.key, old.note),
                     now=describe(kind, key, note),
                     cure=_CURE,
+                    names=(describe(old.kind, old.key), describe(kind, key)),
                 )
 
     def check_end(self, *, branches_cut: bool, later: set[str], now: str = "") -> None:
@@ -306,8 +311,12 @@ class Replay:
             if not (branches_cut and old.branch):
                 raise Diverged(
                     recorded=describe(old.kind, old.key, old.note),
-                    now=now or "the end of the handler before it",
+                    now=now or _END,
                     cure=_CURE,
+                    names=(
+                        describe(old.kind, old.key),
+                        "something new in a branch" if now else _END,
+                    ),
                 )
 
     def entries(self) -> list[Entry]:

@@ -50,6 +50,13 @@ def safe(text: str, limit: int) -> str:
     return clip(escape(text[: limit + 1]), limit)
 
 
+def span(seconds: float) -> str:
+    """Return a length of time in words, for logs: "51 min"."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
 def preview(text: str, limit: int = PREVIEW) -> str:
     """Return the beginning of a text on one line, for error texts."""
     if len(text) <= limit and text.isprintable() and "  " not in text:

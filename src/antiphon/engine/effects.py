@@ -426,9 +426,7 @@ async def _body(
             raise  # the process is going down: the claim stays, and is uncertain
         except Exception as error:
             log.error(
-                "effect failed",
-                extra={"handler": execution.handler.identity, "effect": spec.key},
-                exc_info=error,
+                "effect %r of %s failed", spec.key, execution.handler.identity, exc_info=error
             )
             text = error_text(error)
             kept = await environment.protect_text(text, f"failure {effect.id}")

@@ -120,11 +120,7 @@ class Engine:
         except ArgumentsInvalid as error:
             reply = ending(error, handler, environment)
         except TokenRefused as refusal:
-            log.warning(
-                "token refused: %s",
-                refusal.detail,
-                extra={"reason": refusal.reason, "method": request.method},
-            )
+            log.warning("token refused (%s): %s", handler.identity, refusal.detail)
             if environment.telemetry is not None:
                 environment.telemetry.refused(refusal.reason)
             raise

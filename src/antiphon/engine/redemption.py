@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from antiphon.core.journal import Entry
 from antiphon.core.request import NO_CHANNEL, Channel
 from antiphon.core.retry import back_off
+from antiphon.core.text import span
 from antiphon.engine.call import Call
 from antiphon.engine.environment import Environment
 from antiphon.engine.reply import Reply, from_bytes, to_bytes
@@ -230,7 +231,7 @@ class Redemptions:
         late = self._environment.clock() - running.expires
         if late < 0:
             return TokenRefused(reason, "the round was lost to another process and is gone")
-        return TokenRefused(reason, f"expired {_span(late)} ago (is a clock wrong?)")
+        return TokenRefused(reason, f"expired {span(late)} ago (is a clock wrong?)")
 
     async def _run(self, running: RunningRound, prefix: bytes | None) -> Reply | None:
         self._keep_renewing()
@@ -422,10 +423,3 @@ def _is_failure(error: BaseException) -> bool:
 
 def _place(key: tuple[str, int]) -> str:
     return f"outcome {key[0]} {key[1]}"
-
-
-def _span(seconds: float) -> str:
-    """Say a span of time in words for the log."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

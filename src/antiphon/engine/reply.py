@@ -3,7 +3,10 @@
 Owns what the client sees of an error, what the log says, and whether the round is over by it.
 """
 
+import inspect
 import logging
+from traceback import walk_tb
+from types import CodeType
 from typing import Any, Literal, cast
 
 import msgspec
@@ -142,29 +145,57 @@ def _ending(error: Exception, handler: Handler, environment: Environment) -> Rep
         return _told(handler, str(error) or "Nothing was done.", environment, keep=False)
     if isinstance(error, EffectUncertain):
         log.error(
-            "effect %r of call %s is uncertain: %s", error.key, error.call_id, handler.identity
+            "effect %r of call %s is uncertain (%s). Settle it: antiphon calls settle STORE %s %s "
+            "--done RESULT | --not-done",
+            error.key,
+            error.call_id,
+            handler.identity,
+            error.call_id,
+            error.key,
         )
         return _told(handler, str(error), environment, keep=False)
     if isinstance(error, AntiphonError) and not isinstance(error, MemoFailed):
-        kind = "handler broke a rule" if isinstance(error, HandlerError) else "round failed"
-        # Its own text may show the start of a question, which no log does; the cause is theirs.
         log.error(
-            "%s: %s, %s",
-            kind,
+            "%s failed at %s: %s: %s",
             handler.identity,
+            _author_line(error, handler),
             type(error).__name__,
-            extra={"handler": handler.identity, "error": type(error).__name__},
+            _for_log(error, environment),
             exc_info=error.__cause__,
         )
         return _told(handler, str(error), environment, keep=False, counts=True)
     if isinstance(error, MemoFailed) and error.__cause__ is not None:
         return _ending(cast("Exception", error.__cause__), handler, environment)
-    log.error(
-        "handler failed: %s", handler.identity, extra={"handler": handler.identity}, exc_info=error
-    )
+    log.error("%s failed", handler.identity, exc_info=error)
     text = f"{type(error).__name__}: {error}" if environment.expose_errors else _HIDDEN
     text = f"{handler.kind} {handler.name!r} failed: {text}"
     return _told(handler, text, environment, keep=False, counts=True)
+
+
+def _for_log(error: AntiphonError, environment: Environment) -> str:
+    """Return the text of an error without questions and answers, unless errors are exposed."""
+    if environment.expose_errors:
+        return str(error)
+    if isinstance(error, HandlerError):
+        return error.for_log
+    return "its text is shown with expose_errors=True"
+
+
+_NOT_THE_AUTHORS = ("antiphon", "asyncio", "anyio", "contextlib", "functools")
+
+
+def _author_line(error: BaseException, handler: Handler) -> str:
+    """Return file and line of the author's code that an error came through, or of the handler."""
+    place = ""
+    for raised in (error.__cause__, error):
+        for frame, line in walk_tb(raised.__traceback__ if raised is not None else None):
+            if str(frame.f_globals.get("__name__")).partition(".")[0] not in _NOT_THE_AUTHORS:
+                place = f"{frame.f_code.co_filename}:{line}"
+    if place:
+        return place
+    fn = inspect.unwrap(handler.fn)
+    code: CodeType | None = getattr(fn, "__code__", None)
+    return "an unknown place" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 _CHOSEN = frozenset(c.__name__ for c in (ToolError, HandlerError, NestedEffect))

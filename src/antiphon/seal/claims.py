@@ -11,6 +11,7 @@ import msgspec
 
 from antiphon.core.journal import Handle, Journal, Pending
 from antiphon.core.request import Principal
+from antiphon.core.text import span
 from antiphon.errors import TokenRefused
 
 FORMAT: Final = 1
@@ -101,7 +102,18 @@ def check(claims: Claims, binding: Binding, now: float) -> None:
         reason = "audience"
     else:
         return
-    raise TokenRefused(reason)
+    raise TokenRefused(reason, _when(reason, claims, now))
+
+
+def _when(reason: str, claims: Claims, now: float) -> str:
+    """Return what the log says of a time that does not fit; a clock may be wrong."""
+    if reason == "expired":
+        return f"expired {span(now - claims.expires)} ago (is a clock wrong?)"
+    if reason == "deadline":
+        return f"the deadline of its call passed {span(now - claims.deadline)} ago"
+    if reason == "future":
+        return f"issued {span(claims.issued - now)} in the future (is a clock wrong?)"
+    return ""
 
 
 # --- bytes -------------------------------------------------------------------------------------

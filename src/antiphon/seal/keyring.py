@@ -1,7 +1,8 @@
 """Keys: read, checked, named, and split by purpose. The first seals, every one opens.
 
-Rotation is a list: put the new key first, deploy everywhere, and drop the old one when nothing it
-sealed can still be valid. Nothing here shows a key: not a `repr`, not an error text.
+A key is replaced in three steps, each deployed everywhere before the next: `old,new`, so that all
+can open both; `new,old`; and `new` when nothing that the old key sealed can still be valid. Nothing
+here shows a key: not a `repr`, not an error text.
 """
 
 import re

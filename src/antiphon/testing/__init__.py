@@ -11,8 +11,8 @@ from antiphon.testing.doubles import Tally as Tally
 from antiphon.testing.harness import EVERYTHING as EVERYTHING
 from antiphon.testing.harness import KEY as KEY
 from antiphon.testing.harness import Rounds as Rounds
-from antiphon.testing.harness import Step as Step
+from antiphon.testing.harness import RoundTrip as RoundTrip
 from antiphon.testing.script import MISSING as MISSING
-from antiphon.testing.script import Ask as Ask
 from antiphon.testing.script import Raw as Raw
 from antiphon.testing.script import Unscripted as Unscripted
+from antiphon.testing.script import WireAsk as WireAsk

@@ -23,7 +23,7 @@ from antiphon.seal.policy import Seal
 from antiphon.server import Server
 from antiphon.stores.memory import MemoryStore
 from antiphon.testing.doubles import BackChannel, CountingEntropy, FakeClock, RecordingChannel
-from antiphon.testing.script import Answerer, Ask, Script, wire_answer
+from antiphon.testing.script import Answerer, Script, WireAsk, wire_answer
 from antiphon.wire.envelope import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, admit
 
 Factory: TypeAlias = Callable[..., Server]
@@ -46,7 +46,7 @@ _LONG = timedelta(days=3650)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class RoundTrip:
     """One round: what was sent and what came back. A call is the chain of its steps."""
 
     request: Mapping[str, Any] = field(repr=False)
@@ -55,10 +55,10 @@ class Step:
     result: Mapping[str, Any] | None = None
     error: CallerError | None = None
     notices: tuple[tuple[str, dict[str, Any]], ...] = ()
-    pushed: tuple[Ask, ...] = ()
+    pushed: tuple[WireAsk, ...] = ()
     """What was asked over a back channel while the handler waited (legacy)."""
 
-    before: "Step | None" = field(default=None, repr=False)
+    before: "RoundTrip | None" = field(default=None, repr=False)
 
     @property
     def waiting(self) -> bool:
@@ -71,13 +71,13 @@ class Step:
         return cast("Mapping[str, Any]", self.result)["requestState"]
 
     @property
-    def asks(self) -> dict[str, Ask]:
+    def asks(self) -> dict[str, WireAsk]:
         """What this round asks, by key."""
         requests = (self.result or {}).get("inputRequests", {})
-        return {k: Ask(k, r["method"], r.get("params", {})) for k, r in requests.items()}
+        return {k: WireAsk(k, r["method"], r.get("params", {})) for k, r in requests.items()}
 
     @property
-    def trail(self) -> list["Step"]:
+    def trail(self) -> list["RoundTrip"]:
         """Every round of the call up to this one."""
         earlier = self.before.trail if self.before is not None else []
         return [*earlier, self]
@@ -210,13 +210,13 @@ class Rounds:
         method: str,
         params: Mapping[str, Any],
         *,
-        before: Step | None = None,
+        before: RoundTrip | None = None,
         server: Server | None = None,
         capabilities: Mapping[str, Any] | None = None,
         principal: Principal | None = None,
         progress: bool = False,
         log_level: str | None = None,
-    ) -> Step:
+    ) -> RoundTrip:
         """Send one request as it is."""
         meta: dict[str, Any] = {
             PROTOCOL_VERSION: MODERN,
@@ -229,7 +229,7 @@ class Rounds:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         message = msgspec.json.decode(msgspec.json.encode(body))
         told = RecordingChannel()
-        step = Step(request={"method": method, "params": dict(params)}, before=before)
+        step = RoundTrip(request={"method": method, "params": dict(params)}, before=before)
         async with AsyncExitStack() as stack:
             server = server or await self._serve(stack)
             try:
@@ -243,19 +243,19 @@ class Rounds:
 
     async def begin(
         self, tool: str, arguments: Mapping[str, Any] | None = None, **how: Any
-    ) -> Step:
+    ) -> RoundTrip:
         """Send the first round of a tool call; `how` is what `send` takes."""
         return await self.send("tools/call", _tool(tool, arguments), **how)
 
-    async def answer(self, step: Step, answers: Script | None = None, **how: Any) -> Step:
+    async def answer(self, step: RoundTrip, answers: Script | None = None, **how: Any) -> RoundTrip:
         """Send the next round with these answers; asks that have none stay unanswered."""
         given = answers or {}
         raw = {k: wire_answer(ask, given[k]) for k, ask in step.asks.items() if k in given}
         return await self.send_raw(step, raw, **how)
 
     async def send_raw(
-        self, step: Step, answers: Any, *, token: str | None = None, **how: Any
-    ) -> Step:
+        self, step: RoundTrip, answers: Any, *, token: str | None = None, **how: Any
+    ) -> RoundTrip:
         """Send the next round with raw answers, whatever they are."""
         params = _first_params(step)
         if answers is not None and answers != {}:
@@ -263,14 +263,14 @@ class Rounds:
         params["requestState"] = step.token if token is None else token
         return await self.send(step.request["method"], params, before=step, **how)
 
-    async def replay(self, step: Step, **how: Any) -> Step:
+    async def replay(self, step: RoundTrip, **how: Any) -> RoundTrip:
         """Send the very request of a round again."""
         request = step.request
         return await self.send(request["method"], request["params"], before=step.before, **how)
 
     async def tamper(
-        self, step: Step, answers: Script | None = None, at: int | None = None
-    ) -> Step:
+        self, step: RoundTrip, answers: Script | None = None, at: int | None = None
+    ) -> RoundTrip:
         """Send the next round with one character of its token changed."""
         token = step.token
         place = len(token) // 2 if at is None else at
@@ -291,7 +291,7 @@ class Rounds:
         *,
         answers: Script | None = None,
         **how: Any,
-    ) -> Step:
+    ) -> RoundTrip:
         """Call a tool through all its rounds; give its last one."""
         return await self._whole("tools/call", _tool(tool, arguments), answers, how)
 
@@ -302,17 +302,17 @@ class Rounds:
         *,
         answers: Script | None = None,
         **how: Any,
-    ) -> Step:
+    ) -> RoundTrip:
         """Get a prompt through all its rounds."""
         return await self._whole("prompts/get", _tool(name, arguments), answers, how)
 
-    async def read(self, uri: str, *, answers: Script | None = None, **how: Any) -> Step:
+    async def read(self, uri: str, *, answers: Script | None = None, **how: Any) -> RoundTrip:
         """Read a resource through all its rounds."""
         return await self._whole("resources/read", {"uri": uri}, answers, how)
 
     async def _whole(
         self, method: str, params: dict[str, Any], answers: Script | None, how: dict[str, Any]
-    ) -> Step:
+    ) -> RoundTrip:
         if self.era == "legacy":
             return await self._push(method, params, answers or {}, **how)
         return await self.finish(await self.send(method, params, **how), answers, **how)
@@ -325,12 +325,12 @@ class Rounds:
         *,
         capabilities: Mapping[str, Any] | None = None,
         principal: Principal | None = None,
-    ) -> Step:
+    ) -> RoundTrip:
         """Run a whole call of a legacy session: one request, whose asks a back channel answers."""
-        answerer, asked = Answerer(answers), list[Ask]()
+        answerer, asked = Answerer(answers), list[WireAsk]()
 
         def answer(key: str, request: LegacyAsk) -> Any:
-            asked.append(Ask(key, request.method, request.params))
+            asked.append(WireAsk(key, request.method, request.params))
             return answerer.answers(asked[-1:]).get(key, {"action": "cancel"})
 
         channel = BackChannel(answer)
@@ -345,12 +345,12 @@ class Rounds:
             channel=channel,
             params=params,
         )
-        step = Step(request={"method": method, "params": params})
+        step = RoundTrip(request={"method": method, "params": params})
         async with AsyncExitStack() as stack:
             step = await _dispatched(await self._serve(stack), round, step)
         return replace(step, pushed=tuple(asked), notices=tuple(channel.notices))
 
-    async def finish(self, step: Step, answers: Script | None = None, **how: Any) -> Step:
+    async def finish(self, step: RoundTrip, answers: Script | None = None, **how: Any) -> RoundTrip:
         """Go on from a waiting round to the end.
 
         Raises:
@@ -363,12 +363,14 @@ class Rounds:
             step = await self.send_raw(step, answerer.answers(step.asks.values()), **how)
         return step
 
-    async def together(self, step: Step, answers: Script | None, count: int) -> list[Step]:
+    async def together(
+        self, step: RoundTrip, answers: Script | None, count: int
+    ) -> list[RoundTrip]:
         """Send the next round so many times at once."""
         return await asyncio.gather(*(self.answer(step, answers) for _ in range(count)))
 
 
-async def _dispatched(server: Server, round: Request, step: Step) -> Step:
+async def _dispatched(server: Server, round: Request, step: RoundTrip) -> RoundTrip:
     try:
         return replace(step, result=msgspec.json.decode(await server.dispatcher.dispatch(round)))
     except CallerError as error:
@@ -387,7 +389,7 @@ def _tool(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"name": name} if arguments is None else {"name": name, "arguments": dict(arguments)}
 
 
-def _first_params(step: Step) -> dict[str, Any]:
+def _first_params(step: RoundTrip) -> dict[str, Any]:
     """The params of the call itself: every round repeats them unchanged."""
     params = dict(step.request["params"])
     params.pop("inputResponses", None)

@@ -42,7 +42,7 @@ class Unscripted(AssertionError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ask:
+class WireAsk:
     """What the server asked under a key, as it stood on the wire."""
 
     key: str
@@ -73,7 +73,7 @@ class Answerer:
         self._script = script
         self._used: dict[str, int] = {}
 
-    def answers(self, asks: Iterable[Ask]) -> dict[str, Any]:
+    def answers(self, asks: Iterable[WireAsk]) -> dict[str, Any]:
         """Answer the asks of one round as wire values.
 
         Raises:
@@ -82,7 +82,7 @@ class Answerer:
         found = {ask.key: self._next(ask) for ask in asks}
         return {key: value for key, value in found.items() if value is not MISSING}
 
-    def _next(self, ask: Ask) -> Any:
+    def _next(self, ask: WireAsk) -> Any:
         if ask.key not in self._script:
             raise Unscripted(ask.key, ask.message)
         answer = self._script[ask.key]
@@ -96,7 +96,7 @@ class Answerer:
         return wire_answer(ask, answer)
 
 
-def wire_answer(ask: Ask, answer: Any) -> Any:
+def wire_answer(ask: WireAsk, answer: Any) -> Any:
     """Write one answer as the wire wants it for this ask."""
     if inspect.isroutine(answer):
         answer = answer(ask)
@@ -131,7 +131,7 @@ def _sampled(answer: Any) -> dict[str, Any]:
     }
 
 
-def _content(ask: Ask, answer: Any) -> Any:
+def _content(ask: WireAsk, answer: Any) -> Any:
     if isinstance(answer, Accept):
         answer = answer.content if answer.content is not None else {}
     if isinstance(answer, bool):

@@ -1,8 +1,9 @@
-"""The page of the command line, written from the commands themselves. Pure but for reading them.
+"""Writes docs/command-line.md from the commands themselves.
 
-`python -m antiphon.cli.reference` prints docs/command-line.md; a test holds the two equal.
+`python -m tests.docs.commands > docs/command-line.md`
 """
 
+import inspect
 from typing import Any
 
 import typer.main
@@ -12,22 +13,22 @@ from antiphon.cli.app import app
 INTRODUCTION = """\
 # The command line
 
-<!-- Written by `python -m antiphon.cli.reference > docs/command-line.md`. -->
+<!-- Written by `python -m tests.docs.commands > docs/command-line.md`. -->
 
-`antiphon COMMAND --help` says the same. `antiphon --install-completion` teaches your shell to
-complete commands and options; `antiphon --version` prints the version.
+`antiphon COMMAND --help` prints the same. `antiphon --install-completion` sets up completion of
+commands and options in your shell; `antiphon --version` prints the version.
 
 | exit code | means |
 |---|---|
 | 0 | done |
 | 1 | the tool reported an error, or the call could not be made |
-| 2 | usage: wrong words, or a question that nobody here answers |
-| 3 | a person said no |
-| 4 | the call waits: it was saved, or it is a task that the server keeps |
+| 2 | usage: wrong arguments or settings, or a question that nobody answered |
+| 3 | a person declined or cancelled |
+| 4 | the call has not ended: it was saved, or it is a task on the server |
 
-Results go to standard output, everything said to people to standard error. With `--json` standard
-output is one JSON object: `outcome` is `done`, `error`, `refused`, `waiting`, `unanswered` or
-`failed`; beside it stand `result`, `asks`, `saved`, `task` or `error`.
+Results go to standard output, messages for people to standard error. With `--json` standard output
+is one JSON object: `outcome` is `done`, `error`, `refused`, `waiting`, `unanswered` or `failed`,
+with `result`, `asks`, `saved`, `task` or `error` beside it.
 
 ```console
 $ antiphon tools http://127.0.0.1:8400/mcp
@@ -39,19 +40,18 @@ $ antiphon call http://127.0.0.1:8400/mcp rebuild --detach
 $ antiphon tasks http://127.0.0.1:8400/mcp 5f0c... --wait
 ```
 
-Arguments take their types from the tool: `size=3` is a number where the tool wants one, and
-`tags:='["a","b"]'` is JSON as it stands. Answers take theirs from the form that asks; `key=decline`
-and `key=cancel` refuse, `key=accept` consents to a visit. Old servers give their questions no key:
-theirs are `form`, `url`, `sample` and `roots`.
+The tool's schema gives arguments their types: `size=3` is a number if the tool takes a number, and
+`tags:='["a","b"]'` is read as JSON. Answers get their types from the form. `key=decline` and
+`key=cancel` refuse, `key=accept` consents to opening a URL. Servers of older revisions give their
+questions no key; use `form`, `url`, `sample` and `roots`.
 
-A server may finish a call in the background. `call` waits for such a task and shows what it says;
-interrupting cancels it, unless --save names a file: then it is saved and goes on. `--detach` prints
-the task's id and leaves it, with exit code 4, for the call has not ended; `antiphon tasks` looks at
-it, answers it, waits for it or cancels it. Whoever has the id of a task on a server that knows no
-callers has the task: treat it as a password.
+A server may run a call as a task. `call` waits for it and shows its messages; Ctrl-C cancels it,
+unless `--save` names a file: then it is saved and continues. `--detach` prints the id of the task
+and exits with 4. `antiphon tasks` shows the task, answers it, waits for it or cancels it. On a
+server without authentication whoever has the id of a task has the task: keep it like a password.
 
-A saved call names its server. Where that is a command, `resume` runs it; a file that somebody else
-could have written needs `--run`.
+A saved call names its server. If that is a command, `resume` runs it; if somebody else could have
+written the file, `resume` needs `--run`.
 """
 
 
@@ -71,7 +71,7 @@ def _section(name: str, command: Any) -> str:
     options = [each for each in command.params if each.param_type_name == "option"]
     words = " ".join(_word(each) for each in arguments)
     usage = f"antiphon {name} {words}".rstrip() + (" [OPTIONS]" if options else "")
-    lines = [f"## antiphon {name}", "", (command.help or "").strip(), "", f"    {usage}", ""]
+    lines = [f"## antiphon {name}", "", _help(command.help or ""), "", f"    {usage}", ""]
     rows = [(f"`{_word(each)}`", each.help or "") for each in arguments]
     rows += [(_spelling(each), each.help or "") for each in options]
     if rows:
@@ -82,6 +82,17 @@ def _section(name: str, command: Any) -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def _help(text: str) -> str:
+    """Return the help of a command as Markdown: its examples are blocks of code."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(_example(each) if each.startswith("\b") else each for each in paragraphs)
+
+
+def _example(paragraph: str) -> str:
+    lines = [line.strip() for line in paragraph.removeprefix("\b").strip().splitlines()]
+    return "\n".join(["```console", *(f"$ {line}" for line in lines), "```"])
 
 
 def _word(argument: Any) -> str:

@@ -1,28 +1,60 @@
-"""What commands print: results for people, one JSON object for scripts. Decides nothing."""
+"""What commands print, and how they exit: results for people, one JSON object for scripts.
+
+Owns the exit codes and the two streams: results go to standard output, messages to standard error.
+"""
 
 import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from antiphon.cli.exits import FAILED, errors, fail
-from antiphon.client.asks import AnyAsk
+from antiphon.client.asks import AnyAsk, FormAsk, UrlAsk
 from antiphon.client.errors import ClientError, StateRefused, TaskGone
 from antiphon.client.read_asks import MAX_ID, Task
 from antiphon.core.text import escape, safe
 
+DONE = 0
+FAILED = 1
+"""The tool reported an error, or the call could not be made."""
+
+USAGE = 2
+REFUSED = 3
+"""A person declined or cancelled."""
+
+WAITING = 4
+"""The call has not ended: it was saved, or it is a task on the server."""
+
+JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
+
+
+def errors() -> Console:
+    """Return the console on standard error; what scripts read goes to standard output."""
+    return Console(stderr=True, highlight=False)
+
+
+def say(text: str) -> None:
+    """Print a message without breaking the line, so that commands in it can be copied."""
+    errors().print(Text(escape(text)), soft_wrap=True)
+
+
+def fail(message: str, code: int = FAILED) -> NoReturn:
+    """Print what is wrong and exit."""
+    errors().print(Text("error: ", style="bold red"), Text(escape(message)), sep="", soft_wrap=True)
+    raise typer.Exit(code)
+
 
 def as_json(outcome: str, **members: Any) -> None:
-    """Print the one object of `--json`."""
+    """Print the one JSON object of `--json`."""
     print(json.dumps({"outcome": outcome, **members}, ensure_ascii=True))
 
 
 def failed(error: ClientError, *, json: bool, code: int = FAILED) -> NoReturn:
-    """Say why a command failed, to scripts and to people, and leave."""
+    """Print why a command failed, for scripts and for people, and exit."""
     message = _for_people(error)
     if json:
         as_json("failed", error={"type": type(error).__name__, "message": message})
@@ -63,64 +95,77 @@ def result(dumped: Mapping[str, Any]) -> None:
 
 
 def asks_json(asks: Mapping[str, AnyAsk]) -> dict[str, Any]:
-    """Give the open questions as plain data."""
-    shown: dict[str, Any] = {}
-    for key, ask in asks.items():
-        entry: dict[str, Any] = {"kind": ask.kind}
-        for name in ("message", "schema", "url"):
-            if hasattr(ask, name):
-                entry[name] = getattr(ask, name)
-        shown[key] = entry
-    return shown
+    """Return the open questions as plain data."""
+    return {key: _ask_json(ask) for key, ask in asks.items()}
+
+
+def _ask_json(ask: AnyAsk) -> dict[str, Any]:
+    match ask:
+        case FormAsk():
+            return {"kind": ask.kind, "message": ask.message, "schema": ask.schema}
+        case UrlAsk():
+            return {"kind": ask.kind, "message": ask.message, "url": ask.url}
+        case _:
+            return {"kind": ask.kind}
 
 
 def open_asks(asks: Mapping[str, AnyAsk]) -> None:
     """Say what is asked and how to answer it on the command line."""
     console = errors()
     for key, ask in asks.items():
-        message = safe(getattr(ask, "message", ask.kind), 500)
-        console.print(Text(f"  {escape(key)}: {message}"), soft_wrap=True)
-        schema: Mapping[str, Any] = getattr(ask, "schema", {})
-        required = schema.get("required") or ()
-        properties: Mapping[str, Mapping[str, Any]] = schema.get("properties") or {}
-        for name, prop in properties.items():
-            choices: list[str] = prop.get("enum") or []
-            words = "|".join(map(str, choices)) or str(prop.get("type", ""))
-            note = "" if name in required else " (optional)"
-            line = f"    --answer {key}.{name}=<{words}>{note}"
-            console.print(Text(safe(line, 300)), soft_wrap=True)
-        if ask.kind == "url":
-            console.print(Text(f"    {escape(getattr(ask, 'url', ''))}"), soft_wrap=True)
-            console.print(Text(f"    --answer {escape(key)}=accept|decline"), soft_wrap=True)
+        match ask:
+            case FormAsk():
+                message, how = ask.message, _form_options(key, ask.schema)
+            case UrlAsk():
+                message = ask.message
+                how = [escape(ask.url), f"--answer {escape(key)}=accept|decline"]
+            case _:
+                message, how = ask.kind, []
+        console.print(Text(f"  {escape(key)}: {safe(message, 500)}"), soft_wrap=True)
+        for line in how:
+            console.print(Text(f"    {line}"), soft_wrap=True)
+
+
+def _form_options(key: str, schema: Mapping[str, Any]) -> list[str]:
+    """Return one `--answer` option for each field of a form."""
+    required = schema.get("required") or ()
+    properties: Mapping[str, Mapping[str, Any]] = schema.get("properties") or {}
+    options: list[str] = []
+    for name, field in properties.items():
+        choices: list[str] = field.get("enum") or []
+        values = "|".join(map(str, choices)) or str(field.get("type", ""))
+        note = "" if name in required else " (optional)"
+        options.append(safe(f"--answer {key}.{name}=<{values}>{note}", 296))
+    return options
 
 
 def task_json(shown: Task) -> dict[str, Any]:
-    """Give a task as plain data."""
+    """Return a task as plain data."""
     about: dict[str, Any] = {"id": shown.id, "status": shown.status, "message": shown.message}
     times = {"created": shown.created, "updated": shown.updated, "ttl": shown.ttl}
     return {**about, **{name: value for name, value in times.items() if value not in ("", None)}}
 
 
 def task(shown: Task) -> None:
-    """Print the id for scripts, and for people how the task stands."""
+    """Print the id on standard output and the status on standard error."""
     print(safe(shown.id, MAX_ID))
-    said = f": {safe(shown.message, 500)}" if shown.message else ""
-    errors().print(Text(f"The task is {_STANDS[shown.status]}{said}"), soft_wrap=True)
+    message = f": {safe(shown.message, 500)}" if shown.message else ""
+    errors().print(Text(f"The task is {_STATUS[shown.status]}{message}"), soft_wrap=True)
 
 
-_STANDS = {"input_required": "waiting for answers", "working": "working"}
+_STATUS = {"input_required": "waiting for answers", "working": "working"}
 
 
 class Bar:
-    """A progress bar that appears with the first report, and only where somebody looks."""
+    """A progress bar, shown from the first report on, on a terminal only."""
 
     def __init__(self, progress: Progress) -> None:
-        """Take the display."""
+        """Take the display of progress."""
         self._progress = progress
         self._task: TaskID | None = None
 
     def __call__(self, done: float, total: float | None, message: str | None) -> None:
-        """Show a report."""
+        """Show a report of progress."""
         words = safe(message or "", 60)
         if self._task is None:
             self._progress.start()
@@ -128,15 +173,15 @@ class Bar:
         self._progress.update(self._task, completed=done, total=total, description=words)
 
     def task(self, shown: Task) -> None:
-        """Show what a task says of itself."""
-        words = safe(shown.message or _STANDS.get(shown.status, shown.status), 60)
+        """Show the status message of a task."""
+        words = safe(shown.message or _STATUS.get(shown.status, shown.status), 60)
         if self._task is None:
             self._progress.start()
             self._task = self._progress.add_task(words, total=None)
         self._progress.update(self._task, description=words)
 
     def pause(self) -> None:
-        """Leave the screen to a question."""
+        """Clear the bar, so that a question can be shown."""
         if self._task is not None:
             self._progress.stop()
             self._progress.remove_task(self._task)

@@ -1,0 +1,60 @@
+"""A command on a pseudo-terminal, as a person sees and answers it."""
+
+import os
+import pty
+import re
+import select
+import time
+
+import pytest
+
+from tests.cli.running import ANTIPHON, environment
+
+LIMIT = 40.0
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Seat:
+    """A program on a pseudo-terminal."""
+
+    def __init__(self, *words: str) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:  # the child
+            os.execve(ANTIPHON[0], [*ANTIPHON, *words], environment(COLUMNS="100", LINES="50"))
+        self.screen = ""
+
+    def sees(self, words: str) -> None:
+        """Wait until the words stand on the screen after what was seen before."""
+        until = time.monotonic() + LIMIT
+        while words not in self.screen:
+            ready, _, _ = select.select([self.fd], [], [], max(0.0, until - time.monotonic()))
+            chunk = b""
+            if ready:
+                try:
+                    chunk = os.read(self.fd, 65536)
+                except OSError:
+                    chunk = b""
+            if not chunk:
+                pytest.fail(f"{words!r} did not appear; the screen shows:\n{self.screen}")
+            self.screen += _ESCAPES.sub("", chunk.decode(errors="replace"))
+        self.screen = self.screen.partition(words)[2]
+
+    def types(self, line: str) -> None:
+        os.write(self.fd, line.encode() + b"\n")
+
+    def interrupts(self) -> None:
+        os.write(self.fd, b"\x03")
+
+    def leaves_with(self) -> int:
+        """Read to the end; return the exit code."""
+        while True:
+            try:
+                chunk = os.read(self.fd, 65536)
+            except OSError:
+                break
+            if not chunk:
+                break
+            self.screen += _ESCAPES.sub("", chunk.decode(errors="replace"))
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
