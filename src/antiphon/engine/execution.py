@@ -46,6 +46,7 @@ from antiphon.engine.suspension import (
     Suspended,
     abort_handler,
     block_forever,
+    get_inside,
     holds,
     in_thread,
     inside,
@@ -56,7 +57,9 @@ from antiphon.engine.suspension import (
 )
 from antiphon.errors import (
     CannotAsk,
+    Diverged,
     HandlerError,
+    KeyReused,
     NestedEffect,
     SwallowedAsk,
     TooManyRounds,
@@ -205,9 +208,10 @@ class Execution:
 
     def enter(self, what: str) -> None:
         """Refuse a context call that must not happen here."""
-        key = key_inside(self._mark)
-        if key is not None:
-            raise self.fault(NestedEffect(key, what))
+        if get_inside():
+            key = key_inside(self._mark)
+            if key is not None:
+                raise self.fault(NestedEffect(key, what))
         if self.state is RUNNING:
             return
         self._count_dead_call()
@@ -306,13 +310,39 @@ class Execution:
         except HandlerError as error:
             raise self.fault(error) from None
 
+    def recall_ask(self, ready: Question, given: str | None) -> tuple[str, Entry | None]:
+        """Return the key of an ask, and its answer if the journal holds one.
+
+        Guards, names and reads in one step, because a re-run does it for every recorded answer.
+
+        Raises:
+            KeyReused: This execution has used the key already.
+            Diverged: The journal holds something else under this key.
+        """
+        if self.state is not RUNNING or get_inside():
+            self.enter("ask")
+        task = asyncio.current_task()
+        branch = task is not self.task
+        if branch:
+            self._branches.add(task)
+        try:
+            if given is None:
+                key = self.keys.derive(ready.base, in_branch=branch)
+            else:
+                key = check_key(given)
+            return key, self.replay.recall("ask", key, ready.digest, ready.note)
+        except HandlerError as error:
+            if given is not None and not isinstance(error, (KeyReused, Diverged)):
+                raise  # a key that cannot be used: an ordinary error of the author's
+            raise self.fault(error) from None
+
     def check_new(self, kind: str, key: str, note: str) -> None:
         """Refuse something new while recorded entries are unread; branches may still read them.
 
         Raises:
             Diverged: The handler's own task has not come past all of its entries.
         """
-        if not self.replay.replaying:
+        if not self.replay.unread:
             return
         if self.in_branch:
             self._new_in_branch = self._new_in_branch or describe(kind, key, note)
@@ -394,10 +424,14 @@ class Execution:
 
     def put(self, batch: Batch) -> None:
         """Note what this round asks."""
-        branch = self.in_branch
+        branch, call = asyncio.current_task() is not self.task, self.call
+        if not (call.rejected or call.pending):
+            for key, ready in batch:
+                self.asked[key] = Asked(ready, 0, "", branch)
+            return
         for key, ready in batch:
-            rejected = self.call.rejected.get(key)
-            pending = self.call.pending.get(key)
+            rejected = call.rejected.get(key)
+            pending = call.pending.get(key)
             # An answer that stays away does not give back the tries that were used.
             tries = pending.tries if pending is not None else 0
             if rejected is not None:
@@ -406,8 +440,9 @@ class Execution:
 
     async def suspend(self, batch: Batch = ()) -> Any:
         """End the round: at once in the handler's own task, after the quiet time in a branch."""
-        if not self.in_branch:
-            self.move(ENDING)
+        if asyncio.current_task() is self.task:
+            if self.state is not CLOSED:
+                self.state = ENDING
             raise Suspended(self)
         loop = asyncio.get_running_loop()
         future = loop.create_future()
@@ -467,8 +502,9 @@ class Execution:
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - user code: ours is taken, the rest has failed
-            if error.__class__ is Suspended and self._is_ours(error) and not self._cuts:
-                self._uncancel_to(before)
+            if error.__class__ is Suspended and error.args[0] is self and not self._cuts:
+                if self.task is not None and self.task.cancelling() > before:
+                    self._uncancel_to(before)
                 outcome = self.suspended()
             else:
                 outcome = self._classify_exit(error, before)
@@ -498,10 +534,11 @@ class Execution:
             raise Abandoned
         if self.verdict is not None:
             return Failed(self.verdict)
-        self._check_awaited()
+        if self.calls:
+            self._check_awaited()
         if isinstance(value, InputRequired):
             return self.delivery.returned(self, value)
-        if self.replay.replaying:
+        if self.replay.unread:
             cut = self.branch_cut or any(t.cancelled() for t in self._branches if t is not None)
             later = {f"commit:{key}" for key in self.commits}
             self.replay.check_end(branches_cut=cut, later=later, now=self._new_in_branch)
@@ -562,7 +599,7 @@ class Execution:
 
     def _is_ours(self, error: BaseException) -> bool:
         if isinstance(error, Suspended):
-            return error.execution is self
+            return error.args[0] is self
         return self.state is ENDING and isinstance(error, asyncio.CancelledError)
 
     def _cancel_handler(self) -> None:

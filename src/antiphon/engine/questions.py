@@ -29,7 +29,7 @@ from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.text import escape, preview, safe
 from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
-from antiphon.forms.form import Form, of
+from antiphon.forms.form import Form, encoded_schema, of, of_encoded
 from antiphon.wire import results
 
 MESSAGE_CHARS = 8_192
@@ -126,8 +126,11 @@ def question(ask: Ask) -> Question:
 
 def plain_form(message: str, spec: Any) -> Question:
     """Make a form without options ready."""
-    if isinstance(spec, type) and len(message) <= _SHORT:
-        return _kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
+    if len(message) <= _SHORT:
+        if isinstance(spec, type):
+            return _kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
+        if type(spec) is dict:
+            return _kept_dict_question(message, encoded_schema(cast("dict[str, Any]", spec)))
     return question(Elicit(message, spec))
 
 
@@ -142,6 +145,12 @@ _KEPT = 1_024
 def _kept_question(message: str, form: type[Any]) -> Question:
     """Keep plain questions ready, because a replay asks the same ones in every round."""
     return question(Elicit(message, form))
+
+
+@lru_cache(maxsize=_KEPT // 8)
+def _kept_dict_question(message: str, schema: bytes) -> Question:
+    """Keep a plain question whose form is a schema, by the bytes of the schema."""
+    return question(Elicit(message, of_encoded(schema)))
 
 
 # --- answers -----------------------------------------------------------------------------------
@@ -314,6 +323,7 @@ _ORDINAL = re.compile(r"-\d+$|^\d+$")
 _MAX_KEY = 128
 
 
+@lru_cache(maxsize=_KEPT)
 def check_key(key: str) -> str:
     """Check a key that an author chose."""
     if not key or len(key) > _MAX_KEY or not key.isprintable():
