@@ -382,7 +382,7 @@ class Execution:
         """Return what the call knows at the end of this round."""
         old = self.call.journal
         return Journal(
-            seed=self.call.seed,
+            seed=self.call.identity()[1],
             entries=self.replay.entries(),
             state=old.state if self.state_payload is None else self.state_payload,
             asked=old.asked + bool(self.asked),

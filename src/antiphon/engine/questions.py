@@ -165,23 +165,21 @@ def check_shape(kind: Kind, key: str, raw: object) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise InvalidRequest(f"the answer to {key!r} must be an object")
     answer = cast("dict[str, Any]", raw)
-    if kind in ("form", "url"):
-        return _elicit_shape(kind, key, answer)
+    if kind == "form" or kind == "url":
+        action = answer.get("action")
+        if action != "accept" and action not in ("decline", "cancel"):
+            raise InvalidRequest(
+                f"the answer to {key!r} needs an action: accept, decline or cancel"
+            )
+        if kind == "url" or action != "accept":
+            return {"action": action}
+        content = answer.get("content", {})
+        if not isinstance(content, dict):
+            raise InvalidRequest(f"the content of the answer to {key!r} must be an object")
+        return {"action": action, "content": content}
     if kind == "sample":
         return _sample_shape(key, answer)
     return _roots_shape(key, answer)
-
-
-def _elicit_shape(kind: Kind, key: str, answer: dict[str, Any]) -> dict[str, Any]:
-    action = answer.get("action")
-    if action not in ("accept", "decline", "cancel"):
-        raise InvalidRequest(f"the answer to {key!r} needs an action: accept, decline or cancel")
-    if kind == "url" or action != "accept":
-        return {"action": action}
-    content = answer.get("content", {})
-    if not isinstance(content, dict):
-        raise InvalidRequest(f"the content of the answer to {key!r} must be an object")
-    return {"action": action, "content": content}
 
 
 def _sample_shape(key: str, answer: dict[str, Any]) -> dict[str, Any]:
