@@ -152,7 +152,7 @@ class Call:
         Raises:
             InvalidRequest: Not a map, or an answer of the wrong shape; nothing is spent.
         """
-        given: Any = answers if type(answers) is dict else check_map(answers)
+        given = check_map(answers)
         accepted: dict[str, Any] = {}
         entries = list(self.entries)
         for key, pending in self.pending.items():

@@ -285,15 +285,13 @@ class Engine:
                     return await self._tasks.make(execution, execution.journal(), message)
                 case Failed(error):
                     return ending(error, execution.handler, self.environment, execution.request)
-        except Exception as error:  # noqa: BLE001 - such as a journal that is too large
+        except BaseException as error:
             if parked is not None:
                 await parked.end()
+            if not isinstance(error, Exception):
+                raise  # the client went away: nobody will ever bring the token being made
+            # Such as a journal that is too large.
             return ending(error, execution.handler, self.environment, execution.request)
-        except BaseException:
-            # The client went away: nobody will ever bring the token that was being made.
-            if parked is not None:
-                await parked.end()
-            raise
 
     async def _ask(
         self, execution: Execution, asks: Mapping[str, Asked], parked: ParkedHandler | None

@@ -15,9 +15,11 @@ Legacy sessions and parked handlers answer while the handler waits; how an ask i
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from antiphon.core.journal import (
@@ -139,6 +141,18 @@ class Execution:
     _unwindable: bool = False
     _timer: "asyncio.TimerHandle | None" = None
     _idle_times: int = 0
+    _keys: Keys | None = None
+    _mark: object = None
+    """Stands for this execution where it would be kept alive for too long itself."""
+
+    # Empty until the first is added, and replaced by a container of this execution's own then.
+    effects: "AbstractSet[asyncio.Task[Any]]" = frozenset[asyncio.Task[Any]]()
+    """Effects that are running."""
+
+    dead_calls: "Mapping[asyncio.Task[Any] | None, int]" = MappingProxyType({})
+    _waiting: "AbstractSet[asyncio.Future[Any]]" = frozenset[asyncio.Future[Any]]()
+    _branches: "AbstractSet[asyncio.Task[Any] | None]" = frozenset[asyncio.Task[Any] | None]()
+    """Child tasks that have used the context."""
 
     def __init__(
         self,
@@ -170,23 +184,11 @@ class Execution:
         self.commits: dict[str, Callable[[], Awaitable[Any]]] = {}
         """Effects for the end of the call, by key."""
 
-        self.effects: set[asyncio.Task[Any]] = set()
-        """Effects that are running."""
-
         self.calls: list[tuple[str, Coroutine[Any, Any, Any]]] = []
         """What the context has handed out to be awaited, by the name of its method."""
 
         self.first_reads: dict[str, Any] = {}
         """What may differ between rounds, as it was first read in this one."""
-
-        self.keys = Keys()
-        self.dead_calls: dict[asyncio.Task[Any] | None, int] = {}
-        self._mark = object()
-        """Stands for this execution where it would be kept alive for too long itself."""
-
-        self._waiting: set[asyncio.Future[Any]] = set()
-        self._branches: set[asyncio.Task[Any] | None] = set()
-        """Child tasks that have used the context."""
 
     # --- states and guards -----------------------------------------------------------------------
 
@@ -245,11 +247,28 @@ class Execution:
     def _count_dead_call(self) -> None:
         if not in_thread():
             task = asyncio.current_task()
-            self.dead_calls[task] = self.dead_calls.get(task, 0) + 1
+            self.dead_calls = {**self.dead_calls, task: self.dead_calls.get(task, 0) + 1}
 
     def inside(self, key: str) -> AbstractContextManager[None]:
         """Mark what is run as an effect or memo."""
+        if self._mark is None:
+            self._mark = object()
         return inside(self._mark, key)
+
+    def add_effect(self, task: "asyncio.Task[Any]") -> None:
+        """Note that an effect runs in a task."""
+        self.effects = {*self.effects, task}
+        task.add_done_callback(self._effect_ended)
+
+    def _effect_ended(self, task: "asyncio.Task[Any]") -> None:
+        self.effects = self.effects - {task}
+
+    @property
+    def keys(self) -> Keys:
+        """The keys that this execution has derived so far."""
+        if self._keys is None:
+            self._keys = Keys()
+        return self._keys
 
     def rebind(self, request: Request, call: Call, fence: int) -> None:
         """Go on in another request (parked handlers)."""
@@ -304,7 +323,7 @@ class Execution:
         """
         task = asyncio.current_task()
         if task is not self.task:
-            self._branches.add(task)
+            self._branches = {*self._branches, task}
         try:
             return self.replay.recall(kind, key, digest, note)
         except HandlerError as error:
@@ -324,10 +343,10 @@ class Execution:
         task = asyncio.current_task()
         branch = task is not self.task
         if branch:
-            self._branches.add(task)
+            self._branches = {*self._branches, task}
         try:
             if given is None:
-                key = self.keys.derive(ready.base, in_branch=branch)
+                key = (self._keys or self.keys).derive(ready.base, in_branch=branch)
             else:
                 key = check_key(given)
             return key, self.replay.recall("ask", key, ready.digest, ready.note)
@@ -438,20 +457,23 @@ class Execution:
                 tries = rejected.tries
             self.asked[key] = Asked(ready, tries, rejected.reason if rejected else "", branch)
 
-    async def suspend(self, batch: Batch = ()) -> Any:
+    def suspend(self, batch: Batch = ()) -> Awaitable[Any]:
         """End the round: at once in the handler's own task, after the quiet time in a branch."""
         if asyncio.current_task() is self.task:
             if self.state is not CLOSED:
                 self.state = ENDING
             raise Suspended(self)
+        return self._suspend_branch(batch)
+
+    async def _suspend_branch(self, batch: Batch) -> Any:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        self._waiting.add(future)
+        self._waiting = {*self._waiting, future}
         self._restart_timer(loop)
         try:
             await future  # never resolved: it is cancelled when the round ends
         finally:
-            self._waiting.discard(future)
+            self._waiting = self._waiting - {future}
             if not self.ending:
                 # The author's own code ended the wait: nobody wants these answers any more.
                 self.branch_cut = True
@@ -632,7 +654,8 @@ class Execution:
         self.state = CLOSED
         self.calls.clear()
         self.commits.clear()
-        self._branches.clear()
+        if self._branches:
+            self._branches = frozenset()
         if self._timer is not None:
             self._timer.cancel()
         if self._waiting:

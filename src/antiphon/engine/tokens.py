@@ -97,6 +97,8 @@ class Tokens:
         if [entry for entry in journal.entries if entry.secret]:
             handle = await self._keep(run, journal)
         request, handler, now = run.request, run.handler, self._services.clock()
+        telemetry, binding = self._services.telemetry, run.binding
+        digest = arguments_digest(request.arguments) if binding is None else binding.arguments
         ttl = handler.options.ttl
         if ttl is not None or [a for a in run.asked.values() if a.question.ask.ttl is not None]:
             ttl = _ttl(run)
@@ -106,9 +108,7 @@ class Tokens:
             expires=min(now + (sealer.ttl if ttl is None else seconds(ttl)), call.deadline),
             method=request.method,
             target=request.target,
-            arguments=(
-                arguments_digest(request.arguments) if run.binding is None else run.binding.arguments
-            ),
+            arguments=digest,
             principal=request.principal,
             audience=sealer.audience,
             call=call.identity()[0],
@@ -117,7 +117,7 @@ class Tokens:
             handler=handler.identity,
             version=handler.options.version,
             pending=pending,
-            trace=call.trace or self._here(run),
+            trace=call.trace or (request.trace if telemetry is None else self._here(run)),
             journal=journal if handle is None else None,
             handle=handle,
         )
