@@ -44,7 +44,8 @@ def settings() -> dict[str, Any]:
     return {"redeem": "off"} if mode == "off" else {}
 
 
-server = Server("bench", **(settings() if __name__ == "__main__" else {}))
+options: dict[str, Any] = settings() if __name__ == "__main__" else {}
+server = Server("bench", **options)
 
 
 class Placement(BaseModel):
