@@ -1,7 +1,9 @@
 """`python -m bench`: every figure, its goal, and whether it is met. `make bench` calls it.
 
 Processor time of the server's process for each request, as the system counts it; the server on one
-core and the load on another. Servers take turns in short runs, and the median of the runs counts.
+core and the load on another. Servers take turns in short runs, every answer is checked, and a ratio
+is the median of the ratios of runs that followed one another. Tables and a chart are written to
+`bench/results/`. Ends with an error when a goal is missed, and says which.
 """
 
 import argparse
@@ -11,20 +13,42 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 import uvloop
 
+from bench import growth, report
 from bench.inside import import_ms
 from bench.load import over_http, over_pipe
-from bench.procs import COMMANDS, ROOT, cpu_ns, pin_load, port_of, resident_bytes, server
+from bench.procs import COMMANDS, ROOT, cpu_ns, pin_load, port_of, server
+from bench.story import Caller
 
+CONNECTIONS = 32
 WORKLOADS = ("plain", "mrtr", "wizard")
-CONNECTIONS = (1, 32)
-STDIO = ("antiphon", "mcpserver", "node")
+VARIED = ("plain varied", "mrtr varied")
+"""The same with messages that differ in every call; the peers' stories have one name only."""
 
-Key = tuple[str, str, int]
+STDIO = ("antiphon", "mcpserver", "node")
+SHOWN = {
+    "serve": "antiphon serve",
+    "serve full": "antiphon serve, auth+telemetry",
+    "serve sqlite": "antiphon serve, SQLite",
+    "antiphon": "antiphon asgi, uvicorn",
+    "bare": "bare ASGI, uvicorn",
+}
+HOW = {
+    "serve": ("serve", "plain"),
+    "serve full": ("serve", "full"),
+    "serve sqlite": ("serve", "sqlite"),
+}
+"""How a server is asked to serve; `http` where nothing is said."""
+
+ONLY_MRTR = ("serve full", "serve sqlite")
+
+Runs = dict[tuple[str, str], list[float]]
+"""Microseconds per request of each run, by server and workload."""
 
 
 class Goal(NamedTuple):
@@ -40,174 +64,201 @@ class Goal(NamedTuple):
         return self.measured <= self.bound if self.at_most else self.measured >= self.bound
 
 
-def http(names: list[str], seconds: float, repeats: int) -> dict[Key, float]:
-    """Microseconds per request of each server, workload and number of connections."""
-    seen: dict[Key, list[float]] = {}
-    memory: dict[str, int] = {}
+def http(names: list[str], seconds: float, repeats: int) -> Runs:
+    """Load every server in turn, with every workload that it is measured with."""
+    runs: Runs = {}
     with ExitStack() as stack:
-        processes = {name: stack.enter_context(server(name, "http")) for name in names}
+        processes = {
+            name: stack.enter_context(server(name, *HOW.get(name, ("http",)))) for name in names
+        }
         ports = {name: port_of(process) for name, process in processes.items()}
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             # The first turn warms up (a compiler, a cache) and is not counted.
             for turn in range(repeats + 1):
-                for workload in WORKLOADS:
-                    for connections in CONNECTIONS:
-                        for name, process in processes.items():
-                            cost = _one(
-                                runner, process, ports[name], workload, connections, seconds
-                            )
-                            if turn:
-                                seen.setdefault((name, workload, connections), []).append(cost)
-        memory = {name: resident_bytes(process.pid) for name, process in processes.items()}
-    medians = {key: statistics.median(costs) for key, costs in seen.items()}
-    _table(names, medians, memory)
-    return medians
+                for workload in (*WORKLOADS, *VARIED):
+                    for name, process in processes.items():
+                        if not _measured(name, workload):
+                            continue
+                        story, _, varied = workload.partition(" ")
+                        load = over_http(
+                            ports[name],
+                            story,
+                            CONNECTIONS,
+                            seconds if turn else seconds / 2,
+                            partial(cpu_ns, process.pid),
+                            partial(Caller, vary=bool(varied)),
+                        )
+                        requests, spent = runner.run(load)
+                        if turn:
+                            runs.setdefault((name, workload), []).append(spent / requests / 1000)
+    return runs
 
 
-def _one(
-    runner: asyncio.Runner,
-    process: "subprocess.Popen[bytes]",
-    port: int,
-    workload: str,
-    connections: int,
-    seconds: float,
-) -> float:
-    def cpu() -> int:
-        return cpu_ns(process.pid)
-
-    requests, spent = runner.run(over_http(port, workload, connections, seconds, cpu))
-    return spent / requests / 1000
+def _measured(name: str, workload: str) -> bool:
+    if name in ONLY_MRTR:
+        return workload == "mrtr"
+    return workload in WORKLOADS or name in ("serve", "antiphon", "bare")
 
 
-def _table(names: list[str], costs: dict[Key, float], memory: dict[str, int]) -> None:
-    print(f"\nHTTP, microseconds per request at {' / '.join(map(str, CONNECTIONS))} connections")
-    print(f"{'':12}" + "".join(f"{w:>18}" for w in WORKLOADS) + f"{'MB':>8}")
-    for name in names:
-        cells = "".join(
-            f"{' / '.join(f'{costs[name, w, c]:.0f}' for c in CONNECTIONS):>18}" for w in WORKLOADS
-        )
-        print(f"{name:12}{cells}{memory[name] / 1e6:8.0f}")
+def http_table(names: list[str], runs: Runs) -> str:
+    """Return the medians as a table."""
+    head = ["µs of processor time per request", *WORKLOADS, *VARIED]
+    rows = [
+        [SHOWN.get(name, name)]
+        + [f"{statistics.median(runs[name, w]):.0f}" if (name, w) in runs else "" for w in head[1:]]
+        for name in names
+    ]
+    return report.table(head, rows)
 
 
-def stdio(names: list[str], seconds: float, repeats: int) -> dict[tuple[str, int], float]:
-    """Microseconds per request of one MRTR call on a pipe, one at a time and 32 in flight."""
-    seen: dict[tuple[str, int], list[float]] = {}
+def ratio(runs: Runs, over: str, under: str, workload: str) -> float | None:
+    """Return the median of the ratios of paired runs; None where one was not measured."""
+    pairs = (runs.get((over, workload)), runs.get((under, workload)))
+    if pairs[0] is None or pairs[1] is None:
+        return None
+    return statistics.median(a / b for a, b in zip(*pairs, strict=True))
+
+
+def http_goals(runs: Runs) -> list[Goal]:
+    """Return the goals of what a request costs."""
+    wanted: list[tuple[str, str, str, str, float, bool]] = [
+        ("asgi(): rate of the bare application", "bare", "antiphon", "mrtr", 0.70, False),
+        ("asgi(): rate of the bare application", "bare", "antiphon", "wizard", 0.65, False),
+        ("asgi(): rate of the bare application", "bare", "antiphon", "plain", 0.80, False),
+        ("serve: rate of the bare application", "bare", "serve", "mrtr", 1.0, False),
+        ("serve: rate of the bare application", "bare", "serve", "wizard", 0.85, False),
+        ("serve / MCPServer", "serve", "mcpserver", "mrtr", 1 / 14, True),
+        ("serve / FastMCP", "serve", "fastmcp", "mrtr", 1 / 28, True),
+        ("serve / Node", "serve", "node", "mrtr", 1 / 12, True),
+        ("serve / low-level", "serve", "lowlevel", "mrtr", 1 / 7, True),
+        ("with authentication and telemetry / without", "serve full", "serve", "mrtr", 1.25, True),
+        ("with SQLite / MCPServer", "serve sqlite", "mcpserver", "mrtr", 1 / 5, True),
+    ]
+    goals: list[Goal] = []
+    for what, over, under, workload, bound, at_most in wanted:
+        found = ratio(runs, over, under, workload)
+        if found is not None:
+            goals.append(Goal(f"{workload}: {what}", found, bound, at_most))
+    return goals
+
+
+def stdio(seconds: float, repeats: int) -> tuple[str, list[Goal]]:
+    """Load the servers on a pipe, 32 calls in flight; return a table and the goals."""
+    seen: dict[str, list[float]] = {}
     with ExitStack() as stack:
-        processes = {name: stack.enter_context(server(name, "stdio")) for name in names}
+        processes = {name: stack.enter_context(server(name, "stdio")) for name in STDIO}
         for turn in range(repeats + 1):
-            for flying in CONNECTIONS:
-                for name, process in processes.items():
-
-                    def cpu(pid: int = process.pid) -> int:
-                        return cpu_ns(pid)
-
-                    requests, spent = over_pipe(
-                        process, "mrtr", flying, seconds, cpu, time.monotonic
-                    )
-                    if turn:
-                        seen.setdefault((name, flying), []).append(spent / requests / 1000)
-    medians = {key: statistics.median(costs) for key, costs in seen.items()}
-    print("\nstdio, mrtr, microseconds per request, one at a time / 32 in flight")
-    for name in names:
-        print(f"{name:12}{' / '.join(f'{medians[name, c]:.0f}' for c in CONNECTIONS):>18}")
-    return medians
+            for name, process in processes.items():
+                cpu = partial(cpu_ns, process.pid)
+                requests, spent = over_pipe(
+                    process, "mrtr", CONNECTIONS, seconds, cpu, time.monotonic
+                )
+                if turn:
+                    seen.setdefault(name, []).append(spent / requests / 1000)
+    costs = {name: statistics.median(runs) for name, runs in seen.items()}
+    rows = [[name, f"{cost:.0f}"] for name, cost in costs.items()]
+    goal = Goal("stdio: antiphon / MCPServer", costs["antiphon"] / costs["mcpserver"], 1 / 10)
+    return report.table(["stdio, mrtr, 32 in flight", "µs"], rows), [goal]
 
 
-def inside(what: str) -> Any:
-    """Run one part of `bench.inside` in a process of its own."""
+def apart(module: str, what: str) -> Any:
+    """Run one part of a module in a process of its own; return what it printed as JSON."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench.inside", what],
+        [sys.executable, "-m", module, what],
         cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     return msgspec.json.decode(done.stdout)
 
 
-def http_goals(costs: dict[Key, float]) -> list[Goal]:
-    """Goals of one MRTR round at 32 connections."""
-    ours = costs["antiphon", "mrtr", 32]
-    goals: list[Goal] = []
-    for peer, bound in (("mcpserver", 14), ("fastmcp", 28), ("node", 12), ("lowlevel", 7)):
-        if (peer, "mrtr", 32) in costs:
-            goals.append(Goal(f"mrtr: ours / {peer}", ours / costs[peer, "mrtr", 32], 1 / bound))
-    for workload in WORKLOADS:
-        rate = costs["bare", workload, 32] / costs["antiphon", workload, 32]
-        goals.append(Goal(f"{workload}: rate of the bare application", rate, 0.85, at_most=False))
-    return goals
+def growth_table() -> tuple[str, dict[str, Any]]:
+    """Measure the growth lines."""
+    rows: list[list[str]] = []
+    lines: dict[str, Any] = {}
+    for what in growth.LINES:
+        line = {int(n): cost for n, cost in apart("bench.growth", what).items()}
+        slope = growth.slope(line)
+        shown = ", ".join(f"{n:,}: {cost:.0f}" for n, cost in line.items())
+        rows.append([what, shown, f"{slope:.4f}"])
+        lines[what] = {"costs": line, "slope": slope}
+    return report.table(["for one more", "µs by number", "slope, µs"], rows), lines
 
 
-def stdio_goals(costs: dict[tuple[str, int], float]) -> list[Goal]:
-    """Goals of one MRTR round on a pipe."""
-    return [
-        goal
-        for flying in CONNECTIONS
-        for goal in (
-            Goal(
-                f"stdio, {flying} in flight: ours / mcpserver",
-                costs["antiphon", flying] / costs["mcpserver", flying],
-                1 / 10,
-            ),
-            Goal(
-                f"stdio, {flying} in flight: ours / node",
-                costs["antiphon", flying] / costs["node", flying],
-                1.0,
-            ),
-        )
+def inside_goals(http_round: float | None) -> tuple[str, list[Goal]]:
+    """Measure what happens inside one process."""
+    slope, second = apart("bench.inside", "growth")
+    live, again = apart("bench.inside", "parked")
+    rows = [
+        ["one recorded answer adds to a round", f"{slope:.2f}"],
+        ["the second round, without HTTP", f"{second:.1f}"],
+        ["a round with ten answers, parked", f"{live:.1f}"],
+        ["a round with ten answers, replayed", f"{again:.1f}"],
     ]
-
-
-def inside_goals(http_round: float | None) -> list[Goal]:
-    """Goals of what happens inside one process."""
-    costs: dict[str, float] = inside("shapes")
-    print("\ninside one process, microseconds of a whole call")
-    for name, cost in costs.items():
-        print(f"{name:28}{cost:8.1f}")
-    slope, second = inside("growth")
-    print(f"one recorded answer adds {slope:.2f} to a round of {second:.1f}")
-    live, again = inside("parked")
-    print(f"round with ten answers: parked {live:.1f}, replayed {again:.1f}")
-    goals = [
-        Goal("asking nothing: linear / native", costs["quiet linear"] / costs["quiet native"], 1.1),
-        Goal("ten answers: parked / replayed", live / again, 1.0),
-        Goal("bytes of a parked frame / 10 KiB", inside("memory") / 10_240, 1.0),
-    ]
+    goals = [Goal("ten answers: parked / replayed", live / again, 1.0)]
     if http_round is not None:
-        goals.append(Goal("growth per recorded answer / HTTP round", slope / http_round, 0.03))
-    return goals
+        goals.append(Goal("a recorded answer / a round of mrtr", slope / http_round, 0.03))
+    return report.table(["inside one process", "µs"], rows), goals
 
 
 def import_goal() -> Goal:
-    """The goal of the import."""
-    ours, theirs = import_ms("antiphon"), import_ms("mcp.server")
-    print(f"\nimport: antiphon {ours:.0f} ms, mcp.server {theirs:.0f} ms")
-    return Goal("import antiphon / import mcp.server", ours / theirs, 0.25)
+    """Measure the import."""
+    return Goal(
+        "import antiphon / mcp.server", import_ms("antiphon") / import_ms("mcp.server"), 0.25
+    )
+
+
+def goals_table(goals: list[Goal]) -> str:
+    """Return every goal with what was measured."""
+    rows = [
+        [
+            goal.what,
+            f"{goal.measured:.3f}",
+            f"{'<=' if goal.at_most else '>='} {goal.bound:.3f}",
+            "met" if goal.met else "MISSED",
+        ]
+        for goal in goals
+    ]
+    return report.table(["goal", "measured", "bound", ""], rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", default=["http", "stdio", "inside", "import"])
+    parser.add_argument("parts", nargs="*", default=["http", "stdio", "inside", "import", "growth"])
     parser.add_argument("--seconds", type=float, default=1.0, help="length of one run")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
     parser.add_argument("--servers", default=",".join(COMMANDS), help="which, with commas")
     options = parser.parse_args()
+    facts = report.about()
     pin_load()
-    names = options.servers.split(",")
+    names: list[str] = options.servers.split(",")
     goals: list[Goal] = []
+    tables: dict[str, str] = {}
+    figures: dict[str, Any] = {}
+    bars: dict[str, float] = {}
     http_round: float | None = None
     if "http" in options.parts:
-        costs = http(names, options.seconds, options.repeats)
-        http_round = costs["antiphon", "mrtr", 32]
-        goals += http_goals(costs)
+        runs = http(names, options.seconds, options.repeats)
+        tables["HTTP, 32 connections"] = http_table(names, runs)
+        figures["http"] = {f"{name}, {workload}": costs for (name, workload), costs in runs.items()}
+        bars = {SHOWN.get(n, n): statistics.median(runs[n, "mrtr"]) for n in names}
+        http_round = bars.get(SHOWN["serve"])
+        goals += http_goals(runs)
     if "stdio" in options.parts:
-        goals += stdio_goals(stdio(list(STDIO), options.seconds, options.repeats))
+        tables["stdio"], more = stdio(options.seconds, options.repeats)
+        goals += more
     if "inside" in options.parts:
-        goals += inside_goals(http_round)
+        tables["Inside one process"], more = inside_goals(http_round)
+        goals += more
+    if "growth" in options.parts:
+        tables["Growth"], figures["growth"] = growth_table()
     if "import" in options.parts:
         goals.append(import_goal())
-    print(f"\n{'goal':44}{'measured':>10}{'bound':>10}")
-    for goal in goals:
-        sign = "<=" if goal.at_most else ">="
-        met = "met" if goal.met else "MISSED"
-        print(f"{goal.what:44}{goal.measured:10.3f} {sign} {goal.bound:.3f}   {met}")
+    tables = {"Goals": goals_table(goals), **tables}
+    figures["goals"] = [goal._asdict() for goal in goals]
+    report.write(facts, tables, figures, bars)
+    print("\n\n".join(tables.values()))
+    missed = [goal.what for goal in goals if not goal.met]
+    if missed:
+        sys.exit("missed: " + "; ".join(missed))
 
 
 if __name__ == "__main__":

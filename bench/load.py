@@ -40,7 +40,8 @@ class Connection(asyncio.Protocol):
         self._head = (
             f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
             f"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {VERSION}\r\n"
-            f"Mcp-Method: tools/call\r\nMcp-Name: {caller.workload}\r\nContent-Length: "
+            f"Mcp-Method: tools/call\r\nMcp-Name: {caller.workload}\r\n"
+            "Authorization: Bearer ada\r\nContent-Length: "
         ).encode()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

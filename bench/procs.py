@@ -15,19 +15,22 @@ SERVER_CORE, LOAD_CORE = 0, 1
 PATIENCE = 60.0
 
 _OWN = [sys.executable, "-m"]
-_FASTMCP = ROOT / ".peers" / "fastmcp" / "bin" / "python"
-_NODE = ROOT / ".peers" / "bin" / "node"
+FASTMCP = ROOT / ".peers" / "fastmcp" / "bin" / "python"
+NODE = ROOT / ".peers" / "bin" / "node"
 _PACKAGES = ROOT / ".peers" / "node" / "package.json"
 
 COMMANDS: Mapping[str, list[str]] = {
     "antiphon": [*_OWN, "bench.servers.ours"],
+    "serve": [*_OWN, "bench.servers.ours"],
+    "serve full": [*_OWN, "bench.servers.ours"],
+    "serve sqlite": [*_OWN, "bench.servers.ours"],
     "bare": [*_OWN, "bench.servers.bare"],
     "mcpserver": [*_OWN, "bench.servers.mcpserver"],
     "lowlevel": [*_OWN, "bench.servers.lowlevel"],
-    "fastmcp": [str(_FASTMCP), "-m", "bench.servers.fastmcp_guard"],
-    "node": [str(_NODE), str(ROOT / "bench" / "servers" / "node.mjs")],
+    "fastmcp": [str(FASTMCP), "-m", "bench.servers.fastmcp_guard"],
+    "node": [str(NODE), str(ROOT / "bench" / "servers" / "node.mjs")],
 }
-"""How each server is started; `http` (it prints its port) or `stdio` follows."""
+"""How each server is started; `http` (it prints its port), `serve` or `stdio` follows."""
 
 
 def pin_load() -> None:

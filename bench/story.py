@@ -5,6 +5,7 @@ after another: six requests. Needs nothing but the standard library, because pee
 environments import it.
 """
 
+import itertools
 import json
 from typing import Any
 
@@ -36,6 +37,10 @@ EXPECTED = {
 REQUESTS = {"plain": 1, "mrtr": 2, "wizard": 1 + QUESTIONS}
 
 
+_names = itertools.count(100_000)
+"""No two calls of one process share a name."""
+
+
 class Wrong(Exception):
     """A server answered something else than the story says."""
 
@@ -47,24 +52,29 @@ def question(part: int) -> str:
 class Caller:
     """One client that makes the same call again and again, and checks every answer."""
 
-    def __init__(self, workload: str) -> None:
+    def __init__(self, workload: str, *, vary: bool = False) -> None:
+        """Go through a workload; with `vary`, under another name in every call."""
         self.workload = workload
-        self._expected = EXPECTED[workload]
+        self._vary = vary
+        self._name = NAME
         self._rounds = REQUESTS[workload]
         self._round = 0
         self._id = 0
         meta = json.dumps(META, separators=(",", ":"))
         self._head = (
-            f'","method":"tools/call","params":{{"name":"{workload}",'
-            f'"arguments":{{"name":"{NAME}"}},"_meta":{meta}'
+            f'","method":"tools/call","params":{{"name":"{workload}","arguments":{{"name":"'
         )
+        self._tail = f'"}},"_meta":{meta}'
         self._answer = json.dumps({"action": "accept", "content": ANSWER}, separators=(",", ":"))
 
     def request(self, before: Any = None) -> bytes:
         """Write the next request; `before` is the result that the last one gave."""
         answers = self._answers(before) if before is not None else ""
         self._id += 1
-        return f'{{"jsonrpc":"2.0","id":"{self._id}{self._head}{answers}}}}}'.encode()
+        if self._vary and before is None:
+            self._name = f"shop-{next(_names)}"
+        call = f"{self._head}{self._name}{self._tail}"
+        return f'{{"jsonrpc":"2.0","id":"{self._id}{call}{answers}}}}}'.encode()
 
     def check(self, message: Any) -> Any:
         """Check a response; gives the result to go on with, or None when the call is over."""
@@ -77,7 +87,8 @@ class Caller:
                 raise Wrong(f"{self.workload} asks too often")
             return result
         text = result["content"][0]["text"]
-        if text != self._expected or self._round != self._rounds or result.get("isError"):
+        expected = EXPECTED[self.workload].replace(NAME, self._name)
+        if text != expected or self._round != self._rounds or result.get("isError"):
             raise Wrong(f"{self.workload} ended after {self._round} rounds with {text!r}")
         self._round = 0
         return None

@@ -1,17 +1,51 @@
-"""Antiphon: linear handlers, default settings. `http [once|off]`, `stdio`."""
+"""Antiphon: linear handlers, default settings.
+
+`http [once|off]` serves `server.asgi()` under uvicorn; `serve [plain|full|sqlite]` serves it with
+the HTTP server of `antiphon serve`, `full` with authentication and telemetry; `stdio` on a pipe.
+"""
 
 import asyncio
 import sys
-from typing import Literal
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
 
 import uvloop
 from pydantic import BaseModel, Field
 
-from antiphon import Context, Server
+from antiphon import Context, Principal, Seal, Server
+from antiphon.processes.http_server import serve_http
+from antiphon.testing import KEY
 from bench.servers.listening import listen
 from bench.story import QUESTIONS, question
 
-server = Server("bench", redeem="off" if sys.argv[2:] == ["off"] else "once")
+
+def caller(scope: Any) -> Principal:
+    """Return who calls, as a server does that looks a bearer token up."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return Principal(issuer="https://id.example", subject=value.decode("latin-1")[7:])
+    raise ValueError("no bearer token")
+
+
+def settings() -> dict[str, Any]:
+    """Return what the command line asks for."""
+    mode = sys.argv[2] if len(sys.argv) > 2 else ""
+    if mode == "full":
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.trace import TracerProvider
+
+        from antiphon.telemetry import OpenTelemetry
+
+        return {"principal": caller, "telemetry": OpenTelemetry(TracerProvider(), MeterProvider())}
+    if mode == "sqlite":
+        path = Path(tempfile.mkdtemp()) / "bench.db"
+        return {"store": f"sqlite:///{path}", "seal": Seal(keys=[KEY])}
+    return {"redeem": "off"} if mode == "off" else {}
+
+
+options: dict[str, Any] = settings() if __name__ == "__main__" else {}
+server = Server("bench", **options)
 
 
 class Placement(BaseModel):
@@ -38,9 +72,17 @@ async def wizard(name: str, ctx: Context) -> str:
     return f"{name} in {QUESTIONS} parts, size {size}"
 
 
+def print_port(url: str) -> None:
+    """Print the port of an address, for whoever has started this process."""
+    print(url.split(":")[2].split("/")[0], flush=True)
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "stdio":
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(server.serve_stdio())
-    else:
+    if sys.argv[1] == "http":
         listen(server.asgi())
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            if sys.argv[1] == "stdio":
+                runner.run(server.serve_stdio())
+            else:
+                runner.run(serve_http(server.asgi(), port=0, announce=print_port))

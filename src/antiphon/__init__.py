@@ -28,7 +28,7 @@ from antiphon.core.limits import Limits as Limits
 from antiphon.core.outcome import InputRequired as InputRequired
 from antiphon.core.request import Principal as Principal
 from antiphon.engine.context import Context as Context
-from antiphon.engine.hints import CachePolicy as CachePolicy
+from antiphon.engine.handler import CachePolicy as CachePolicy
 from antiphon.errors import AmbiguousKey as AmbiguousKey
 from antiphon.errors import AntiphonError as AntiphonError
 from antiphon.errors import Cancelled as Cancelled

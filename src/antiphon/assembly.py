@@ -19,7 +19,7 @@ from antiphon.core.methods import TASK_METHODS
 from antiphon.dispatcher import Dispatcher, ServerInfo
 from antiphon.engine.engine import Engine
 from antiphon.engine.environment import Environment, Redeem
-from antiphon.engine.hints import CachePolicy
+from antiphon.engine.handler import CachePolicy
 from antiphon.handlers.catalog import Catalog
 from antiphon.handlers.registry import Registry
 from antiphon.lifetime import ServerLifetime

@@ -13,8 +13,7 @@ from antiphon.core.limits import Limits
 from antiphon.core.request import Channel, Era, Principal
 from antiphon.dispatcher import Dispatcher, ServerInfo
 from antiphon.engine.environment import Redeem
-from antiphon.engine.handler import check_choice
-from antiphon.engine.hints import CachePolicy
+from antiphon.engine.handler import CachePolicy, check_choice
 from antiphon.errors import ConfigError, StoreError
 from antiphon.handlers.decorators import HandlerDecorators
 from antiphon.ports import Store

@@ -16,6 +16,8 @@ _whole_float = re.compile(rb"\.0(?:[],}]|\Z)").search
 
 _EXACT = 2**53
 
+_NO_ARGUMENTS = sha256(b"{}").digest()
+
 
 def canonical(value: object) -> bytes:
     """Encode JSON with sorted keys, and numbers by value: `1` and `1.0` agree."""
@@ -37,7 +39,10 @@ def _by_value(value: object) -> object:
 
 def arguments_digest(arguments: object) -> bytes:
     """SHA-256 over the canonical arguments; absent and `{}` agree."""
-    return sha256(canonical(arguments) if arguments else b"{}").digest()
+    if not arguments:
+        return _NO_ARGUMENTS
+    data = _encode(arguments)
+    return sha256(canonical(arguments) if b".0" in data else data).digest()
 
 
 def short_digest(*parts: bytes) -> bytes:

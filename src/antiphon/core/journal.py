@@ -174,16 +174,18 @@ def _expected(key: str) -> bool:
 class Replay:
     """A journal being read by one execution of a handler, and what the execution adds to it."""
 
-    __slots__ = ("_encoded", "_entries", "_read_size", "_tries", "_unread", "_used", "fresh")
+    __slots__ = ("_encoded", "_entries", "_read_size", "_tries", "_used", "fresh", "unread")
 
     def __init__(self, entries: list[Entry], *, strict: bool = True) -> None:
         """Read entries; only a strict replay must read all of them before anything new."""
         self._entries: dict[tuple[EntryKind, str], Entry] = {}
-        self._unread: dict[tuple[EntryKind, str], None] = {}
+        self.unread: dict[tuple[EntryKind, str], None] = {}
+        """Entries of earlier rounds that this execution has not come past."""
+
         if entries:
             self._entries = {(entry.kind, entry.key): entry for entry in entries}
             if strict:
-                self._unread = {
+                self.unread = {
                     name: None
                     for name, entry in self._entries.items()
                     if not entry.carried and (entry.kind != "patch" or _expected(entry.key))
@@ -197,7 +199,7 @@ class Replay:
     @property
     def replaying(self) -> bool:
         """Whether entries of earlier rounds are still unread."""
-        return bool(self._unread)
+        return bool(self.unread)
 
     def knows(self, kind: EntryKind, key: str) -> bool:
         """Return whether the journal holds this entry, without reading it."""
@@ -228,7 +230,7 @@ class Replay:
                 cure=_CURE,
                 names=(describe(kind, key), describe(kind, key)),
             )
-        self._unread.pop(name, None)
+        self.unread.pop(name, None)
         return entry
 
     def _next(self, kind: EntryKind, key: str) -> tuple[EntryKind, str]:
@@ -255,12 +257,12 @@ class Replay:
         """Read an entry that carries no digest and may be read more than once."""
         entry = self._entries.get((kind, key))
         if entry is not None:
-            self._unread.pop((kind, key), None)
+            self.unread.pop((kind, key), None)
         return entry
 
     def skip(self, kind: EntryKind, key: str) -> None:
         """Count an entry as read and its key as used, without running what made it."""
-        self._unread.pop((kind, key), None)
+        self.unread.pop((kind, key), None)
         self._used.add((kind, key))
 
     def used(self, kind: EntryKind, key: str) -> bool:
@@ -269,11 +271,11 @@ class Replay:
 
     def mark(self) -> "Mark":
         """Remember how far the execution has come; `since` tells what it has touched after that."""
-        return Mark(frozenset(self._unread), len(self.fresh))
+        return Mark(frozenset(self.unread), len(self.fresh))
 
     def since(self, mark: "Mark") -> list[tuple[EntryKind, str]]:
         """Name the entries that were read or made since a mark."""
-        read = [name for name in mark.unread if name not in self._unread]
+        read = [name for name in mark.unread if name not in self.unread]
         return [*sorted(read), *((e.kind, e.key) for e in self.fresh[mark.fresh :])]
 
     def check_new(self, kind: str, key: str, note: str) -> None:
@@ -282,7 +284,7 @@ class Replay:
         Raises:
             Diverged: There are some.
         """
-        for name in self._unread:
+        for name in self.unread:
             old = self._entries[name]
             if not old.branch:
                 raise Diverged(
@@ -304,7 +306,7 @@ class Replay:
         Raises:
             Diverged: There are some.
         """
-        for name in self._unread:
+        for name in self.unread:
             old = self._entries[name]
             if old.kind not in _MUST_READ or (old.kind == "effect" and old.key in later):
                 continue
@@ -326,7 +328,7 @@ class Replay:
     def forget(self, kind: EntryKind, key: str) -> None:
         """Drop an entry that did not fit or is asked for again, as if it had never come."""
         self._entries.pop((kind, key), None)
-        self._unread.pop((kind, key), None)
+        self.unread.pop((kind, key), None)
 
     def record(self, entry: Entry) -> Entry:
         """Add what this execution learned."""

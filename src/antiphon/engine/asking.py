@@ -8,7 +8,7 @@ from typing import Any
 
 from antiphon.core.asks import Ask, Outcome
 from antiphon.core.capabilities import allows, require
-from antiphon.core.journal import decode_value, encode_value
+from antiphon.core.journal import Entry, decode_value, encode_value
 from antiphon.core.outcome import InputRequired
 from antiphon.engine.call import Rejected
 from antiphon.engine.execution import Batch, Execution
@@ -31,8 +31,8 @@ async def ask_one(execution: Execution, given: str | None, ask: Ask) -> Outcome[
         await execution.enter_async("ask")
     execution.enter("ask")
     ready = question(ask)
-    key = execution.key_for(ready.base, given)
-    outcome = _recall(execution, key, ready)
+    key, entry = execution.recall_ask(ready, given)
+    outcome = None if entry is None else _read(execution, key, ready, entry)
     return await _put_one(execution, key, ready) if outcome is None else outcome
 
 
@@ -40,13 +40,18 @@ async def ask_form(execution: Execution, given: str | None, message: str, form: 
     """Return the accepted value of a plain form: what nearly every handler asks."""
     if execution.dead_calls:
         await execution.enter_async("ask")
-    execution.enter("ask")
     ready = plain_form(message, form)
-    key = execution.key_for(ready.base, given)
-    outcome = _recall(execution, key, ready)
-    if outcome is None:
-        outcome = await _put_one(execution, key, ready)
-    return outcome.unwrap()
+    key, entry = execution.recall_ask(ready, given)
+    if entry is not None:
+        value = ready.form.recall(entry.payload) if ready.form is not None else None
+        if value is not None:
+            return value
+        outcome = _read(execution, key, ready, entry)
+        if outcome is not None:
+            return outcome.unwrap()
+    outcomes: dict[str, Outcome[Any]] = {}
+    await _answered(execution, [(key, ready)], outcomes)
+    return outcomes[key].unwrap()
 
 
 async def _put_one(execution: Execution, key: str, ready: Question) -> Outcome[Any]:
@@ -78,16 +83,31 @@ async def _answered(
     execution: Execution, batch: list[tuple[str, Question]], outcomes: dict[str, Outcome[Any]]
 ) -> None:
     """Put asks until each has an answer that fits; most rounds end in here."""
+    limits, capabilities = execution.environment.limits, execution.request.capabilities
     while batch:
-        _check_asks(execution, batch)
+        for key, ready in batch:
+            for need in ready.needs:
+                if not allows(capabilities, need):
+                    require(capabilities, ready.needs, f"asking for {key!r}")
+            if ready.ask.secret:
+                check_secret(execution, "ask", key, secret=True)
+            if execution.replay.unread:
+                execution.check_new("ask", key, ready.note)
+        if len(execution.asked) + len(batch) > limits.asks_per_round:
+            raise _too_many_asks(limits.asks_per_round)
+        if execution.call.journal.asked >= limits.rounds:
+            raise TooManyRounds(limits.rounds)
         raws = await execution.delivery.ask(execution, batch)
         batch = _take(execution, batch, raws, outcomes)
 
 
 def _recall(execution: Execution, key: str, ready: Question) -> Outcome[Any] | None:
     entry = execution.recall("ask", key, ready.digest, ready.note)
-    if entry is None:
-        return None
+    return None if entry is None else _read(execution, key, ready, entry)
+
+
+def _read(execution: Execution, key: str, ready: Question, entry: Entry) -> Outcome[Any] | None:
+    """Read a recorded answer; None when it does not fit and is to be asked for again."""
     try:
         return ready.read(decode_value(entry.payload), key)
     except AnswerInvalid as error:
@@ -119,24 +139,11 @@ def check_secret(execution: Execution, kind: str, key: str, *, secret: bool) -> 
         )
 
 
-def _check_asks(execution: Execution, batch: Batch) -> None:
-    """Check that these asks may be put now."""
-    limits, capabilities = execution.environment.limits, execution.request.capabilities
-    for key, ready in batch:
-        for need in ready.needs:
-            if not allows(capabilities, need):
-                require(capabilities, ready.needs, f"asking for {key!r}")
-        if ready.ask.secret:
-            check_secret(execution, "ask", key, secret=True)
-        if execution.replay.replaying:
-            execution.check_new("ask", key, ready.note)
-    if len(execution.asked) + len(batch) > limits.asks_per_round:
-        raise HandlerError(
-            f"more than {limits.asks_per_round} asks in one round: ask for less at a time, or "
-            "raise Limits(asks_per_round=...)"
-        )
-    if execution.call.journal.asked >= limits.rounds:
-        raise TooManyRounds(limits.rounds)
+def _too_many_asks(limit: int) -> HandlerError:
+    return HandlerError(
+        f"more than {limit} asks in one round: ask for less at a time, or raise "
+        "Limits(asks_per_round=...)"
+    )
 
 
 def _take(
@@ -174,10 +181,7 @@ def ask_returned(execution: Execution, value: InputRequired) -> ExecutionOutcome
         execution.replay.forget("ask", key)
         execution.put(((key, ready),))
     if len(value.asks) > limits.asks_per_round:
-        raise HandlerError(
-            f"more than {limits.asks_per_round} asks in one round: ask for less at a time, or "
-            "raise Limits(asks_per_round=...)"
-        )
+        raise _too_many_asks(limits.asks_per_round)
     execution.state_payload = codec_for(Any).dump(value.state, "InputRequired(state=...)")
     execution.native = True
     if value.asks and old.asked >= limits.rounds:

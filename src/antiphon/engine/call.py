@@ -115,6 +115,12 @@ class Call:
         self._id = self._id or drawn[:_ID].hex()
         self._seed = self._seed or drawn[_ID:]
 
+    def identity(self) -> tuple[str, bytes]:
+        """Return id and seed, drawing what the call has not needed before."""
+        if not (self._id and self._seed):
+            self._draw()
+        return self._id, self._seed
+
     def next(self, journal: Journal, pending: tuple[Pending, ...]) -> "Call":
         """Return the same call in its next round, where no token carries it."""
         following = Call(
@@ -147,9 +153,8 @@ class Call:
         """Take in answers of a back channel, over which an ask may also end without one."""
         ended = {key: raw for key, raw in answers.items() if unanswered(raw)}
         self.accept({key: raw for key, raw in answers.items() if key not in ended}, now)
-        for key, raw in ended.items():
-            pending = self.pending[key]
-            self.entries.append(_answer(pending, raw))
+        given = [_answer(self.pending[key], raw) for key, raw in ended.items()]
+        self.entries = [*self.entries, *given]
 
     def accept(self, answers: object, now: float) -> bytes:
         """Take in the answers to pending asks; return the digest that the claim keeps.
@@ -171,13 +176,23 @@ class Call:
                 raw = EXPIRED
             elif pending.schema and pending.kind == "form" and not self._fits(pending, raw):
                 continue
-            entry = _answer(pending, raw)
+            if pending.kind == "url":
+                raw = _visited(pending, raw)
+            entry = Entry(
+                "ask",
+                key,
+                encode_value(raw),
+                pending.digest,
+                pending.note,
+                secret=pending.secret,
+                branch=pending.branch,
+            )
             entries.append(entry)
             if pending.expires:
                 self.timed.append(entry)
         self.entries = entries
         # With the seed, which only tokens carry: who reads the ledger cannot guess answers.
-        return short_digest(self.seed, canonical(accepted)) if accepted else b""
+        return short_digest(self._seed or self.seed, canonical(accepted)) if accepted else b""
 
     def _fits(self, pending: Pending, raw: Mapping[str, Any]) -> bool:
         """Check content against the schema it was asked with, where no re-run will (ELICIT-24)."""
@@ -198,9 +213,15 @@ class Call:
             self.unasked[key] = encode_value(cast("dict[str, Any]", raw))
 
 
-def _answer(pending: Pending, raw: Mapping[str, Any]) -> Entry:
+def _visited(pending: Pending, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the URL that was shown to an answer that accepts to open it."""
     if pending.kind == "url" and pending.schema and raw.get("action") == "accept":
-        raw = {**raw, "url": pending.schema.decode()}
+        return {**raw, "url": pending.schema.decode()}
+    return raw
+
+
+def _answer(pending: Pending, raw: Mapping[str, Any]) -> Entry:
+    raw = _visited(pending, raw)
     return Entry(
         "ask",
         pending.key,

@@ -37,7 +37,7 @@ from antiphon.engine.call import Rejected
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import needs_of
 from antiphon.engine.questions import check_key, check_shape, question, read_answer, reasons
-from antiphon.engine.suspension import call_user, in_thread
+from antiphon.engine.suspension import call_user, running_loop
 from antiphon.errors import AnswerInvalid, HandlerError, KeyReused
 from antiphon.forms.form import Form, of
 
@@ -85,7 +85,12 @@ class Context:
         """
         if options:
             return self._awaited("elicit", self._one(Elicit(message, form, **options), key))
-        return self._awaited("elicit", asking.ask_form(self._execution, key, message, form))
+        if running_loop() is None:
+            raise self._execution.not_async("elicit")
+        execution = self._execution
+        made = asking.ask_form(execution, key, message, form)
+        execution.calls.append(("elicit", made))
+        return made
 
     def elicit_url(
         self,
@@ -138,7 +143,7 @@ class Context:
     def _awaited(self, what: str, made: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
         """Hand out something to await, so that one which was forgotten is noticed."""
         execution = self._execution
-        if in_thread():
+        if running_loop() is None:
             made.close()
             raise execution.not_async(what)
         execution.calls.append((what, made))
@@ -444,7 +449,7 @@ class Context:
         execution = self._execution
         execution.enter("report")
         request = execution.request
-        if execution.replay.replaying:
+        if execution.replay.unread:
             return
         if execution.delivery.background:
             share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
@@ -480,7 +485,7 @@ class Context:
         if level not in LEVELS:
             raise HandlerError(f"log level {level!r} is none of {', '.join(LEVELS)}")
         request = execution.request
-        if request.log_level is None or execution.replay.replaying:
+        if request.log_level is None or execution.replay.unread:
             return
         if LEVELS.index(level) < LEVELS.index(request.log_level):
             return

@@ -7,7 +7,7 @@ cannot be asked.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -45,10 +45,10 @@ class Delivery:
     background = False
     """Whether the execution is a run of a task: no client waits for its end."""
 
-    async def ask(self, execution: Execution, batch: Batch) -> Sequence[Any]:
+    def ask(self, execution: Execution, batch: Batch) -> Awaitable[Sequence[Any]]:
         """Put asks that were checked; return their raw, well-shaped answers, or end the round."""
         execution.put(batch)
-        return await execution.suspend(batch)
+        return execution.suspend(batch)
 
     async def pause(self, execution: Execution, delay: float) -> None:
         """End a state-only round, or go on where rounds do not end."""

@@ -387,8 +387,7 @@ async def _shielded(
     """Claim and settle an effect even when cancelled; deliver the cancellation after."""
     cancelled: asyncio.CancelledError | None = None
     task = asyncio.ensure_future(perform(lambda: cancelled is not None or execution.ending))
-    execution.effects.add(task)
-    task.add_done_callback(execution.effects.discard)
+    execution.add_effect(task)
     while not task.done():
         try:
             with _shield_from_anyio() if cancelled else contextlib.nullcontext():

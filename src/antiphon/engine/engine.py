@@ -16,7 +16,7 @@ import msgspec
 from antiphon.core.asks import seconds
 from antiphon.core.capabilities import Capability, allows, require
 from antiphon.core.journal import Entry, Journal
-from antiphon.core.request import Request
+from antiphon.core.request import Request, owner_of
 from antiphon.engine.call import Call, check_map, restart
 from antiphon.engine.context import Context
 from antiphon.engine.delivery import END_ROUND, MAX_DELAY, run_in_session
@@ -33,8 +33,8 @@ from antiphon.engine.outcome import (
     Paused,
 )
 from antiphon.engine.parked import ParkedHandler, ParkedHandlers
-from antiphon.engine.redemption import Redemptions
-from antiphon.engine.reply import Reply, deliver, ending
+from antiphon.engine.redemption import Redemptions, RunningRound
+from antiphon.engine.reply import Reply, ending
 from antiphon.engine.restarts import RepeatWatch, take_over
 from antiphon.engine.tokens import Tokens
 from antiphon.errors import (
@@ -42,6 +42,7 @@ from antiphon.errors import (
     CapabilityMissing,
     ConfigError,
     Diverged,
+    InvalidRequest,
     StoreError,
     TokenRefused,
 )
@@ -52,6 +53,9 @@ from antiphon.wire import results
 log = logging.getLogger("antiphon")
 
 _NO_ASKS: Mapping[str, Asked] = {}
+
+_EMPTY = Journal(b"")
+"""What a new call knows. Nobody changes a journal; each round makes the next one."""
 
 
 class Handlers(Protocol):
@@ -124,10 +128,11 @@ class Engine:
             if environment.telemetry is not None:
                 environment.telemetry.refused(refusal.reason)
             raise
-        result = deliver(reply, request.capabilities)
+        if reply.code:
+            raise InvalidRequest(reply.message, code=reply.code, data=reply.data)
         if environment.telemetry is not None:
             request.outcome = reply.kind
-        return result
+        return reply.result
 
     # --- the three kinds of requests -------------------------------------------------------------
 
@@ -174,9 +179,10 @@ class Engine:
                 binding = self._tokens.binding(request, handler)
                 version = options.version
                 work = partial(self._redeemed, request, handler, again, binding, version, bound)
-                about = About(handler.name, request.principal.owner)
+                about = About(handler.name, owner_of(request.principal))
+                key = (again.id, again.number)
                 return await self.redemptions.redeem(
-                    again, b"", again.deadline, request.channel, work, about
+                    RunningRound(again, key, b"", again.deadline, request, work, about)
                 )
             execution = Execution(self.environment, handler, request, call, END_ROUND)
             reply = await self._execute(execution, bound)
@@ -192,17 +198,18 @@ class Engine:
     ) -> Reply:
         binding = self._tokens.binding(request, handler)
         claims, call = await self._tokens.open(request.token, binding)
-        request.call, request.first_trace = call.id, call.trace
+        request.call, request.first_trace = claims.call, call.trace
         request.number = claims.round % ROUNDS_PER_START
         answers = call.accept(request.answers, self.environment.clock())
         bound = self._bind(request, handler, arguments)
         work = partial(self._redeemed, request, handler, call, binding, claims.version, bound)
-        about = About(handler.name, request.principal.owner)
-        reply = await self.redemptions.redeem(
-            call, answers, claims.expires, request.channel, work, about
+        about = About(handler.name, owner_of(request.principal))
+        running = RunningRound(
+            call, (claims.call, call.number), answers, claims.expires, request, work, about
         )
+        reply = await self.redemptions.redeem(running)
         if self._repeats.calls and reply.kind != "input_required":
-            self._repeats.end(call.id)
+            self._repeats.end(claims.call)
         return reply
 
     async def _redeemed(
@@ -227,7 +234,9 @@ class Engine:
                 # Another server may still have the version of the call: no failed try.
                 reply = ending(error, handler, self.environment, request)
                 return msgspec.structs.replace(reply, counts=False)
-        parked = self.parked.take(request.token) if request.token is not None else None
+        parked = None
+        if request.token is not None and handler.options.park is not None:
+            parked = self.parked.take(request.token)
         if parked is not None:
             if parked.fits(call):
                 parked.wake(request, call, fence)
@@ -271,7 +280,7 @@ class Engine:
         return Call(
             number=1,
             deadline=environment.clock() + lifetime,
-            journal=Journal(b""),
+            journal=_EMPTY,
             entropy=environment.entropy,
         )
 
@@ -303,42 +312,36 @@ class Engine:
         if execution.handler.options.park is not None and execution.handler.is_async:
             parked = ParkedHandler(execution, arguments)
             return await self._conclude(execution, await parked.next(), parked)
-        return await self._conclude(execution, await execution.run(Context(execution), arguments))
+        outcome = await execution.run(Context(execution), arguments)
+        if type(outcome) is Completed:
+            return Reply(outcome.result)
+        return await self._conclude(execution, outcome)
 
     async def _conclude(
         self, execution: Execution, outcome: ExecutionOutcome, parked: ParkedHandler | None = None
     ) -> Reply:
         """Turn the outcome of a request's execution into its reply."""
-        if type(outcome) is Completed:
-            return Reply(outcome.result)
         try:
-            return await self._reply(execution, outcome, parked)
-        except Exception as error:  # noqa: BLE001 - such as a journal that is too large
+            match outcome:
+                case NeedsInput(asks):
+                    return await self._ask(execution, asks, parked)
+                case Completed(result):
+                    return Reply(result)
+                case Paused(delay):
+                    if delay:
+                        await asyncio.sleep(min(delay, MAX_DELAY))
+                    return await self._ask(execution, _NO_ASKS, parked)
+                case Detached(message):
+                    return await self._tasks.make(execution, execution.journal(), message)
+                case Failed(error):
+                    return ending(error, execution.handler, self.environment, execution.request)
+        except BaseException as error:
             if parked is not None:
                 await parked.end()
+            if not isinstance(error, Exception):
+                raise  # the client went away: nobody will ever bring the token being made
+            # Such as a journal that is too large.
             return ending(error, execution.handler, self.environment, execution.request)
-        except BaseException:
-            # The client went away: nobody will ever bring the token that was being made.
-            if parked is not None:
-                await parked.end()
-            raise
-
-    async def _reply(
-        self, execution: Execution, outcome: ExecutionOutcome, parked: ParkedHandler | None
-    ) -> Reply:
-        match outcome:
-            case Completed(result):
-                return Reply(result)
-            case NeedsInput(asks):
-                return await self._ask(execution, asks, parked)
-            case Paused(delay):
-                if delay:
-                    await asyncio.sleep(min(delay, MAX_DELAY))
-                return await self._ask(execution, _NO_ASKS, parked)
-            case Detached(message):
-                return await self._tasks.make(execution, execution.journal(), message)
-            case Failed(error):
-                return ending(error, execution.handler, self.environment, execution.request)
 
     async def _ask(
         self, execution: Execution, asks: Mapping[str, Asked], parked: ParkedHandler | None

@@ -15,9 +15,11 @@ Legacy sessions and parked handlers answer while the handler waits; how an ask i
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from antiphon.core.journal import (
@@ -47,6 +49,7 @@ from antiphon.engine.suspension import (
     UserCodeExit,
     abort_handler,
     block_forever,
+    get_inside,
     holds,
     in_thread,
     inside,
@@ -57,7 +60,9 @@ from antiphon.engine.suspension import (
 )
 from antiphon.errors import (
     CannotAsk,
+    Diverged,
     HandlerError,
+    KeyReused,
     NestedEffect,
     SwallowedAsk,
     TooManyRounds,
@@ -137,6 +142,18 @@ class Execution:
     _unwindable: bool = False
     _timer: "asyncio.TimerHandle | None" = None
     _idle_times: int = 0
+    _keys: Keys | None = None
+    _mark: object = None
+    """Stands for this execution where it would be kept alive for too long itself."""
+
+    # Empty until the first is added, and replaced by a container of this execution's own then.
+    effects: "AbstractSet[asyncio.Task[Any]]" = frozenset[asyncio.Task[Any]]()
+    """Effects that are running."""
+
+    dead_calls: "Mapping[asyncio.Task[Any] | None, int]" = MappingProxyType({})
+    _waiting: "AbstractSet[asyncio.Future[Any]]" = frozenset[asyncio.Future[Any]]()
+    _branches: "AbstractSet[asyncio.Task[Any] | None]" = frozenset[asyncio.Task[Any] | None]()
+    """Child tasks that have used the context."""
 
     def __init__(
         self,
@@ -168,23 +185,11 @@ class Execution:
         self.commits: dict[str, Callable[[], Awaitable[Any]]] = {}
         """Effects for the end of the call, by key."""
 
-        self.effects: set[asyncio.Task[Any]] = set()
-        """Effects that are running."""
-
         self.calls: list[tuple[str, Coroutine[Any, Any, Any]]] = []
         """What the context has handed out to be awaited, by the name of its method."""
 
         self.first_reads: dict[str, Any] = {}
         """What may differ between rounds, as it was first read in this one."""
-
-        self.keys = Keys()
-        self.dead_calls: dict[asyncio.Task[Any] | None, int] = {}
-        self._mark = object()
-        """Stands for this execution where it would be kept alive for too long itself."""
-
-        self._waiting: set[asyncio.Future[Any]] = set()
-        self._branches: set[asyncio.Task[Any] | None] = set()
-        """Child tasks that have used the context."""
 
     # --- states and guards -----------------------------------------------------------------------
 
@@ -206,9 +211,10 @@ class Execution:
 
     def enter(self, what: str) -> None:
         """Refuse a context call that must not happen here."""
-        key = key_inside(self._mark)
-        if key is not None:
-            raise self.fault(NestedEffect(key, what))
+        if get_inside():
+            key = key_inside(self._mark)
+            if key is not None:
+                raise self.fault(NestedEffect(key, what))
         if self.state is RUNNING:
             return
         self._count_dead_call()
@@ -242,11 +248,28 @@ class Execution:
     def _count_dead_call(self) -> None:
         if not in_thread():
             task = asyncio.current_task()
-            self.dead_calls[task] = self.dead_calls.get(task, 0) + 1
+            self.dead_calls = {**self.dead_calls, task: self.dead_calls.get(task, 0) + 1}
 
     def inside(self, key: str) -> AbstractContextManager[None]:
         """Mark what is run as an effect or memo."""
+        if self._mark is None:
+            self._mark = object()
         return inside(self._mark, key)
+
+    def add_effect(self, task: "asyncio.Task[Any]") -> None:
+        """Note that an effect runs in a task."""
+        self.effects = {*self.effects, task}
+        task.add_done_callback(self._effect_ended)
+
+    def _effect_ended(self, task: "asyncio.Task[Any]") -> None:
+        self.effects = self.effects - {task}
+
+    @property
+    def keys(self) -> Keys:
+        """The keys that this execution has derived so far."""
+        if self._keys is None:
+            self._keys = Keys()
+        return self._keys
 
     def rebind(self, request: Request, call: Call, fence: int) -> None:
         """Go on in another request (parked handlers)."""
@@ -301,10 +324,36 @@ class Execution:
         """
         task = asyncio.current_task()
         if task is not self.task:
-            self._branches.add(task)
+            self._branches = {*self._branches, task}
         try:
             return self.replay.recall(kind, key, digest, note)
         except HandlerError as error:
+            raise self.fault(error) from None
+
+    def recall_ask(self, ready: Question, given: str | None) -> tuple[str, Entry | None]:
+        """Return the key of an ask, and its answer if the journal holds one.
+
+        Guards, names and reads in one step, because a re-run does it for every recorded answer.
+
+        Raises:
+            KeyReused: This execution has used the key already.
+            Diverged: The journal holds something else under this key.
+        """
+        if self.state is not RUNNING or get_inside():
+            self.enter("ask")
+        task = asyncio.current_task()
+        branch = task is not self.task
+        if branch:
+            self._branches = {*self._branches, task}
+        try:
+            if given is None:
+                key = (self._keys or self.keys).derive(ready.base, in_branch=branch)
+            else:
+                key = check_key(given)
+            return key, self.replay.recall("ask", key, ready.digest, ready.note)
+        except HandlerError as error:
+            if given is not None and not isinstance(error, (KeyReused, Diverged)):
+                raise  # a key that cannot be used: an ordinary error of the author's
             raise self.fault(error) from None
 
     def check_new(self, kind: str, key: str, note: str) -> None:
@@ -313,7 +362,7 @@ class Execution:
         Raises:
             Diverged: The handler's own task has not come past all of its entries.
         """
-        if not self.replay.replaying:
+        if not self.replay.unread:
             return
         if self.in_branch:
             self._new_in_branch = self._new_in_branch or describe(kind, key, note)
@@ -353,7 +402,7 @@ class Execution:
         """Return what the call knows at the end of this round."""
         old = self.call.journal
         return Journal(
-            seed=self.call.seed,
+            seed=self.call.identity()[1],
             entries=self.replay.entries(),
             state=old.state if self.state_payload is None else self.state_payload,
             asked=old.asked + bool(self.asked),
@@ -395,29 +444,37 @@ class Execution:
 
     def put(self, batch: Batch) -> None:
         """Note what this round asks."""
-        branch = self.in_branch
+        branch, call = asyncio.current_task() is not self.task, self.call
+        if not (call.rejected or call.pending):
+            for key, ready in batch:
+                self.asked[key] = Asked(ready, 0, "", branch)
+            return
         for key, ready in batch:
-            rejected = self.call.rejected.get(key)
-            pending = self.call.pending.get(key)
+            rejected = call.rejected.get(key)
+            pending = call.pending.get(key)
             # An answer that stays away does not give back the tries that were used.
             tries = pending.tries if pending is not None else 0
             if rejected is not None:
                 tries = rejected.tries
             self.asked[key] = Asked(ready, tries, rejected.reason if rejected else "", branch)
 
-    async def suspend(self, batch: Batch = ()) -> Any:
+    def suspend(self, batch: Batch = ()) -> Awaitable[Any]:
         """End the round: at once in the handler's own task, after the quiet time in a branch."""
-        if not self.in_branch:
-            self.move(ENDING)
+        if asyncio.current_task() is self.task:
+            if self.state is not CLOSED:
+                self.state = ENDING
             raise Suspended(self)
+        return self._suspend_branch(batch)
+
+    async def _suspend_branch(self, batch: Batch) -> Any:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        self._waiting.add(future)
+        self._waiting = {*self._waiting, future}
         self._restart_timer(loop)
         try:
             await future  # never resolved: it is cancelled when the round ends
         finally:
-            self._waiting.discard(future)
+            self._waiting = self._waiting - {future}
             if not self.ending:
                 # The author's own code ended the wait: nobody wants these answers any more.
                 self.branch_cut = True
@@ -468,8 +525,9 @@ class Execution:
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - user code: ours is taken, the rest has failed
-            if error.__class__ is Suspended and self._is_ours(error) and not self._cuts:
-                self._uncancel_to(before)
+            if error.__class__ is Suspended and error.args[0] is self and not self._cuts:
+                if self.task is not None and self.task.cancelling() > before:
+                    self._uncancel_to(before)
                 outcome = self.suspended()
             else:
                 outcome = self._classify_exit(error, before)
@@ -499,8 +557,9 @@ class Execution:
             raise Abandoned
         if self.verdict is not None:
             return Failed(self.verdict)
-        self._check_awaited()
-        if self.replay.replaying:
+        if self.calls:
+            self._check_awaited()
+        if self.replay.unread:
             cut = self.branch_cut or any(t.cancelled() for t in self._branches if t is not None)
             later = {f"commit:{key}" for key in self.commits}
             self.replay.check_end(branches_cut=cut, later=later, now=self._new_in_branch)
@@ -561,7 +620,7 @@ class Execution:
 
     def _is_ours(self, error: BaseException) -> bool:
         if isinstance(error, Suspended):
-            return error.execution is self
+            return error.args[0] is self
         return self.state is ENDING and isinstance(error, asyncio.CancelledError)
 
     def _cancel_handler(self) -> None:
@@ -594,7 +653,8 @@ class Execution:
         self.state = CLOSED
         self.calls.clear()
         self.commits.clear()
-        self._branches.clear()
+        if self._branches:
+            self._branches = frozenset()
         if self._timer is not None:
             self._timer.cancel()
         if self._waiting:

@@ -1,11 +1,12 @@
 """What a registered tool, prompt or resource is: its function, its options, how it is called.
 
-Compiled once at registration.
+Compiled once at registration. Also the caching hints that results carry (CACHE-01).
 """
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -102,6 +103,29 @@ def needs_of(ask: type[Ask] | Ask) -> tuple[Capability, ...]:
     if isinstance(ask, Sample) and (ask.tools is not None or ask.tool_choice is not None):
         return (*needs, "sampling.tools")
     return needs
+
+
+@dataclass(frozen=True, slots=True)
+class CachePolicy:
+    """How long a client may keep a result, and whether it may share it."""
+
+    ttl: Seconds = 0.0
+    scope: Literal["public", "private"] = "private"
+
+    def __post_init__(self) -> None:
+        """Refuse hints that no client could follow."""
+        if self.scope not in ("public", "private"):
+            raise ConfigError('CachePolicy(scope=...) is "public" or "private"')
+        if not self._milliseconds() >= 0:
+            raise ConfigError("CachePolicy(ttl=...) must not be negative")
+
+    def _milliseconds(self) -> int:
+        span = self.ttl.total_seconds() if isinstance(self.ttl, timedelta) else self.ttl
+        return round(span * 1000)
+
+    def members(self) -> bytes:
+        """Return the members as JSON, with a comma before them."""
+        return b',"ttlMs":%d,"cacheScope":"%s"' % (self._milliseconds(), self.scope.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

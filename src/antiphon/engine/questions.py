@@ -29,7 +29,7 @@ from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.text import escape, preview, safe
 from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
-from antiphon.forms.form import Form, of
+from antiphon.forms.form import Form, encoded_schema, of, of_encoded
 from antiphon.wire import results
 
 MESSAGE_CHARS = 8_192
@@ -126,8 +126,11 @@ def question(ask: Ask) -> Question:
 
 def plain_form(message: str, spec: Any) -> Question:
     """Make a form without options ready."""
-    if isinstance(spec, type) and len(message) <= _SHORT:
-        return _kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
+    if len(message) <= _SHORT:
+        if isinstance(spec, type):
+            return _kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
+        if type(spec) is dict:
+            return _kept_dict_question(message, encoded_schema(cast("dict[str, Any]", spec)))
     return question(Elicit(message, spec))
 
 
@@ -144,6 +147,12 @@ def _kept_question(message: str, form: type[Any]) -> Question:
     return question(Elicit(message, form))
 
 
+@lru_cache(maxsize=_KEPT // 8)
+def _kept_dict_question(message: str, schema: bytes) -> Question:
+    """Keep a plain question whose form is a schema, by the bytes of the schema."""
+    return question(Elicit(message, of_encoded(schema)))
+
+
 # --- answers -----------------------------------------------------------------------------------
 
 
@@ -156,23 +165,21 @@ def check_shape(kind: Kind, key: str, raw: object) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise InvalidRequest(f"the answer to {key!r} must be an object")
     answer = cast("dict[str, Any]", raw)
-    if kind in ("form", "url"):
-        return _elicit_shape(kind, key, answer)
+    if kind == "form" or kind == "url":
+        action = answer.get("action")
+        if action != "accept" and action not in ("decline", "cancel"):
+            raise InvalidRequest(
+                f"the answer to {key!r} needs an action: accept, decline or cancel"
+            )
+        if kind == "url" or action != "accept":
+            return {"action": action}
+        content = answer.get("content", {})
+        if not isinstance(content, dict):
+            raise InvalidRequest(f"the content of the answer to {key!r} must be an object")
+        return {"action": action, "content": content}
     if kind == "sample":
         return _sample_shape(key, answer)
     return _roots_shape(key, answer)
-
-
-def _elicit_shape(kind: Kind, key: str, answer: dict[str, Any]) -> dict[str, Any]:
-    action = answer.get("action")
-    if action not in ("accept", "decline", "cancel"):
-        raise InvalidRequest(f"the answer to {key!r} needs an action: accept, decline or cancel")
-    if kind == "url" or action != "accept":
-        return {"action": action}
-    content = answer.get("content", {})
-    if not isinstance(content, dict):
-        raise InvalidRequest(f"the content of the answer to {key!r} must be an object")
-    return {"action": action, "content": content}
 
 
 def _sample_shape(key: str, answer: dict[str, Any]) -> dict[str, Any]:
@@ -314,6 +321,7 @@ _ORDINAL = re.compile(r"-\d+$|^\d+$")
 _MAX_KEY = 128
 
 
+@lru_cache(maxsize=_KEPT)
 def check_key(key: str) -> str:
     """Check a key that an author chose."""
     if not key or len(key) > _MAX_KEY or not key.isprintable():

@@ -17,13 +17,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from antiphon.core.capabilities import require
 from antiphon.core.journal import Entry
-from antiphon.core.request import NO_CHANNEL, Channel
+from antiphon.core.request import Request
 from antiphon.core.retry import back_off
 from antiphon.core.text import span
 from antiphon.engine.call import Call
 from antiphon.engine.environment import Environment
-from antiphon.engine.reply import Reply, from_bytes, to_bytes
+from antiphon.engine.reply import Reply, encode_reply, from_bytes, to_bytes
 from antiphon.engine.suspension import Abandoned
 from antiphon.engine.tokens import load_journal
 from antiphon.errors import CallerError, StoreError, TokenRefused, Unavailable
@@ -46,17 +47,37 @@ class RunningRound:
     """A round that a request of this process wants to run, or is running."""
 
     __slots__ = (
-        "about", "answers", "call", "channel", "done", "expires", "fence", "key", "runs",
+        "about", "answers", "call", "done", "expires", "fence", "key", "request", "runs",
         "waiters", "work",
     )  # fmt: skip
 
-    def __init__(self, call: Call, answers: bytes, expires: float, about: About) -> None:
+    def __init__(
+        self,
+        call: Call,
+        key: tuple[str, int],
+        answers: bytes,
+        expires: float,
+        request: Request,
+        work: Work,
+        about: About = NOTHING_KNOWN,
+    ) -> None:
+        """Take the round of a token.
+
+        Args:
+            call: As the token gave it.
+            key: Id of the call and number of the round.
+            answers: Digest of the answers.
+            expires: When the token expires.
+            request: The one that brought the token.
+            work: Runs the round once it is claimed.
+            about: What operators are shown.
+        """
         self.call = call
-        self.key = (call.id, call.number)
+        self.key = key
         self.answers = answers
         self.expires = expires
-        self.channel: Channel = NO_CHANNEL
-        self.work: Work | None = None
+        self.request = request
+        self.work = work
         self.about = about
         self.fence = 0
         self.runs = 0
@@ -72,7 +93,7 @@ class RunningRound:
         self.waiters -= 1
         running = self.done is not None and not self.done.done()
         if running and not self.waiters:
-            self.channel.abort()
+            self.request.channel.abort()
 
 
 class LoopState:
@@ -120,78 +141,60 @@ class Redemptions:
             for task in late:
                 task.cancel()
 
-    async def redeem(
-        self,
-        call: Call,
-        answers: bytes,
-        expires: float,
-        channel: Channel,
-        work: Work,
-        about: About = NOTHING_KNOWN,
-    ) -> Reply:
+    async def redeem(self, own: RunningRound) -> Reply:
         """Run a round once; every duplicate gets the same end.
 
         Raises:
             TokenRefused: Spent, expired, or redeemed with other answers.
             Unavailable: The store cannot be reached, or too many duplicates wait.
         """
-        rounds, own = self._state().rounds, None
-        while own is None or own.runs < _RUNS:
-            running = rounds.get((call.id, call.number))
+        state = self._state()
+        while own.runs < _RUNS:
+            running = state.rounds.get(own.key)
             if running is not None:
-                await self._wait(running, answers)
+                await self._wait(running, own.answers)
                 continue
-            if own is None:
-                own = RunningRound(call, answers, expires, about)
-            own.channel, own.work = channel, work
-            reply = await self._try(rounds, own)
+            reply = await self._try(state, own)
             if reply is not None:
                 return reply
         raise Unavailable("other processes take this round over again and again; try again later")
 
-    async def _try(
-        self, rounds: dict[tuple[str, int], RunningRound], running: RunningRound
-    ) -> Reply | None:
+    async def _try(self, state: LoopState, running: RunningRound) -> Reply | None:
         """Claim and run the round; None when somebody else had it and it is to be looked at again.
 
         Whoever has lost the round once takes over what is left of it, but begins nothing anew.
         """
-        rounds[running.key] = running
-        running.channel.on_disconnect(running.wanted)
+        environment = self._environment
+        state.rounds[running.key] = running
         try:
-            ttl = 0.0 if running.runs else running.expires - self._environment.clock()
+            claiming = environment.store.claim(
+                *running.key,
+                running.answers,
+                lease=self._lease,
+                ttl=0.0 if running.runs else running.expires - environment.clock(),
+                tries=environment.limits.releases,
+                about=running.about,
+            )
             try:
-                claim = await self._claim(running, ttl)
+                if self._remote:
+                    claiming = self._claim_elsewhere(running.key, claiming)
+                claim = await claiming
             except StoreError as error:
-                raise self._environment.trouble.refused(error) from error
+                raise environment.trouble.refused(error) from error
             if isinstance(claim, Claimed):
                 running.fence = claim.fence
                 running.runs += 1
+                if state.renewal is None:
+                    self._keep_renewing(state)
                 return await self._run(running, claim.prefix)
             return await self._other(running, claim)
         finally:
-            del rounds[running.key]
-            # Both refer to the request, which refers to the round: no cycle for the collector.
-            running.channel.on_disconnect(None)
-            running.channel, running.work = NO_CHANNEL, None
+            del state.rounds[running.key]
             if running.done is not None:
+                # It refers to the round, and the channel would keep it: a cycle.
+                running.request.channel.on_disconnect(None)
                 running.done.set_result(None)
                 running.done = None
-
-    def _claim(self, running: RunningRound, ttl: float) -> Coroutine[Any, Any, Claim]:
-        # No coroutine of its own: every round comes through here.
-        environment = self._environment
-        call, number = running.key
-        claiming = environment.store.claim(
-            call,
-            number,
-            running.answers,
-            lease=self._lease,
-            ttl=ttl,
-            tries=environment.limits.releases,
-            about=running.about,
-        )
-        return self._claim_elsewhere(running.key, claiming) if self._remote else claiming
 
     async def _claim_elsewhere(
         self, key: tuple[str, int], claiming: Coroutine[Any, Any, Claim]
@@ -216,7 +219,10 @@ class Redemptions:
         """Somebody else's round: return its outcome, wait for it, or refuse."""
         environment = self._environment
         if isinstance(claim, Recorded):
-            return from_bytes(await environment.reveal(claim.outcome, _place(running.key)))
+            reply = from_bytes(await environment.reveal(claim.outcome, _place(running.key)))
+            if reply.needs:  # another client may have been asked
+                require(running.request.capabilities, reply.needs, "this round")
+            return reply
         if isinstance(claim, Spent):
             raise self._refusal(running, claim.reason)
         try:
@@ -234,7 +240,6 @@ class Redemptions:
         return TokenRefused(reason, f"expired {span(late)} ago (is a clock wrong?)")
 
     async def _run(self, running: RunningRound, prefix: bytes | None) -> Reply | None:
-        self._keep_renewing()
         call = running.call
         try:
             if call.handle is not None:
@@ -244,7 +249,6 @@ class Redemptions:
                 learned = await self._learned(running.key, prefix)
                 # Another try must see them again, whatever this one adds.
                 call.timed = [*call.timed, *learned]
-            assert running.work is not None
             reply = await running.work(running.fence, learned)
         except Abandoned:
             return None  # the new holder's outcome is the truth
@@ -262,13 +266,12 @@ class Redemptions:
         if self._remote or reply.task is not None:
             recording = self._shielded(self._record_elsewhere(running, reply))
         else:
-            call, number = running.key
-            recording = self._environment.store.record(
-                call,
-                number,
+            environment = self._environment
+            recording = environment.store.record(
+                *running.key,
                 running.fence,
-                to_bytes(reply),
-                ttl=self._kept_for(running),
+                encode_reply(reply),
+                ttl=max(running.expires - environment.clock(), self._lease),
                 final=reply.kind in _FINAL,
             )
         try:
@@ -313,6 +316,7 @@ class Redemptions:
         if running.waiters >= self._environment.limits.waiters:
             raise Unavailable("too many requests wait for this round; try again later")
         if running.done is None:
+            running.request.channel.on_disconnect(running.wanted)
             running.done = asyncio.get_running_loop().create_future()
         running.waiters += 1
         try:
@@ -379,19 +383,17 @@ class Redemptions:
 
     # --- leases --------------------------------------------------------------------------------
 
-    def _keep_renewing(self) -> None:
+    def _keep_renewing(self, state: LoopState) -> None:
         """Start the one timer that renews all rounds of this loop at a third of the lease."""
-        state = self._state()
-        if state.renewal is None:
-            loop = asyncio.get_running_loop()
-            state.renewal = loop.call_later(self._lease / 3, self._renew, state)
+        loop = asyncio.get_running_loop()
+        state.renewal = loop.call_later(self._lease / 3, self._renew, state)
 
     def _renew(self, state: LoopState) -> None:
         state.renewal = None
         if state.rounds:
             if state.renewing is None or state.renewing.done():
                 state.renewing = asyncio.ensure_future(self._renew_all(state))
-            self._keep_renewing()
+            self._keep_renewing(state)
 
     async def _renew_all(self, state: LoopState) -> None:
         """Renew all at once: with a store that is slow, the last must not wait for the first."""

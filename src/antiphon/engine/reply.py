@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from antiphon.core.capabilities import Capability, require
+from antiphon.core.capabilities import Capability
 from antiphon.core.request import Request
 from antiphon.core.text import safe
 from antiphon.engine.delivery import lacking
@@ -27,7 +27,6 @@ from antiphon.errors import (
     EffectFailed,
     EffectUncertain,
     HandlerError,
-    InvalidRequest,
     MemoFailed,
     NestedEffect,
     NotDone,
@@ -69,12 +68,15 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 
 _decode = msgspec.msgpack.Decoder(Reply).decode
 
+encode_reply = msgspec.msgpack.Encoder().encode
+"""Encode a reply without a task for the ledger."""
+
 
 def to_bytes(reply: Reply) -> bytes:
     """Encode a reply for the ledger."""
     if reply.task is not None:
         reply = msgspec.structs.replace(reply, task=None)
-    return msgspec.msgpack.encode(reply)
+    return encode_reply(reply)
 
 
 def from_bytes(data: bytes) -> Reply:
@@ -88,15 +90,6 @@ def from_bytes(data: bytes) -> Reply:
 def failed(error: CallerError, *, keep: bool) -> Reply:
     """Return the reply that says this error."""
     return Reply(code=error.code, message=error.message, data=error.data, keep=keep, kind="error")
-
-
-def deliver(reply: Reply, capabilities: dict[str, Any]) -> bytes:
-    """Return the result for one request, after checking what its own client can do."""
-    if reply.code:
-        raise InvalidRequest(reply.message, code=reply.code, data=reply.data)
-    if reply.needs:
-        require(capabilities, reply.needs, "this round")
-    return reply.result
 
 
 # --- errors --------------------------------------------------------------------------------------

@@ -24,10 +24,11 @@ class Suspended(BaseException):
     or the errors you mean, never `BaseException`.
     """
 
-    def __init__(self, execution: object) -> None:
-        super().__init__("the round ended at this ask; let it pass")
-        self.execution = execution
-        """Whose round ended: each execution takes only its own."""
+    # Its one argument is whose round ended: each execution takes only its own.
+
+    def __str__(self) -> str:
+        """Say what a handler that catches it should do."""
+        return "the round ended at this ask; let it pass"
 
 
 class Abandoned(BaseException):
@@ -63,6 +64,10 @@ def inside(mark: object, key: str) -> Generator[None]:
         _inside.reset(token)
 
 
+get_inside = _inside.get
+"""Whose effects or memos this code runs in; empty for nearly all code."""
+
+
 def key_inside(mark: object) -> str | None:
     """Return the key of the effect or memo that this code runs in, or None."""
     for owner, key in _inside.get():
@@ -77,9 +82,13 @@ def cancelled_from_inside() -> bool:
     return task is not None and not task.cancelling()
 
 
+running_loop = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage] - documented
+"""Return the event loop of this thread, or None."""
+
+
 def in_thread() -> bool:
     """Return whether this is a thread of its own, where nothing can be awaited."""
-    return asyncio._get_running_loop() is None  # pyright: ignore[reportPrivateUsage] - documented
+    return running_loop() is None
 
 
 # --- calling ------------------------------------------------------------------------------------
@@ -196,7 +205,7 @@ def user_error(
 
     What would end the process has only failed (a serializer of the author's may raise it).
     """
-    if isinstance(error, _EXITS):
+    if isinstance(error, (SystemExit, KeyboardInterrupt)):
         exit = UserCodeExit(error)
         exit.__cause__ = error
         return exit

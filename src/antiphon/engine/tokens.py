@@ -16,6 +16,7 @@ from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.errors import StateTooLarge, StoreError, TokenRefused, Unavailable
 from antiphon.seal.claims import (
+    FORMAT,
     Binding,
     Claims,
     check,
@@ -60,7 +61,20 @@ class Tokens:
             if refusal.reason != "expired":
                 raise
             claims = await self._late(token, binding)
-        call = self._reopened(claims)
+        journal = claims.journal
+        if journal is None:
+            assert claims.handle is not None
+            journal = Journal(claims.handle.seed)
+        call = Call(
+            id=claims.call,
+            number=claims.round,
+            deadline=claims.deadline,
+            journal=journal,
+            entropy=self._services.entropy,
+            pending=claims.pending,
+            trace=claims.trace,
+            handle=claims.handle,
+        )
         if call.handle is not None and not call.handle.seed:
             # Written by an earlier release: the answers cannot be compared without the journal.
             await load_journal(self._services, call)
@@ -76,40 +90,36 @@ class Tokens:
         check(claims, binding, claims.issued)
         return claims
 
-    def _reopened(self, claims: Claims) -> Call:
-        handle = claims.handle
-        journal = claims.journal
-        if journal is None:
-            assert handle is not None
-            journal = Journal(handle.seed)
-        return Call(
-            id=claims.call,
-            number=claims.round,
-            deadline=claims.deadline,
-            journal=journal,
-            entropy=self._services.entropy,
-            pending=claims.pending,
-            trace=claims.trace,
-            handle=handle,
-        )
-
     async def seal(self, run: Execution, journal: Journal, pending: tuple[Pending, ...]) -> str:
         """Make the token of the next round."""
         sealer, call, budget = self._services.sealer, run.call, self._services.limits.state_bytes
         handle = None
         if [entry for entry in journal.entries if entry.secret]:
             handle = await self._keep(run, journal)
-        claims = sealer.claims(
-            run.binding or self.binding(run.request, run.handler),
-            call=call.id,
+        request, handler, now = run.request, run.handler, self._services.clock()
+        telemetry, binding = self._services.telemetry, run.binding
+        digest = arguments_digest(request.arguments) if binding is None else binding.arguments
+        ttl = handler.options.ttl
+        if ttl is not None or [a for a in run.asked.values() if a.question.ask.ttl is not None]:
+            ttl = _ttl(run)
+        claims = Claims(
+            format=FORMAT,
+            issued=now,
+            expires=min(now + (sealer.ttl if ttl is None else seconds(ttl)), call.deadline),
+            method=request.method,
+            target=request.target,
+            arguments=digest,
+            principal=request.principal,
+            audience=sealer.audience,
+            call=call.identity()[0],
             round=call.number + 1,
             deadline=call.deadline,
-            version=run.handler.options.version,
+            handler=handler.identity,
+            version=handler.options.version,
+            pending=pending,
+            trace=call.trace or (request.trace if telemetry is None else self._here(run)),
             journal=journal if handle is None else None,
             handle=handle,
-            pending=pending,
-            trace=call.trace or self._here(run),
-            ttl=_ttl(run),
         )
         plain = encode(claims)
         # The journal is part of the claims: only where they are large is its own size looked at.

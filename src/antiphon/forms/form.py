@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, partial
-from typing import Any, Generic, NoReturn, TypeVar, cast, overload
+from typing import Any, Generic, Literal, NoReturn, TypeVar, cast, overload
 
 import msgspec
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
@@ -65,6 +65,9 @@ class Form(Generic[T]):
     _accept: Callable[[bytes], T]
     """Make the value from an answer of that type, encoded."""
 
+    _decode: Callable[[bytes], Any] | None
+    """Read a whole accepted answer, whose content is of that type, from JSON."""
+
     schema_json: bytes
     """The flat schema, compact; the same bytes in every process."""
 
@@ -104,6 +107,18 @@ class Form(Generic[T]):
                 pass  # reading it field by field says why, or accepts it after all
         return self._build(self.flat.read({} if content is None else content))
 
+    def recall(self, answer: bytes) -> T | None:
+        """Make the value from an encoded accepted answer.
+
+        None when it is another answer, or must be read field by field.
+        """
+        if self._decode is None:
+            return None
+        try:
+            return self._accept(_encode(self._decode(answer).content))
+        except (msgspec.ValidationError, ValidationError):
+            return None
+
 
 def of(spec: Any) -> Form[Any]:
     """Compile a form from whatever an author gave; `Form.of` without the types."""
@@ -112,7 +127,7 @@ def of(spec: Any) -> Form[Any]:
     if isinstance(spec, Form):
         return cast(Form[Any], spec)
     if isinstance(spec, Mapping):
-        return _of_dict(_encoded(cast(Mapping[str, Any], spec)))
+        return of_encoded(encoded_schema(cast(Mapping[str, Any], spec)))
     _refuse_spec(spec)
 
 
@@ -145,7 +160,8 @@ def _of_type(spec: type[Any]) -> Form[Any]:
 
 
 @lru_cache(maxsize=_KEPT_DICTS)
-def _of_dict(encoded: bytes) -> Form[dict[str, Any]]:
+def of_encoded(encoded: bytes) -> Form[dict[str, Any]]:
+    """Compile a form from an encoded flat schema."""
     raw = msgspec.json.decode(encoded)
     schema = {key: value for key, value in raw.items() if key not in _ANNOTATIONS}
     flat = FlatSchema.compile(without_secrets(schema))
@@ -164,10 +180,22 @@ def _form(
     accept: Callable[[bytes], Any],
 ) -> Form[Any]:
     kind = answer_type(flat.schema["properties"], flat.schema.get("required", ()), nulls)
-    return Form(base, flat, short_digest(flat.json), build, kind, accept, flat.json)
+    decode = None if kind is None else _accepted(kind)
+    return Form(base, flat, short_digest(flat.json), build, kind, accept, decode, flat.json)
 
 
-def _encoded(schema: Mapping[str, Any]) -> bytes:
+def _accepted(kind: AnswerType) -> Callable[[bytes], Any]:
+    """Return the decoder of accepted answers with content of a type."""
+    fields: list[tuple[str, Any]] = [("action", Literal["accept"]), ("content", kind)]
+    return msgspec.json.Decoder(msgspec.defstruct("Accepted", fields, gc=False)).decode
+
+
+def encoded_schema(schema: Mapping[str, Any]) -> bytes:
+    """Encode a schema dict, which may change between two uses.
+
+    Raises:
+        UnsupportedForm: It is no JSON, or too large.
+    """
     try:
         encoded = _encode(schema)
     except (TypeError, ValueError, RecursionError) as error:

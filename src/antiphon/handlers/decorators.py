@@ -8,8 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
-from antiphon.engine.handler import Handler
-from antiphon.engine.hints import CachePolicy
+from antiphon.engine.handler import CachePolicy, Handler
 from antiphon.errors import ConfigError
 from antiphon.handlers.catalog import (
     Catalog,

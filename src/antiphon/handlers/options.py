@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from antiphon.core.asks import Ask, Seconds
-from antiphon.engine.handler import Options
-from antiphon.engine.hints import CachePolicy
+from antiphon.engine.handler import CachePolicy, Options
 from antiphon.errors import ConfigError
 
 

@@ -58,6 +58,13 @@ class MemoryStore(MemoryTasks, MemorySegments, MemoryEffects):
             effect_bytes=effect_bytes,
         )
 
+    def end_round(self, call: str, round: int, ended: float | None) -> None:
+        """Free what a recorded round leaves behind; with a time, its call has ended too."""
+        if call in self._names:
+            self.free_segments(call, round)
+        if ended is not None and call in self._latest:
+            self.end_effects(call, ended)
+
     async def open(self) -> None:
         """Nothing to connect."""
 

@@ -80,19 +80,20 @@ class ExpiryWheel(Generic[_Key]):
 class Gauge:
     """How full a bounded part of the store is; warns once when it is nearly so."""
 
-    __slots__ = ("_cure", "_high", "_low", "_warned", "_what")
+    __slots__ = ("_cure", "_high", "_what", "low", "warned")
 
     def __init__(self, limit: int, what: str, cure: str) -> None:
-        self._high, self._low = limit * 8 // 10, limit * 7 // 10
+        self._high, self.low = limit * 8 // 10, limit * 7 // 10
         self._what, self._cure = what, cure
-        self._warned = False
+        self.warned = False
+        """Whether it has been said; below `low` it is forgotten, and nothing needs to be shown."""
 
     def show(self, used: int) -> None:
         """Note what is used now."""
         if used < self._high:
-            if self._warned and used < self._low:
-                self._warned = False
+            if self.warned and used < self.low:
+                self.warned = False
             return
-        if not self._warned:
-            self._warned = True
+        if not self.warned:
+            self.warned = True
             log.warning("the memory store is 80 %% full: %s. %s", self._what, self._cure)

@@ -160,7 +160,10 @@ class MemoryRounds(ABC):
         return found if found is not None and found.round == round else None
 
     def _held(self, call: str, round: int, fence: int) -> OpenRound | None:
-        row = self._open_round(_key(call), round)
+        key = _key(call)
+        row = self._calls.get(key)
+        if not isinstance(row, OpenRound) or row.round != round:
+            row = self._open_round(key, round)
         if row is None or row.fence != fence or row.state != "running":
             return None
         return row
@@ -210,7 +213,9 @@ class MemoryRounds(ABC):
             key, round, answers, now + lease, now + ttl, below, now, about, recorded=recorded
         )
         self._count += 1
-        self._rounds_gauge.show(self._count)
+        gauge = self._rounds_gauge
+        if self._count >= gauge.low or gauge.warned:
+            gauge.show(self._count)
         if known is None:
             self._due.add(key, now + ttl)
         return _FIRST
@@ -266,16 +271,25 @@ class MemoryRounds(ABC):
         if task is not None:
             self.add_task(task)
         now, key = self._clock(), row.key
-        self._drop_prefix(row)
-        self._become_recorded(key, row, _Done(round, now + ttl, row.answers, outcome))
+        if row.prefix is not None:
+            self._drop_prefix(row)
+        before = row.recorded
+        if (
+            row.below is None
+            and self._calls[key] is row
+            and (not before or _HEAD.unpack_from(before)[0] < round)
+        ):
+            # The only open round of its call, above all recorded ones: nearly always.
+            head = _HEAD.pack(round, now + ttl, len(row.answers), len(outcome))
+            self._calls[key] = b"".join((head, row.answers, outcome, before))
+        else:
+            self._become_recorded(key, row, _Done(round, now + ttl, row.answers, outcome))
         if outcome:
             self._bodies.append(key)
             self._body_bytes += len(outcome)
             if self._body_bytes > self._max_bodies:
                 self._evict()
-        self.free_segments(call, round)
-        if final:
-            self.end_effects(call, now + ttl)
+        self.end_round(call, round, now + ttl if final else None)
         if row.waiters is not None:
             _wake(row)
         return True
@@ -503,6 +517,13 @@ class MemoryRounds(ABC):
     @abstractmethod
     def free_segments(self, call: str, round: int | None) -> None:
         """Remove segments of a call up to a round, or all."""
+
+    @abstractmethod
+    def end_round(self, call: str, round: int, ended: float | None) -> None:
+        """Free what a recorded round leaves behind; with a time, its call has ended too.
+
+        Segments up to the round go; the effects of an ended call live until that time at most.
+        """
 
     @abstractmethod
     def end_effects(self, call: str, until: float) -> None:

@@ -30,7 +30,17 @@ from antiphon.errors import (
     TokenRefused,
 )
 from antiphon.wire import params as shapes
-from antiphon.wire.headers import HeaderParam, Headers, check_mirrors, check_params
+from antiphon.wire.headers import (
+    KEPT_NAME,
+    METHOD,
+    NAME,
+    VERSION,
+    HeaderParam,
+    Headers,
+    check_mirrors,
+    check_params,
+    kept_mirrors,
+)
 
 Json: TypeAlias = dict[str, Any]
 
@@ -226,14 +236,23 @@ def admit(
     member = method.target if method is not None else None
     target: Any = params.get(member) if member is not None else None
     if headers is not None:
-        check_mirrors(headers.values, headers.doubled, version, name, target)
-    if version not in served.versions:
-        raise _unsupported(served, version)
-    if method is None or name not in served.methods:
-        raise InvalidRequest(
-            f"Method not found: {safe(name, _NO_ANSWER_TEXT)}", code=METHOD_NOT_FOUND
-        )
-    arguments = shapes.check(name, member, params)
+        values = headers.values
+        if headers.doubled or type(target) is not str or len(target) > KEPT_NAME:
+            check_mirrors(values, headers.doubled, version, name, target)
+        else:
+            kept_mirrors(
+                values.get(VERSION), values.get(METHOD), values.get(NAME), version, name, target
+            )
+    if version not in served.versions or method is None or name not in served.methods:
+        raise _not_served(served, version, name)
+    arguments: Any = params.get("arguments")
+    if not (
+        name == "tools/call"  # most requests: no function of its own
+        and type(target) is str
+        and 0 < len(target) <= shapes.TARGET_LENGTH
+        and (arguments is None or type(arguments) is _OBJECT)
+    ):
+        arguments = shapes.check(name, member, params)
     request = Request(
         method=name,
         target=target if member is not None else "",
@@ -246,8 +265,9 @@ def admit(
     )
     if method.may_ask:
         request.answers = params.get("inputResponses")
-        if "requestState" in params:
-            request.token = _token(params)
+        token: Any = params.get("requestState")
+        if token is not None:
+            request.token = token if type(token) is str and token else _refuse_token()
     if len(meta) > _REQUIRED or trace:
         _optional(request, meta, trace)
     if headers is not None and target in served.header_params and name == "tools/call":
@@ -270,6 +290,18 @@ def _optional(request: Request, meta: Json, trace: str) -> None:
         request.trace = _trace(meta, trace)
 
 
+def _refuse_token() -> NoReturn:
+    raise TokenRefused("shape")
+
+
+def _not_served(served: Served, version: str, name: str) -> InvalidRequest:
+    """Name what is not served: the version, else the method."""
+    if version not in served.versions:
+        return _unsupported(served, version)
+    text = f"Method not found: {safe(name, _NO_ANSWER_TEXT)}"
+    return InvalidRequest(text, code=METHOD_NOT_FOUND)
+
+
 def _bad_envelope(params: Any, meta: Any, version: Any) -> InvalidRequest:
     """Name the first member of the envelope that is missing or wrong (WIRE-02)."""
     if type(params) is not _OBJECT:
@@ -279,15 +311,6 @@ def _bad_envelope(params: Any, meta: Any, version: Any) -> InvalidRequest:
     if type(version) is not str:
         return InvalidRequest(f'_meta needs "{PROTOCOL_VERSION}", a string')
     return InvalidRequest(f'_meta needs "{CLIENT_CAPABILITIES}", an object')
-
-
-def _token(params: Json) -> str | None:
-    token = params["requestState"]
-    if token is None:
-        return None
-    if type(token) is not str or not token:
-        raise TokenRefused("shape")
-    return token
 
 
 def _progress_token(meta: Json) -> str | int | None:

@@ -9,6 +9,7 @@ than once: a mirrored header that was sent twice is refused, whatever it says.
 import binascii
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from antiphon.errors import HEADER_MISMATCH, ConfigError, InvalidRequest
@@ -50,19 +51,38 @@ def check_mirrors(
     """
     if doubled and (VERSION in doubled or METHOD in doubled or NAME in doubled):
         raise _mismatch("a mirrored header was sent twice")
-    sent = headers.get(VERSION)
-    if sent != version.encode() and not _repeats(sent, version):
-        raise _differs("MCP-Protocol-Version", sent, "the protocol version in _meta")
-    sent = headers.get(METHOD)
-    if sent != method.encode() and not _repeats(sent, method):
-        raise _differs("Mcp-Method", sent, "the method")
-    if type(name) is str:
-        sent = headers.get(NAME)
-        # Most names are plain words, which are sent as they are.
-        if (sent != name.encode() or not _PLAIN(name)) and (
-            sent is None or _decode_name(sent) != name
-        ):
-            raise _differs("Mcp-Name", sent, "the name, uri or taskId in params")
+    mirrored = name if type(name) is str else None
+    sent = (headers.get(VERSION), headers.get(METHOD), headers.get(NAME), version, method)
+    if mirrored is None or len(mirrored) <= KEPT_NAME:
+        kept_mirrors(*sent, mirrored)
+    else:
+        _check_mirrors(*sent, mirrored)
+
+
+def _check_mirrors(
+    sent_version: bytes | None,
+    sent_method: bytes | None,
+    sent_name: bytes | None,
+    version: str,
+    method: str,
+    name: str | None,
+) -> None:
+    if sent_version != version.encode() and not _repeats(sent_version, version):
+        raise _differs("MCP-Protocol-Version", sent_version, "the protocol version in _meta")
+    if sent_method != method.encode() and not _repeats(sent_method, method):
+        raise _differs("Mcp-Method", sent_method, "the method")
+    # Most names are plain words, which are sent as they are.
+    if name is None or (sent_name == name.encode() and _PLAIN(name)):
+        return
+    if sent_name is None or decode_value(sent_name, "Mcp-Name") != name:
+        raise _differs("Mcp-Name", sent_name, "the name, uri or taskId in params")
+
+
+KEPT_NAME = 256
+"""Characters of a name whose mirrored headers are remembered once they have been found right."""
+
+kept_mirrors = lru_cache(maxsize=256)(_check_mirrors)
+"""Compare the three headers with the body, once for each set of values: clients repeat them."""
 
 
 def _repeats(sent: bytes | None, expected: str) -> bool:
@@ -106,10 +126,6 @@ def decode_value(raw: bytes, header: str) -> str:
     if not (text.isascii() and (text.isprintable() or not text)):
         raise _mismatch(f"{header} holds characters that need its Base64 form")
     return text
-
-
-def _decode_name(raw: bytes) -> str:
-    return decode_value(raw, "Mcp-Name")
 
 
 def _argument(arguments: Mapping[str, Any] | None, path: tuple[str, ...]) -> Any:

@@ -37,7 +37,7 @@ def check(method: str, member: str | None, params: Params) -> Params | None:
             raise InvalidRequest(f'params need "{member}", a string')
         if not target or len(target) > TARGET_LENGTH:
             raise InvalidRequest(f'"{member}" must have 1 to {TARGET_LENGTH} characters')
-    if method == "tools/call":  # most requests: no function of its own
+    if method == "tools/call":
         arguments: Any = params.get("arguments")
         if arguments is None or type(arguments) is _OBJECT:
             return arguments
