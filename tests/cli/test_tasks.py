@@ -137,5 +137,5 @@ def test_interrupting_the_wait_cancels_the_task_unless_it_is_saved(saved: bool, 
     assert process.returncode == 130, err
     assert [each["taskId"] for each in server.of("tasks/cancel")] == ([] if saved else ["t-1"])
     assert file.exists() == saved
-    assert ("goes on" if saved else "Cancelled task t-1") in err
+    assert ("The task continues" if saved else "Cancelled task t-1") in err
     assert "Traceback" not in err
