@@ -120,16 +120,15 @@ async def compare(
 
 
 async def shapes(repeats: int = 31) -> dict[str, float]:
-    """Whole calls: asking nothing and asking once, linear and native, redeeming and not."""
-    on, off = make(), make(redeem="off")
+    """Whole calls: asking nothing and asking once, linear and native."""
+    server = make()
     works = {
-        "quiet linear": lambda: whole(on, "quiet"),
-        "quiet native": lambda: whole(on, "quiet_native"),
-        "mrtr linear": lambda: whole(on, "linear"),
-        "mrtr native": lambda: whole(on, "native"),
-        "mrtr linear, redeem off": lambda: whole(off, "linear"),
+        "quiet linear": lambda: whole(server, "quiet"),
+        "quiet native": lambda: whole(server, "quiet_native"),
+        "mrtr linear": lambda: whole(server, "linear"),
+        "mrtr native": lambda: whole(server, "native"),
     }
-    async with on.running(), off.running():
+    async with server.running():
         return await compare(works, number=200, repeats=repeats)
 
 

@@ -41,7 +41,7 @@ def settings() -> dict[str, Any]:
     if mode == "sqlite":
         path = Path(tempfile.mkdtemp()) / "bench.db"
         return {"store": f"sqlite:///{path}", "seal": Seal(keys=[KEY])}
-    return {"redeem": "off"} if mode == "off" else {}
+    return {}
 
 
 options: dict[str, Any] = settings() if __name__ == "__main__" else {}

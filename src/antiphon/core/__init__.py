@@ -1,1 +1,1 @@
-"""Values and decisions. No await, clock, dice, crypto or logging; knows nothing outside."""
+"""Values and decisions. No await, clock, randomness, cryptography or logging."""

@@ -1,4 +1,4 @@
-"""What a handler can ask for, what comes back, how an answer ends. Knows no wire and no form."""
+"""What a handler can ask for, what comes back, how an answer ends."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

@@ -244,7 +244,7 @@ def _shared_identity(execution: Execution, spec: Once, arguments: bytes) -> str:
     principal = request.principal
     if principal.anonymous and principal.transport == "http" and spec.scope_key is None:
         raise ConfigError(
-            'once(scope="arguments") for anonymous HTTP callers would mix strangers: give '
+            'once(scope="arguments") for anonymous HTTP callers would mix callers: give '
             "scope_key=, or authenticate callers"
         )
     owner = f"{principal.issuer}\0{principal.subject}\0{principal.client_id}\0{principal.transport}"

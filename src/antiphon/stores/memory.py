@@ -1,4 +1,4 @@
-"""A store in the memory of one process. Owns its rows and their bounds; knows no disk.
+"""A store in the memory of one process. Owns its rows and their bounds.
 
 Every method runs to its end without awaiting (except `settled` and `runs_ready`), so one event loop
 makes it atomic without a lock. Rows are never removed before they expire, nor while a lease holds

@@ -1,7 +1,7 @@
 """Tasks in the memory of one process: gone when it ends. Owns their rows, and wakes workers.
 
 Every method runs to its end without awaiting (except `runs_ready`), so one event loop makes it
-atomic. Knows nothing of rounds and effects.
+atomic.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Scripted answers: from what a test says to what goes over the wire. Knows no server.
+"""Scripted answers: from what a test says to what goes over the wire.
 
 A script maps keys to answers. An answer is a value (a mapping, model or dataclass accepts a form,
 `True` and `False` answer `ctx.approve` and consent to a URL, a text completes a sample, paths are
