@@ -11,7 +11,7 @@ from typing import Any
 
 import uvloop
 
-from antiphon.processes.http_server import run_loop
+from antiphon.processes.event_loop import run_loop
 from antiphon.transports.http1.server import HttpServer
 from bench.servers import bare
 from bench.servers.listening import listen
