@@ -25,7 +25,7 @@ async def test_keys_and_a_ledger_are_made_and_told_once(tmp_path: Path) -> None:
         async with Client(running.url, answers=ANSWERS) as client:
             said = (await client.call_tool("greet")).content[0].text  # pyright: ignore[reportAttributeAccessIssue]
         assert said.startswith("Ada Lovelace")
-        assert running.log.count("made common keys") == 1
+        assert running.log.count("the workers share keys made for this run") == 1
         assert running.log.count("sqlite:///.antiphon/ledger.db") == 1
         assert running.log.count("Serving on") == 1
     assert (tmp_path / ".antiphon" / "ledger.db").stat().st_mode & 0o777 == 0o600
@@ -132,7 +132,7 @@ async def test_what_cannot_start_says_why_and_ends(
 
 async def test_shared_keys_with_a_store_in_memory_are_warned_of(tmp_path: Path) -> None:
     async with ready(2, folder=tmp_path, env={"DEMO_STORE": "memory"}) as running:
-        await running.says("within one process only")
+        await running.says("the store is in memory")
 
 
 async def test_the_sockets_between_workers_are_for_their_owner_only(tmp_path: Path) -> None:
