@@ -6,11 +6,13 @@ import subprocess
 import sys
 import uuid
 import weakref
+from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any
 
 import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretBytes, SecretStr
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from antiphon import Context
 from antiphon.testing import Rounds
@@ -56,6 +58,65 @@ async def test_models_come_back_whatever_their_aliases_and_strictness(
     done = await rounds(serving(order)).call("order", answers={"place": EU})
     assert done.text == "True"
     assert tally["made"] == 1
+
+
+class Excluding(BaseModel):
+    user: str
+    password: str = Field(default="", exclude=True)
+
+
+class Sometimes(BaseModel):
+    price: int = Field(default=0, exclude_if=lambda price: price == 5)
+
+
+@dataclass
+class ExcludingData:
+    password: Annotated[str, Field(exclude=True)]
+
+
+@pydantic_dataclass
+class ExcludingPydantic:
+    password: str = Field(exclude=True)
+
+
+EXCLUDING = [
+    (Excluding(user="ada", password="x"), Excluding, "'password' of Excluding"),
+    ([Excluding(user="ada", password="x")], list[Excluding], "'password' of Excluding"),
+    (Sometimes(price=5), Sometimes, "'price' of Sometimes"),
+    (ExcludingData("x"), ExcludingData, "'password' of ExcludingData"),
+    (ExcludingPydantic("x"), ExcludingPydantic, "'password' of ExcludingPydantic"),
+]
+
+
+@pytest.mark.parametrize("what", ["once", "memo"])
+@pytest.mark.parametrize(("value", "returns", "told"), EXCLUDING)
+async def test_a_type_with_fields_that_are_left_out_is_refused_before_anything_happens(
+    rounds: Any, tally: Any, what: str, value: Any, returns: Any, told: str
+) -> None:
+    def make() -> Any:
+        tally.mark("made")
+        return value
+
+    async def order(ctx: Context) -> str:
+        return str(await getattr(ctx, what)("login", make, returns=returns))
+
+    done = await rounds(serving(order)).begin("order")
+    assert done.is_error
+    assert told in done.text
+    assert tally["made"] == 0
+
+
+@pytest.mark.parametrize("what", ["once", "memo"])
+async def test_a_field_that_is_left_out_is_not_lost_silently_where_no_type_is_declared(
+    rounds: Any, what: str
+) -> None:
+    async def order(ctx: Context) -> str:
+        made = {"in": [Excluding(user="ada", password="x")]}
+        return str(await getattr(ctx, what)("login", lambda: made))
+
+    done = await rounds(serving(order)).begin("order")
+    assert done.is_error
+    assert "'password' of Excluding" in done.text
 
 
 class Reading(BaseModel):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from antiphon import (
     Completion,
@@ -623,7 +623,12 @@ def test_two_steps_of_one_name_are_refused() -> None:
         flow.step(name="place")(place)
 
 
-@pytest.mark.parametrize("returns", [Outcome[int], Completion])
+class Partly(BaseModel):
+    kept: int
+    lost: int = Field(default=0, exclude=True)
+
+
+@pytest.mark.parametrize("returns", [Outcome[int], Completion, Partly])
 def test_a_step_that_declares_what_cannot_be_kept_is_refused(returns: Any) -> None:
     flow = Server("shop").flow("order")
 

@@ -2,18 +2,21 @@
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 
 from antiphon import (
     Context,
+    Declined,
     EffectFailed,
     EffectUncertain,
     Elicit,
     ElicitUrl,
     InputRequired,
     NotDone,
+    ToolError,
 )
 from antiphon.errors import MemoFailed
 from antiphon.testing import Rounds
@@ -320,6 +323,93 @@ async def test_a_rerun_that_returns_its_asks_before_what_was_recorded_has_diverg
     assert "the end of the handler" in done.text
 
 
+REFUSALS = {
+    "tool error": lambda: ToolError("sold out, nothing was charged"),
+    "refusal": lambda: Declined("place"),
+    "timeout": lambda: ToolError("too slow, nothing was charged"),
+}
+
+
+@pytest.mark.parametrize("raised", REFUSALS)
+@pytest.mark.parametrize("kind", ["ask", "effect"])
+async def test_a_rerun_that_raises_before_what_was_recorded_has_diverged(rounds, kind, raised):
+    async def order(ctx: Context) -> str:
+        if ctx.round == 2 and raised == "timeout":
+            try:
+                async with asyncio.timeout(0):
+                    await asyncio.sleep(10)
+            except TimeoutError:
+                raise REFUSALS[raised]() from None
+        if ctx.round == 2:
+            raise REFUSALS[raised]()
+        if kind == "effect":
+            await ctx.once("charge", lambda: 100)
+        await ctx.elicit("Where?", Place)
+        return "paid"
+
+    world = rounds(serving(order))
+    step = await world.begin("order")
+    done = await world.answer(step, {"place": EU})
+    assert done.is_error
+    assert "diverged" in done.text
+    assert "the end of the handler" in done.text
+
+
+async def test_an_error_raised_after_what_was_recorded_is_the_authors_word(rounds):
+    async def order(ctx: Context) -> str:
+        await ctx.once("reserve", lambda: 100)
+        await ctx.elicit("Where?", Place)
+        raise ToolError("sold out")
+
+    done = await rounds(serving(order)).call("order", answers={"place": EU})
+    assert done.text == "sold out"
+
+
+async def test_an_error_of_chance_in_a_rerun_is_no_divergence(rounds):
+    failing = [True]
+
+    async def order(ctx: Context) -> str:
+        if ctx.round == 2 and failing.pop():
+            failing.append(False)
+            raise ConnectionError("no route")
+        await ctx.elicit("Where?", Place)
+        return "paid"
+
+    world = rounds(serving(order))
+    step = await world.begin("order")
+    assert "an unexpected error" in (await world.answer(step, {"place": EU})).text
+    assert (await world.answer(step, {"place": EU})).text == "paid"
+
+
+@pytest.mark.parametrize("how", ["group", "handled", "gather"])
+async def test_an_error_of_a_branch_ends_slower_branches_and_is_no_divergence(rounds, how):
+    async def order(ctx: Context) -> str:
+        async def slow() -> None:
+            if ctx.round == 2:
+                await asyncio.sleep(30)
+            await ctx.elicit("A?", Place, key="a")
+
+        async def quick() -> None:
+            if (await ctx.elicit("B?", Place, key="b")).region == "eu":
+                raise ToolError("not in the EU")
+
+        if how == "gather":
+            await asyncio.gather(slow(), quick())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(quick())
+                await slow()  # in the handler's own task
+        except* ToolError:
+            if how == "handled":
+                raise ToolError("not in the EU") from None
+            raise
+        return "ended"
+
+    done = await rounds(serving(order, settle=0.01)).call("order", answers={"a": EU, "b": EU})
+    assert done.is_error
+    assert done.text == "not in the EU"
+
+
 async def test_a_branch_that_is_slower_than_before_is_no_divergence(rounds):
     async def order(ctx: Context) -> str:
         async def first() -> str:
@@ -478,6 +568,19 @@ async def test_user_code_that_raises_no_exception_has_failed_and_the_process_goe
         done = await world.call("order", answers={"url": True})
     assert done.is_error
     assert "an unexpected error" in done.text
+
+
+@pytest.mark.parametrize("exit_", EXITS, ids=lambda exit_: type(exit_).__name__)
+async def test_a_validator_of_an_argument_that_raises_no_exception_has_failed(rounds, exit_):
+    def leave(value: str) -> str:
+        raise exit_
+
+    async def order(ctx: Context, place: Annotated[str, AfterValidator(leave)]) -> str:
+        return place
+
+    done = await rounds(serving(order)).begin("order", {"place": "eu"})
+    assert done.is_error
+    assert done.text == "tool 'order' failed: an unexpected error occurred on the server"
 
 
 async def test_an_effect_that_was_cancelled_from_inside_has_failed_in_every_round(rounds, tally):

@@ -36,6 +36,7 @@ from antiphon.engine.parked import ParkedHandler, ParkedHandlers
 from antiphon.engine.redemption import Redemptions, RunningRound
 from antiphon.engine.reply import Reply, ending
 from antiphon.engine.restarts import RepeatWatch, take_over
+from antiphon.engine.suspension import UserCodeExit
 from antiphon.engine.tokens import Tokens
 from antiphon.errors import (
     ArgumentsInvalid,
@@ -121,7 +122,7 @@ class Engine:
                 reply = await self._first(request, handler, arguments)
             else:
                 reply = await self._again(request, handler, arguments)
-        except ArgumentsInvalid as error:
+        except (ArgumentsInvalid, UserCodeExit) as error:
             reply = ending(error, handler, environment)
         except TokenRefused as refusal:
             log.warning("token refused (%s): %s", handler.identity, refusal.detail)

@@ -34,6 +34,7 @@ from antiphon.core.outcome import InputRequired
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.outcome import (
+    DELIBERATE,
     Asked,
     Completed,
     Detached,
@@ -41,6 +42,7 @@ from antiphon.engine.outcome import (
     Failed,
     NeedsInput,
     Paused,
+    sole_error,
 )
 from antiphon.engine.questions import Keys, Question, check_key
 from antiphon.engine.suspension import (
@@ -54,6 +56,7 @@ from antiphon.engine.suspension import (
     in_thread,
     inside,
     key_inside,
+    raised_in_branch,
     raised_while_suspending,
     run_user_code,
     user_error,
@@ -610,7 +613,23 @@ class Execution:
                 own = _caused(SwallowedAsk(self._first_key()), error)
         elif isinstance(own, asyncio.CancelledError):
             own = _caused(RuntimeError("the handler was cancelled from inside"), error)
-        return Failed(own if isinstance(own, Exception) else UserCodeExit(own))
+        return self._failed(own if isinstance(own, Exception) else UserCodeExit(own))
+
+    def _failed(self, error: Exception) -> Failed:
+        """Return how a handler that raised has ended.
+
+        An error that is over with the round is no other end than a result: what was recorded must
+        have been read. Whatever else went wrong is tried again anyway.
+        """
+        if not self.replay.unread or not isinstance(sole_error(error), DELIBERATE):
+            return Failed(error)
+        if raised_in_branch(error):
+            return Failed(error)  # it ended the others early, and the handler's own task with them
+        try:
+            self.replay.check_end(branches_cut=True, later=set())
+        except Diverged as verdict:
+            return Failed(_caused(verdict, error))
+        return Failed(error)
 
     def suspended(self) -> ExecutionOutcome:
         """Return how a round ends whose handler waits or was unwound."""

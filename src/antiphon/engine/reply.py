@@ -17,6 +17,7 @@ from antiphon.core.text import safe
 from antiphon.engine.delivery import lacking
 from antiphon.engine.environment import Environment
 from antiphon.engine.handler import Handler
+from antiphon.engine.outcome import DELIBERATE, sole_error
 from antiphon.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -30,7 +31,6 @@ from antiphon.errors import (
     MemoFailed,
     NestedEffect,
     NotDone,
-    Refused,
     StoreError,
     TokenRefused,
     ToolError,
@@ -96,9 +96,6 @@ def failed(error: CallerError, *, keep: bool) -> Reply:
 
 _TEXT = 2_000
 
-_DELIBERATE = (ToolError, Refused)
-"""Errors that a handler raises on purpose: recorded, and the same for every duplicate."""
-
 
 def ending(
     error: Exception, handler: Handler, environment: Environment, request: Request | None = None
@@ -108,17 +105,6 @@ def ending(
     if isinstance(error, CapabilityMissing) and request is not None and request.era == "legacy":
         return _told(handler, lacking(error, handler, request), environment, keep=False)
     return _ending(error, handler, environment)
-
-
-def sole_error(error: Exception) -> Exception:
-    """Return the one error of a group of one; other errors as they are."""
-    seen: object = error
-    while isinstance(seen, ExceptionGroup):
-        inner = cast("ExceptionGroup[Exception]", seen).exceptions
-        if len(inner) != 1:
-            break
-        seen = inner[0]
-    return cast("Exception", seen)
 
 
 def _ending(error: Exception, handler: Handler, environment: Environment) -> Reply:
@@ -132,7 +118,7 @@ def _ending(error: Exception, handler: Handler, environment: Environment) -> Rep
         )
     if isinstance(error, EffectFailed):
         return _told(handler, _effect_text(error, environment), environment, keep=True)
-    if isinstance(error, _DELIBERATE):
+    if isinstance(error, DELIBERATE):
         return _told(handler, str(error), environment, keep=True)
     if isinstance(error, NotDone):
         return _told(handler, str(error) or "Nothing was done.", environment, keep=False)

@@ -37,9 +37,18 @@ class Codec:
     __slots__ = ("_adapter",)
 
     def __init__(self, type_: Any) -> None:
+        """Compile the type.
+
+        Raises:
+            HandlerError: Values of it would not come back whole.
+        """
         self._adapter: TypeAdapter[Any] | None = (
             None if type_ in (Any, None) else TypeAdapter(type_)
         )
+        if self._adapter is not None:
+            lost = next(_left_out(self._adapter.core_schema), None)
+            if lost is not None:
+                raise _lost_field(*lost)
 
     def dump(self, value: Any, what: str) -> bytes:
         """Encode a value as JSON.
@@ -52,6 +61,7 @@ class Codec:
             return to_json(value, what)
         try:
             if self._adapter is None:
+                _check_whole(value)
                 data = dump_json(value, inf_nan_mode="constants")
             else:
                 # A value of another shape is written as it is; reading it says whether it fits.
@@ -115,6 +125,50 @@ class Codec:
                 f"a recorded result does not fit its declared type: {reasons}. Annotate what the "
                 "function really returns, or pass returns=."
             ) from None
+
+
+# --- fields that are not written ---------------------------------------------------------------
+
+
+def _left_out(schema: Any, model: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the fields that pydantic leaves out of JSON, with their models, from a core schema."""
+    if isinstance(schema, (list, tuple)):
+        for inner in cast("list[Any]", schema):
+            yield from _left_out(inner, model)
+    if not isinstance(schema, dict):
+        return
+    fields_of = cast("dict[str, Any]", schema)
+    model = fields_of.get("model_name") or fields_of.get("dataclass_name") or model
+    for name, inner in fields_of.items():
+        if isinstance(inner, dict) and _is_left_out(cast("dict[str, Any]", inner)):
+            yield model, name
+        elif isinstance(inner, list):
+            for one in cast("list[Any]", inner):
+                if isinstance(one, dict) and _is_left_out(cast("dict[str, Any]", one)):
+                    yield model, cast("dict[str, Any]", one)["name"]
+        yield from _left_out(inner, model)
+
+
+def _is_left_out(field: dict[str, Any]) -> bool:
+    return bool(field.get("serialization_exclude")) or "serialization_exclude_if" in field
+
+
+def _check_whole(value: Any) -> None:
+    """Refuse a value of no declared type that holds a model of which fields would be left out."""
+    if isinstance(value, BaseModel) or is_dataclass(value):
+        declared = getattr(cast("type[Any]", type(value)), "__pydantic_fields__", {})
+        for name, field in declared.items():
+            if field.exclude or getattr(field, "exclude_if", None) is not None:
+                raise _lost_field(type(value).__name__, name)
+    for inner in _parts(value):
+        _check_whole(inner)
+
+
+def _lost_field(model: str, name: str) -> HandlerError:
+    return HandlerError(
+        f"field {name!r} of {model or 'a type'} is left out of JSON (exclude), so that it would be "
+        "lost in the next round: return a model without such a field"
+    )
 
 
 _STARS = b"**********"

@@ -231,9 +231,19 @@ def raised_while_suspending(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return any(map(raised_while_suspending, group.exceptions))
+    return _follows(error, (Suspended, asyncio.CancelledError))
+
+
+def raised_in_branch(error: BaseException) -> bool:
+    """Return whether an error came out of a task group, or while one was handled."""
+    return _follows(error, (BaseExceptionGroup,))
+
+
+def _follows(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:
+    """Return whether an error is of one of these kinds, or was raised because of one."""
     seen: BaseException | None = error
     for _ in range(_CHAIN):
-        if seen is None or isinstance(seen, (Suspended, asyncio.CancelledError)):
+        if seen is None or isinstance(seen, kinds):
             break
         seen = seen.__cause__ or seen.__context__
     return seen is not None

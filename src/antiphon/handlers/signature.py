@@ -15,6 +15,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from antiphon.core.text import safe
+from antiphon.engine.suspension import UserCodeExit
 from antiphon.errors import ArgumentsInvalid, ConfigError
 
 MAX_DEPTH = 32
@@ -110,6 +111,7 @@ class Signature:
 
         Raises:
             ArgumentsInvalid: With reasons for the caller.
+            UserCodeExit: A validator of the author's raised what is no `Exception`.
         """
         if self._validate is None:
             return {}
@@ -117,6 +119,10 @@ class Signature:
             return self._validate(arguments or {})
         except ValidationError as error:
             raise ArgumentsInvalid(reasons_of(error)) from None
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                raise
+            raise UserCodeExit(error) from error
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments."""

@@ -15,7 +15,7 @@ from antiphon.core.asks import Ask
 from antiphon.engine.context import Context
 from antiphon.engine.handler import Invoke
 from antiphon.engine.serialization import Codec
-from antiphon.errors import ConfigError
+from antiphon.errors import ConfigError, HandlerError
 from antiphon.handlers.graph import Graph, Node, Want, read_annotation
 from antiphon.handlers.signature import Parameter, Signature, is_context, read_parameters
 
@@ -150,9 +150,11 @@ class Flow:
                 f"{self}: the value of step {name!r} is kept between rounds, and {declared!r} "
                 "cannot be: use a JSON value, a model or a dataclass"
             ) from error
+        except HandlerError as error:
+            raise ConfigError(f"{self}: the value of step {name!r} is kept: {error}") from error
         try:
             return Codec(node.type)
-        except (PydanticUserError, TypeError):
+        except (PydanticUserError, TypeError, HandlerError):
             return Codec(Any)  # the answer to an ask, such as a Completion: kept as an answer
 
     def __str__(self) -> str:

@@ -27,9 +27,10 @@ from antiphon.engine.outcome import (
     Failed,
     NeedsInput,
     Paused,
+    sole_error,
 )
-from antiphon.engine.reply import Reply, ending, failed, sole_error
-from antiphon.engine.suspension import Abandoned
+from antiphon.engine.reply import Reply, ending, failed
+from antiphon.engine.suspension import Abandoned, UserCodeExit
 from antiphon.errors import (
     INTERNAL_ERROR,
     ArgumentsInvalid,
@@ -93,7 +94,7 @@ class TaskRuns:
                 await restart(service.environment.store, state.version, call, handler)
                 state.version = handler.options.version
             bound = handler.bind(arguments)
-        except (Diverged, ArgumentsInvalid) as error:
+        except (Diverged, ArgumentsInvalid, UserCodeExit) as error:
             return await self._ended(row, handler, Failed(error), delivery)
         execution = Execution(service.environment, handler, request_of(state), call, delivery)
         outcome = await execution.run(Context(execution), bound)
