@@ -1,7 +1,9 @@
 """The PostgreSQL store: the contracts between two handles, its schema, and a server that fails."""
 
 import asyncio
+import gc
 import time
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -253,6 +255,48 @@ async def test_workers_behind_a_pooler_look_by_themselves(
         assert [run.id for run in await b.claim_runs(server=server, limit=1, lease=30)] == [
             "pooled"
         ]
+
+
+@pytest.mark.parametrize("use", ["operation", "wait", "another wait"])
+async def test_no_connection_is_left_when_a_store_closes_under_what_uses_it(
+    postgres_dsn: str, use: str
+) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", ResourceWarning)
+        for steps in range(0, 40, 3):
+            store = PostgresStore(postgres_dsn)
+            await store.open()
+            if use == "another wait":
+                await store._notices.hear("an earlier one", 10)
+            running = asyncio.ensure_future(
+                store.calls() if use == "operation" else store.runs_ready(server="x", timeout=60)
+            )
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if use == "operation":
+                running.cancel()
+            await store.close()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            del store, running
+            gc.collect()
+    assert [str(one.message) for one in seen] == []
+
+
+async def test_a_store_that_was_closed_and_opened_again_hears_of_tasks(postgres_dsn: str) -> None:
+    worker = PostgresStore(postgres_dsn)
+    for name in ("first", "second"):
+        async with opened(worker), opened(PostgresStore(postgres_dsn)) as other:
+            await worker._notices.hear("reopened", 10)
+            waiting = asyncio.ensure_future(worker.runs_ready(server="reopened", timeout=60))
+            await asyncio.wait({waiting}, timeout=0.3)
+            await other.create_task(
+                NewTask(name, "reopened", "me", "tool", "working", "", 0.0, 9e9, b"state")
+            )
+            async with asyncio.timeout(3):  # less than between two looks
+                await waiting
+            (claimed,) = await worker.claim_runs(server="reopened", limit=2, lease=600)
+            assert claimed.id == name
 
 
 async def test_servers_do_not_wake_the_workers_of_others(postgres_dsn: str) -> None:

@@ -130,6 +130,7 @@ class PostgresStore(SqlStore):
 
     async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
         """Return when a run may be ready to claim, or after `timeout` seconds."""
+        self._open_connections()
         await self._notices.hear(server, timeout)
         await super().runs_ready(server=server, timeout=timeout, busy=busy)
 
@@ -189,13 +190,17 @@ class PostgresStore(SqlStore):
 
     async def _take(self) -> _Connection:
         """Return the connection used last, or a new one."""
-        if self._idle is None:
-            raise StoreError("the PostgreSQL store is not open. Await its open() first.")
-        while self._idle:
-            connection = self._idle.pop()
+        idle = self._open_connections()
+        while idle:
+            connection = idle.pop()
             if await self._lives(connection):
                 return connection
         return await self._connect()
+
+    def _open_connections(self) -> list[_Connection]:
+        if self._idle is None:
+            raise StoreError("the PostgreSQL store is not open. Await its open() first.")
+        return self._idle
 
     async def _lives(self, connection: _Connection) -> bool:
         """Ask the server, but only after a while or after another connection has failed."""
@@ -206,6 +211,9 @@ class PostgresStore(SqlStore):
         except psycopg.Error:
             await connection.close()
             return False
+        except BaseException:
+            await connection.close()  # cancelled: nobody else holds it
+            raise
         return True
 
     async def _give_back(self, connection: _Connection) -> None:

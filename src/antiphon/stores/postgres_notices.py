@@ -78,6 +78,7 @@ class Notices:
             await asyncio.wait({self._sending}, timeout=_LAST_NOTICES)
         tasks = [task for task in (self._sending, self._listening) if task is not None]
         self._sending = self._listening = None
+        self._servers.clear()
         for task in tasks:
             task.cancel()
         if tasks:
@@ -114,6 +115,8 @@ class Notices:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait({self._listening})
+        if not self._servers:
+            return  # closed meanwhile
         self._settled.clear()
         self._listening = asyncio.create_task(self._listen(), name="antiphon listen")
 
