@@ -95,8 +95,11 @@ async def send(server: Server, method: str, **params: Any) -> Any:
 
 
 async def asked(server: Server, task: str) -> None:
-    while (await send(server, "tasks/get", taskId=task))["status"] != "input_required":
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        while True:
+            if (await send(server, "tasks/get", taskId=task))["status"] == "input_required":
+                return
+            await asyncio.sleep(0.01)
 
 
 async def write() -> dict[str, str]:

@@ -4,7 +4,9 @@ import asyncio
 from functools import partial
 from typing import Annotated, Any
 
+import anyio
 import pytest
+import uvloop
 from pydantic import AfterValidator
 
 from antiphon import (
@@ -568,6 +570,96 @@ async def test_user_code_that_raises_no_exception_has_failed_and_the_process_goe
         done = await world.call("order", answers={"url": True})
     assert done.is_error
     assert "an unexpected error" in done.text
+
+
+async def in_a_group(leave: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(leave())
+        await asyncio.sleep(30)
+
+
+async def in_an_anyio_group(leave: Any) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(leave)
+        await asyncio.sleep(30)
+
+
+async def in_a_gather(leave: Any) -> None:
+    await asyncio.gather(leave(), asyncio.sleep(0))
+
+
+async def in_a_child_of_a_child(leave: Any) -> None:
+    await asyncio.create_task(in_a_gather(leave))
+
+
+async def in_a_cancelled_child(leave: Any) -> None:
+    async def clean_up() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await leave()
+
+    child = asyncio.create_task(clean_up())
+    await asyncio.sleep(0)
+    child.cancel()
+    await child
+
+
+CHILDREN = [
+    in_a_group,
+    in_an_anyio_group,
+    in_a_gather,
+    in_a_child_of_a_child,
+    in_a_cancelled_child,
+]
+
+
+async def leave_in_a_child(rounds: Any, child: Any, exit_: BaseException, place: str) -> None:
+    async def leave() -> None:
+        raise exit_
+
+    async def order(ctx: Context) -> str:
+        if place == "handler":
+            await child(leave)
+        elif place == "effect":
+            await ctx.once("leave", partial(child, leave))
+        else:
+            await ctx.memo("leave", partial(child, leave))
+        return "ended"
+
+    done = await rounds(serving(order)).begin("order")
+    assert done.is_error
+    assert "an unexpected error" in done.text
+
+
+@pytest.mark.parametrize("exit_", EXITS[:2], ids=lambda exit_: type(exit_).__name__)
+@pytest.mark.parametrize("place", ["handler", "effect", "memo"])
+@pytest.mark.parametrize("child", CHILDREN)
+async def test_a_child_task_that_would_end_the_process_has_failed_with_its_handler(
+    rounds, child, place, exit_
+):
+    async with asyncio.timeout(10):
+        await leave_in_a_child(rounds, child, exit_, place)
+
+
+def test_on_any_event_loop_a_child_task_cannot_end_the_process_and_others_are_left_alone():
+    async def main() -> str:
+        loop = asyncio.get_running_loop()
+        made: list[Any] = []
+
+        def factory(loop: Any, coroutine: Any, **options: Any) -> Any:
+            made.append(coroutine)
+            return asyncio.Task(coroutine, loop=loop, **options)
+
+        loop.set_task_factory(factory)
+        await leave_in_a_child(Rounds, in_a_gather, SystemExit(2), "handler")
+        other = asyncio.sleep(0)
+        await loop.create_task(other)
+        assert made[-1] is other, "a task that is no user code was made differently"
+        return "went on"
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) == "went on"
 
 
 @pytest.mark.parametrize("exit_", EXITS, ids=lambda exit_: type(exit_).__name__)

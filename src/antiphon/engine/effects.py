@@ -22,6 +22,7 @@ from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import Entry, EntryOutcome, encode_value
 from antiphon.core.retry import back_off
 from antiphon.engine.asking import check_secret
+from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.execution import ASLEEP, Execution
 from antiphon.engine.questions import check_key
 from antiphon.engine.restarts import restartable
@@ -37,7 +38,6 @@ from antiphon.engine.serialization import (
 )
 from antiphon.engine.suspension import (
     Abandoned,
-    UserCodeExit,
     call_user,
     cancelled_from_inside,
 )

@@ -18,6 +18,7 @@ from antiphon.core.capabilities import Capability, allows, require
 from antiphon.core.journal import Entry, Journal
 from antiphon.core.request import Request, owner_of
 from antiphon.engine.call import Call, check_map, restart
+from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
 from antiphon.engine.delivery import END_ROUND, MAX_DELAY, run_in_session
 from antiphon.engine.environment import Environment
@@ -36,7 +37,6 @@ from antiphon.engine.parked import ParkedHandler, ParkedHandlers
 from antiphon.engine.redemption import Redemptions, RunningRound
 from antiphon.engine.reply import Reply, ending
 from antiphon.engine.restarts import RepeatWatch, take_over
-from antiphon.engine.suspension import UserCodeExit
 from antiphon.engine.tokens import Tokens
 from antiphon.errors import (
     ArgumentsInvalid,

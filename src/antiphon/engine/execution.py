@@ -33,6 +33,13 @@ from antiphon.core.journal import (
 from antiphon.core.outcome import InputRequired
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
+from antiphon.engine.child_tasks import (
+    ChildTaskFactory,
+    UserCodeExit,
+    coroutine_of,
+    guard_child_tasks,
+    in_user_code,
+)
 from antiphon.engine.outcome import (
     DELIBERATE,
     Asked,
@@ -48,7 +55,6 @@ from antiphon.engine.questions import Keys, Question, check_key
 from antiphon.engine.suspension import (
     Abandoned,
     Suspended,
-    UserCodeExit,
     abort_handler,
     block_forever,
     get_inside,
@@ -514,7 +520,11 @@ class Execution:
         """
         self.task = asyncio.current_task()
         before = self.task.cancelling() if self.task is not None else 0
-        self.started = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        self.started = loop.time()
+        if loop.get_task_factory().__class__ is not ChildTaskFactory:
+            guard_child_tasks(loop)
+        mark = in_user_code.set(True)
         try:
             running = self.handler.invoke(context, arguments)
             # Only the handler holds its context from here on: an execution that held it too would
@@ -526,6 +536,7 @@ class Execution:
                 self._uncancel_to(before)
             outcome = await self._returned(value)
         except GeneratorExit:
+            mark = None  # the loop is closed, and the collector ends this in another context
             raise
         except BaseException as error:  # noqa: BLE001 - user code: ours is taken, the rest has failed
             if error.__class__ is Suspended and error.args[0] is self and not self._cuts:
@@ -535,6 +546,8 @@ class Execution:
             else:
                 outcome = self._classify_exit(error, before)
         finally:
+            if mark is not None:
+                in_user_code.reset(mark)
             self.close()
             if self.effects:
                 await self.effects_settled()
@@ -585,7 +598,7 @@ class Execution:
             if made.cr_frame is None or made.cr_running or made.cr_suspended:
                 continue
             if owned is None:
-                owned = {id(task.get_coro()) for task in asyncio.all_tasks()}
+                owned = {id(coroutine_of(task)) for task in asyncio.all_tasks()}
             if id(coroutine) not in owned:
                 coroutine.close()
                 raise HandlerError(

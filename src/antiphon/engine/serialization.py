@@ -20,6 +20,7 @@ from typing import Any, cast, get_type_hints
 
 import msgspec
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
+from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 from pydantic_core import to_json as dump_json
@@ -155,13 +156,17 @@ def _is_left_out(field: dict[str, Any]) -> bool:
 
 def _check_whole(value: Any) -> None:
     """Refuse a value of no declared type that holds a model of which fields would be left out."""
-    if isinstance(value, BaseModel) or is_dataclass(value):
-        declared = getattr(cast("type[Any]", type(value)), "__pydantic_fields__", {})
-        for name, field in declared.items():
-            if field.exclude or getattr(field, "exclude_if", None) is not None:
-                raise _lost_field(type(value).__name__, name)
+    if isinstance(value, BaseModel) or is_pydantic_dataclass(cast("type[Any]", type(value))):
+        lost = _first_left_out(cast("type[Any]", type(value)))
+        if lost is not None:
+            raise _lost_field(*lost)
     for inner in _parts(value):
         _check_whole(inner)
+
+
+@functools.lru_cache(maxsize=512)
+def _first_left_out(model: type[Any]) -> tuple[str, str] | None:
+    return next(_left_out(model.__pydantic_core_schema__), None)
 
 
 def _lost_field(model: str, name: str) -> HandlerError:

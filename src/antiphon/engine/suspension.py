@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
 from typing import Any, cast
 
+from antiphon.engine.child_tasks import UserCodeExit, guard_child_tasks, in_user_code
 from antiphon.engine.handler import is_async
 
 
@@ -33,13 +34,6 @@ class Suspended(BaseException):
 
 class Abandoned(BaseException):
     """Another process has taken this round over; whatever this execution does no longer counts."""
-
-
-class UserCodeExit(Exception):
-    """User code raised what is no `Exception`, such as `SystemExit`: it has failed, no more."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(f"{type(error).__name__}: {error}")
 
 
 _SIGNALS = (Suspended, Abandoned, asyncio.CancelledError)
@@ -103,6 +97,8 @@ async def call_user(
         UserCodeExit: It raised what is no `Exception`.
     """
     kwargs = kwargs or {}
+    guard_child_tasks(asyncio.get_running_loop())
+    mark = in_user_code.set(True)
     try:
         if is_async(fn):
             return await fn(*args, **kwargs)
@@ -110,8 +106,14 @@ async def call_user(
         return await value if inspect.isawaitable(value) else value
     except Exception:
         raise
+    except GeneratorExit as error:
+        mark = None  # perhaps the collector ends this in another context
+        raise _as_failure(error) from error
     except BaseException as error:
         raise _as_failure(error) from error
+    finally:
+        if mark is not None:
+            in_user_code.reset(mark)
 
 
 def call_in_thread(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:

@@ -15,7 +15,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from antiphon.core.text import safe
-from antiphon.engine.suspension import UserCodeExit
+from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.errors import ArgumentsInvalid, ConfigError
 
 MAX_DEPTH = 32

@@ -16,6 +16,7 @@ from antiphon.core.journal import Journal
 from antiphon.core.text import safe
 from antiphon.engine import effects
 from antiphon.engine.call import Call, restart
+from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
@@ -30,7 +31,7 @@ from antiphon.engine.outcome import (
     sole_error,
 )
 from antiphon.engine.reply import Reply, ending, failed
-from antiphon.engine.suspension import Abandoned, UserCodeExit
+from antiphon.engine.suspension import Abandoned
 from antiphon.errors import (
     INTERNAL_ERROR,
     ArgumentsInvalid,
