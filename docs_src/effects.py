@@ -1,5 +1,6 @@
 """Effects: what happens once, however often the code re-runs."""
 
+import asyncio
 from typing import Any
 
 from pydantic import BaseModel
@@ -60,6 +61,15 @@ def make_server(cloud: Cloud, **kit: Any) -> Server:
         first = await ctx.once("deposit", cloud.charge, amount, retry=True)
         rest = await ctx.once("rest", cloud.charge, amount, verify=cloud.find_charge)
         return f"{first}, {rest}"
+
+    async def charge_in_time(amount: int, idempotency_key: str) -> str:
+        async with asyncio.timeout(5):
+            return await cloud.charge(amount, idempotency_key)
+
+    @server.tool
+    async def pay_soon(ctx: Context, amount: int) -> str:
+        """Charge once, and give up waiting after five seconds."""
+        return await ctx.once("charge", charge_in_time, amount)
 
     @server.tool(restarts="adopt")
     async def move(ctx: Context, name: str) -> str:

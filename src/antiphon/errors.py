@@ -228,7 +228,8 @@ class AmbiguousKey(HandlerError):
     def __init__(self, key: str) -> None:
         super().__init__(
             f"two concurrent branches ask under the derived key {key!r}, so their answers could be "
-            "swapped. Give each ask its own `key=`."
+            "swapped. Give each ask its own `key=`. (`asyncio.wait_for` of Python 3.11 awaits in a "
+            "branch: use `asyncio.timeout` in its place.)"
         )
         self.key = key
 

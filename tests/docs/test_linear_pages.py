@@ -120,6 +120,18 @@ async def test_a_payment_is_made_once_for_each_of_its_effects() -> None:
     assert first != rest  # each effect has an idempotency key of its own
 
 
+async def test_a_payment_with_a_timeout_of_its_own_fails_at_once_in_every_round() -> None:
+    class SlowCloud(effects.Cloud):
+        async def charge(self, amount: int, idempotency_key: str) -> str:
+            raise TimeoutError
+
+    async with Rounds(lambda **kit: effects.make_server(effects.Cloud(), **kit)) as world:
+        assert (await world.call("pay_soon", {"amount": 5})).text.endswith("of 5")
+    async with Rounds(lambda **kit: effects.make_server(SlowCloud(), **kit)) as world:
+        done = await world.call("pay_soon", {"amount": 5})
+    assert "effect 'charge' failed" in done.text
+
+
 BILL = {"cents": 4200, "to": "ACME"}
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -367,6 +368,21 @@ async def test_the_round_ends_whatever_the_ask_is_wrapped_in(rounds, handler):
     done = await world.finish(step, {"place": EU, "again": US})
     assert done.text == "eu"
     await calm()
+
+
+async def test_an_ask_in_wait_for_twice_works_or_is_refused_with_the_cure(rounds):
+    async def order(ctx: Context) -> str:
+        first = await asyncio.wait_for(ctx.elicit("From?", Place), 5)
+        second = await asyncio.wait_for(ctx.elicit("To?", Place), 5)
+        return f"{first.region} {second.region}"
+
+    answers = {"place": EU, "place-2": {"region": "us"}}
+    done = await rounds(serving(order)).call("order", answers=answers)
+    if sys.version_info >= (3, 12):
+        assert done.text == "eu us"
+    else:
+        assert done.is_error
+        assert "use `asyncio.timeout` in its place" in done.text
 
 
 async def test_a_timeout_that_fires_first_takes_the_ask_back(rounds):
