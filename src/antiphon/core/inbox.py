@@ -73,6 +73,42 @@ class Approver(msgspec.Struct, frozen=True):
     """`client`, `signed-in` or `fresh`."""
 
 
+class Face(msgspec.Struct, frozen=True):
+    """What people are shown of an item. Kept sealed; opened for those who may see it."""
+
+    message: str
+    details: tuple[tuple[str, str], ...] = ()
+    """What the server says: label and value."""
+
+    why: str = ""
+    """The model's own words; never shown as fact."""
+
+    approve: str = "Approve"
+    decline: str = "Decline"
+    """Labels of the two buttons."""
+
+    caller: str = ""
+    client: str = ""
+    """Who asked, and with which program, as far as it says."""
+
+    arguments: bytes = b"{}"
+    """The arguments of the call, as JSON."""
+
+    schema: bytes = b""
+    """Of a form, as JSON."""
+
+
+class InboxPlace(msgspec.Struct, frozen=True):
+    """Where the inbox of a server is, and what it knows about people."""
+
+    url: str
+    roles: frozenset[str] | None = None
+    """The roles that somebody may hold; None when any name may be one."""
+
+    targets: tuple[str, ...] = ()
+    """Where notices go."""
+
+
 class NewItem(msgspec.Struct, frozen=True):
     """An item to be kept. It is open."""
 
@@ -242,8 +278,7 @@ def judge(
     if item is None:
         return NotAllowed("unknown")
     person = attempt.person
-    owns = attempt.same_person or (bool(item.owner) and person.identity == item.owner)
-    forbidden = _forbidden(item, person, owns)
+    forbidden = may_not_decide(item, person, owns(item, person) or attempt.same_person)
     if forbidden is not None:
         return forbidden
     if item.status != "open":
@@ -259,12 +294,18 @@ def judge(
     return _status_after(item, attempt, said)
 
 
-def _forbidden(item: Item, person: Person, owns: bool) -> NotAllowed | None:
+def owns(item: Item, person: Person) -> bool:
+    """Tell whether this person has made the call."""
+    return bool(item.owner) and person.identity == item.owner
+
+
+def may_not_decide(item: Item, person: Person, is_owner: bool) -> NotAllowed | None:
+    """Return why this person may never decide this item; None if nothing forbids it."""
     if not item.role:
-        return None if owns else NotAllowed("role")
+        return None if is_owner else NotAllowed("role")
     if item.role not in person.roles:
         return NotAllowed("role")
-    return NotAllowed("own") if owns and not item.own else None
+    return NotAllowed("own") if is_owner and not item.own else None
 
 
 def _status_after(
@@ -313,6 +354,19 @@ def hash_of(record: DecisionRecord) -> bytes:
     """Return the hash of everything in a record but its own hash."""
     bare = msgspec.structs.replace(record, hash=b"")
     return hashlib.sha256(msgspec.json.encode(bare, order="deterministic")).digest()
+
+
+_face = msgspec.msgpack.Decoder(Face)
+
+
+def encode_face(face: Face) -> bytes:
+    """Write a face as bytes."""
+    return msgspec.msgpack.encode(face)
+
+
+def decode_face(data: bytes) -> Face:
+    """Read a face."""
+    return _face.decode(data)
 
 
 class BrokenChain(msgspec.Struct, frozen=True):
