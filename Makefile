@@ -15,7 +15,7 @@ VENV := .venv
 JOBS ?= 2
 DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
-MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made
+MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
 .PHONY: help env peers lock run check format test chaos soak mutants conformance bench clean
 
@@ -59,6 +59,14 @@ $(PEERS)/pgbouncer/.made:
 		command -v apt-get > /dev/null || { echo "PgBouncer is needed for the tests of the PostgreSQL store: install the package pgbouncer of this machine"; exit 1; }; \
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		$$sudo apt-get update -q && $$sudo apt-get install -y -q pgbouncer; }
+	mkdir -p $(@D) && touch $@
+
+# So does a browser: Playwright drives the one of the machine.
+$(PEERS)/chromium/.made:
+	command -v chromium > /dev/null || command -v google-chrome > /dev/null || { \
+		command -v apt-get > /dev/null || { echo "Chromium is needed for the tests of the pages: install the package chromium of this machine"; exit 1; }; \
+		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+		$$sudo apt-get update -q && $$sudo apt-get install -y -q --no-install-recommends chromium; }
 	mkdir -p $(@D) && touch $@
 
 $(PEERS)/bin/.made: $(DEV) $(PEERS)/redis/.made $(PEERS)/pgbouncer/.made peers/link.py
