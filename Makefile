@@ -15,7 +15,7 @@ VENV := .venv
 JOBS ?= 2
 DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
-MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made
+MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
 .PHONY: help env peers lock run check format test chaos soak mutants conformance bench clean
 
@@ -61,6 +61,14 @@ $(PEERS)/pgbouncer/.made:
 		$$sudo apt-get update -q && $$sudo apt-get install -y -q pgbouncer; }
 	mkdir -p $(@D) && touch $@
 
+# So does a browser: Playwright drives the one of the machine.
+$(PEERS)/chromium/.made:
+	command -v chromium > /dev/null || command -v google-chrome > /dev/null || { \
+		command -v apt-get > /dev/null || { echo "Chromium is needed for the tests of the pages: install the package chromium of this machine"; exit 1; }; \
+		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+		$$sudo apt-get update -q && $$sudo apt-get install -y -q --no-install-recommends chromium; }
+	mkdir -p $(@D) && touch $@
+
 $(PEERS)/bin/.made: $(DEV) $(PEERS)/redis/.made $(PEERS)/pgbouncer/.made peers/link.py
 	$(VENV)/bin/python peers/link.py
 	touch $@
@@ -70,7 +78,7 @@ lock: ## resolve every requirements/*.in anew into its lock file, and peers/pack
 	for name in dev peer-mcp1 peer-fastmcp peer-langchain; do \
 		$(PYTHON) -m venv build/lock/$$name; \
 		build/lock/$$name/bin/python $(PIP_INSTALL) --upgrade pip; \
-		project=$$([ $$name = dev ] && echo "--editable .[postgres,redis,granian]" || true); \
+		project=$$([ $$name = dev ] && echo "--editable .[postgres,redis,granian,console]" || true); \
 		build/lock/$$name/bin/python $(PIP_INSTALL) -r requirements/$$name.in $$project; \
 		build/lock/$$name/bin/python -m pip freeze --exclude-editable > requirements/$$name.lock; \
 	done

@@ -116,7 +116,7 @@ async def test_an_uncertain_call_can_be_redeemed_until_its_deadline(
     [row] = await store.calls(uncertain=True)
     assert (row.tool, row.state, row.uncertain) == ("order", "released", 1)
     assert row.caller.startswith("anonymous")
-    assert await store.decide(row.call, "create", result=None)
+    assert await store.settle_uncertain(row.call, "create", result=None)
     fake_clock.advance(3600)
     assert (await rounds.answer(step, {"place": US})).text == REFUSED
     assert (await rounds.answer(step, ANSWERS)).text == str(marks + 1)

@@ -652,7 +652,7 @@ async def test_an_uncertain_effect_is_named_and_an_operator_settles_it(rounds, t
     assert f"antiphon calls settle STORE {row.call} pay" in uncertain.text
     [effect] = await world.store.effects(row.call)
     assert (effect.key, effect.state) == ("pay", "uncertain")
-    assert await world.store.decide(row.call, "pay", result=b"41")
+    assert await world.store.settle_uncertain(row.call, "pay", result=b"41")
     assert (await world.answer(step, ANSWERS)).text == "41"
     assert tally["pay"] == 1
 
@@ -671,7 +671,7 @@ async def test_an_operator_says_that_it_was_not_done(rounds, tally):
     world.clock.advance(LEASE)
     assert "end is not known" in (await world.answer(step, ANSWERS)).text
     [row] = await world.store.calls()
-    assert await world.store.decide(row.call, "pay", result=None)
+    assert await world.store.settle_uncertain(row.call, "pay", result=None)
     assert (await world.answer(step, ANSWERS)).text == "1"
 
 

@@ -292,7 +292,7 @@ async def test_an_uncertain_effect_stays_uncertain_and_is_settled_under_its_call
     assert "its end is not known" in told.text
     [waiting] = await world.store.calls(uncertain=True)
     assert waiting.call in told.text
-    assert await world.store.decide(waiting.call, "create", result=b"7")
+    assert await world.store.settle_uncertain(waiting.call, "create", result=b"7")
     assert (await world.begin("order")).text == "7"
     assert tally["create"] == 1
 

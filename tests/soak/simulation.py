@@ -348,7 +348,7 @@ class Call:
         number = int(key.removeprefix("act"))
         happened = bool(self.truth.effects[number])
         result = msgspec.json.encode(f"{self.plan.label}/{number}") if happened else None
-        if not await self.soak.kept.store.decide(call, key, result=result):
+        if not await self.soak.kept.store.settle_uncertain(call, key, result=result):
             self.wrong(f"{key} could not be settled")
 
     # --- the judgement -------------------------------------------------------------------------

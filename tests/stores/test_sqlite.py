@@ -282,7 +282,7 @@ async def test_rounds_and_effects_of_the_release_before_go_on(upgraded: SqliteSt
     assert begun == Finished(b"receipt", "released")
     [waiting] = await upgraded.calls(uncertain=True)
     assert waiting.call == "lost"
-    assert await upgraded.decide("lost", "pay", result=b"1")
+    assert await upgraded.settle_uncertain("lost", "pay", result=b"1")
     await upgraded.end_call("one", ttl=0)
     shared = Effect("shared/1", "two", "mail", "mail", b"args")
     begun = await upgraded.begin(shared, lease=30, ttl=600, under=None, retry=False, window=1e9)

@@ -10,7 +10,7 @@ import pytest
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sqlite import SqliteStore
-from antiphon.testing.contracts import TASK_CONTRACTS, TaskContract
+from antiphon.testing.contracts import INBOX_CONTRACTS, TASK_CONTRACTS, InboxContract, TaskContract
 from tests.servers import opened
 
 
@@ -33,5 +33,12 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 @pytest.mark.parametrize("contract", TASK_CONTRACTS, ids=lambda contract: contract.__name__)
 async def test_a_store_keeps_the_contract_of_tasks(
     contract: TaskContract, stores: tuple[Any, Any]
+) -> None:
+    await contract(*stores)
+
+
+@pytest.mark.parametrize("contract", INBOX_CONTRACTS, ids=lambda contract: contract.__name__)
+async def test_a_store_keeps_the_contract_of_the_inbox(
+    contract: InboxContract, stores: tuple[Any, Any]
 ) -> None:
     await contract(*stores)

@@ -73,7 +73,7 @@ async def settle(peer: Peer, call: str, key: str, result: Any | None) -> bool:
     sealed = None
     if result is not None:
         sealed = await environment.protect(msgspec.json.encode(result), effect_place(call, key))
-    return await environment.store.decide(call, key, result=sealed)
+    return await environment.store.settle_uncertain(call, key, result=sealed)
 
 
 async def waiting(peer: Peer, id: str) -> dict[str, Any]:

@@ -171,7 +171,7 @@ async def _decide(
         if result is not None and sealer is not None:
             protected = sealer.protect(result, effect_place(effect.call, effect.key))
             sealed = protected if isinstance(protected, bytes) else await protected
-        if await store.decide(effect.call, effect.key, result=sealed):
+        if await store.settle_uncertain(effect.call, effect.key, result=sealed):
             settled.append(effect)
     return settled
 

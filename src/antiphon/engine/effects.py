@@ -352,7 +352,7 @@ async def _verify(
         raise EffectUncertain(call, spec.key) from error
     else:
         result = await environment.protect(data, effect_place(call, spec.key))
-    await environment.store.decide(call, spec.key, result=result)
+    await environment.store.settle_uncertain(call, spec.key, result=result)
 
 
 async def _known(execution: Execution, spec: Once, effect: Effect, begin: Begin) -> _Known:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from antiphon.ports import Clock
 from antiphon.stores.memory_effects import MemoryEffects
+from antiphon.stores.memory_inbox import MemoryInbox
 from antiphon.stores.memory_segments import MemorySegments
-from antiphon.stores.memory_tasks import MemoryTasks
 
 if TYPE_CHECKING:
     from antiphon.ports import Store, Tasks
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MIB = 1024 * 1024
 
 
-class MemoryStore(MemoryTasks, MemorySegments, MemoryEffects):
+class MemoryStore(MemoryInbox, MemorySegments, MemoryEffects):
     """The default store: bounded, for one process and one event loop, gone when it ends."""
 
     durable = False
@@ -47,7 +47,7 @@ class MemoryStore(MemoryTasks, MemorySegments, MemoryEffects):
             segment_bytes: Journals kept outside tokens; likewise.
             clock: The clock that the engine uses too.
         """
-        MemoryTasks.__init__(self, clock, ended=lambda call: self.end_effects(call, 0.0))
+        MemoryInbox.__init__(self, clock, ended=lambda call: self.end_effects(call, 0.0))
         MemorySegments.__init__(self, clock, segment_bytes=segment_bytes)
         MemoryEffects.__init__(
             self,

@@ -326,7 +326,7 @@ class MemoryEffects(MemoryRounds):
             uncertain=sum(_state_of(effect, now) == "uncertain" for effect in effects),
         )
 
-    async def decide(self, call: str, key: str, *, result: bytes | None) -> bool:
+    async def settle_uncertain(self, call: str, key: str, *, result: bytes | None) -> bool:
         """Settle an uncertain effect by an operator's word, and let its call go on."""
         now = self._clock()
         for row in self._of_call(call):

@@ -14,11 +14,13 @@ import msgspec
 from antiphon.errors import StoreFull
 from antiphon.ports import Clock, HeldTaskRun, NewTask, TaskChange, TaskRow
 
-_OPEN = frozenset({"working", "input_required"})
+OPEN = frozenset({"working", "input_required"})
 _NEVER = float("inf")
 
 
-class _Task(msgspec.Struct):
+class KeptTask(msgspec.Struct):
+    """A task and what becomes of it."""
+
     new: NewTask
     status: str
     message: str
@@ -63,7 +65,7 @@ class MemoryTasks:
         self._now = clock
         self._ended = ended
         self._limit = limit
-        self._tasks: dict[str, _Task] = {}
+        self._tasks: dict[str, KeptTask] = {}
         self._by_call: dict[str, str] = {}
         self._open: Counter[str] = Counter()
         self._turns: defaultdict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
@@ -71,9 +73,10 @@ class MemoryTasks:
 
         self._callers: set[asyncio.Future[None]] = set()
 
-    async def create_task(self, task: NewTask) -> None:
+    async def create_task(self, task: NewTask) -> bool:
         """Keep a new task, ready now."""
         self.add_task(task)
+        return True
 
     def add_task(self, task: NewTask) -> None:
         """Keep a new task, within an operation of the ledger."""
@@ -81,10 +84,10 @@ class MemoryTasks:
             raise StoreFull("the memory store is full: it holds as many tasks as it may")
         if task.call:
             self._by_call[task.call] = task.id
-        row = _Task(task, task.status, task.message, task.state, task.created)
+        row = KeptTask(task, task.status, task.message, task.state, task.created)
         self._tasks[task.id] = row
         self._open[task.owner] += 1
-        self._schedule(row, self._now())
+        self._schedule(row, self._now() + (0.0 if task.held is None else task.held.ready))
 
     async def open_tasks(self, owner: str, *, most: int) -> int:
         """Count the open tasks of an owner."""
@@ -102,7 +105,7 @@ class MemoryTasks:
     async def change_task(self, id: str, revision: int, change: TaskChange) -> bool:
         """Change a task that is still at this revision."""
         row = self._tasks.get(id)
-        if row is None or row.revision != revision or row.status not in _OPEN:
+        if row is None or row.revision != revision or row.status not in OPEN:
             return False
         stays = change.keeps_ready or self._now() < row.lease
         self._apply(row, change, row.ready if stays else self._after(change.ready))
@@ -111,12 +114,12 @@ class MemoryTasks:
     def _after(self, delay: float | None) -> float | None:
         return None if delay is None else self._now() + delay
 
-    def _apply(self, row: _Task, change: TaskChange, ready: float | None) -> None:
+    def _apply(self, row: KeptTask, change: TaskChange, ready: float | None) -> None:
         row.status, row.message = change.status, change.message
         row.state, row.updated = change.state, change.updated
         row.cancel = row.cancel or change.cancel
         row.revision += 1
-        if change.status in _OPEN:
+        if change.status in OPEN:
             self._schedule(row, ready)
         else:
             row.ready, row.lease = None, 0.0
@@ -129,7 +132,7 @@ class MemoryTasks:
         if not self._open[owner]:
             del self._open[owner]
 
-    def _schedule(self, row: _Task, ready: float | None) -> None:
+    def _schedule(self, row: KeptTask, ready: float | None) -> None:
         row.ready = ready
         if ready is None:
             return
@@ -139,7 +142,7 @@ class MemoryTasks:
             if not future.done():
                 future.set_result(None)
 
-    def _queue(self, row: _Task, at: float) -> None:
+    def _queue(self, row: KeptTask, at: float) -> None:
         row.queued = at
         heapq.heappush(self._turns[row.new.server, row.new.tool], (at, row.new.id))
 
@@ -162,7 +165,7 @@ class MemoryTasks:
             claimed.append(row.row(now))
         return claimed
 
-    def _next(self, server: str, busy: Sequence[str], now: float) -> _Task | None:
+    def _next(self, server: str, busy: Sequence[str], now: float) -> KeptTask | None:
         """Take the task that has been ready for longest off its turn."""
         while True:
             heads = [(heap[0], heap) for heap in self._heaps(server, busy)]
@@ -189,7 +192,7 @@ class MemoryTasks:
             if heap and of == server and tool not in busy
         ]
 
-    def _running(self, id: str, epoch: int) -> _Task | None:
+    def _running(self, id: str, epoch: int) -> KeptTask | None:
         row = self._tasks.get(id)
         return row if row is not None and row.epoch == epoch and row.lease > 0 else None
 
@@ -241,8 +244,12 @@ class MemoryTasks:
 
     def wake_call(self, call: str) -> None:
         """Make the task of a call ready: an effect of it was settled."""
-        row = self._tasks.get(self._by_call.get(call, ""))
-        if row is None or row.status not in _OPEN:
+        self.wake_task(self._by_call.get(call, ""))
+
+    def wake_task(self, id: str) -> None:
+        """Make a task ready that waited for something outside."""
+        row = self._tasks.get(id)
+        if row is None or row.status not in OPEN:
             return
         row.revision += 1
         if self._now() >= row.lease:
@@ -277,6 +284,6 @@ class MemoryTasks:
         for id in gone:
             row = self._tasks.pop(id)
             self._by_call.pop(row.new.call, None)
-            if row.status in _OPEN:
+            if row.status in OPEN:
                 self._close(row.new.owner)
         return len(gone)

@@ -355,7 +355,7 @@ class RedisStore:
         script = scripts.UNCERTAIN_CALLS if uncertain else scripts.CALLS
         return await self._run(script, (self._prefix + index,), self._prefix, limit)
 
-    async def decide(self, call: str, key: str, *, result: bytes | None) -> bool:
+    async def settle_uncertain(self, call: str, key: str, *, result: bytes | None) -> bool:
         """Settle an uncertain effect by an operator's word, and let its call go on."""
         keys = (f"{self._prefix}ec:{call}",)
         done = int(result is not None)

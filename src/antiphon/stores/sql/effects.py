@@ -342,7 +342,7 @@ class SqlEffects(Runs):
         return rows[0][0]
 
     @transaction
-    def decide(self, call: str, key: str, *, result: bytes | None) -> Transaction[bool]:
+    def settle_uncertain(self, call: str, key: str, *, result: bytes | None) -> Transaction[bool]:
         """Settle an uncertain effect by an operator's word, and let its call go on."""
         asked = {
             "call": call,

@@ -15,6 +15,7 @@ from antiphon.ports import (
     Running,
     Spent,
 )
+from antiphon.stores.sql import inbox
 from antiphon.stores.sql.dialect import (
     Dialect,
     Query,
@@ -28,6 +29,7 @@ from antiphon.stores.sql.dialect import (
     single_statement,
     transaction,
 )
+from antiphon.stores.sql.inbox import add_items, hold
 from antiphon.stores.sql.tasks import CREATE, DROP_EFFECTS, NEW, new_task
 from antiphon.stores.waiting import RoundState, RoundWaiters
 
@@ -175,7 +177,7 @@ DELETE FROM antiphon_segments WHERE (call, round) IN (
 RETURNING 1
 """
 
-SWEEPS = (SWEEP_ROUNDS, SWEEP_EFFECTS, SWEEP_JOURNALS, SWEEP_SEGMENTS)
+SWEEPS = (SWEEP_ROUNDS, SWEEP_EFFECTS, SWEEP_JOURNALS, SWEEP_SEGMENTS, *inbox.SWEEPS)
 
 
 class SqlLedger(Runs):
@@ -231,8 +233,7 @@ class SqlLedger(Runs):
         )
         return bool(rows)
 
-    @single_statement
-    def record(
+    async def record(
         self,
         call: str,
         round: int,
@@ -242,8 +243,48 @@ class SqlLedger(Runs):
         ttl: float,
         final: bool = False,
         task: NewTask | None = None,
-    ) -> Transaction[bool]:
+    ) -> bool:
         """Record the outcome and end the claim; False if the fence is lost."""
+        if task is None or task.held is None:
+            return await self._record(call, round, fence, outcome, ttl, final, task)
+        return await self._record_held(call, round, fence, outcome, ttl, task)
+
+    @transaction
+    def _record_held(
+        self, call: str, round: int, fence: int, outcome: bytes, ttl: float, task: NewTask
+    ) -> Transaction[bool]:
+        """Record a round that ends in a held call, with its inbox items."""
+        assert task.held is not None
+        recorded = yield from self._recording(call, round, fence, outcome, ttl, False, task)
+        if recorded:
+            # A call that waits already under the same arguments stays the one that is found.
+            yield from hold(self._sql, task, task.held)
+            yield from add_items(self._sql, task.held.items)
+        return recorded
+
+    @single_statement
+    def _record(
+        self,
+        call: str,
+        round: int,
+        fence: int,
+        outcome: bytes,
+        ttl: float,
+        final: bool,
+        task: NewTask | None,
+    ) -> Transaction[bool]:
+        return (yield from self._recording(call, round, fence, outcome, ttl, final, task))
+
+    def _recording(
+        self,
+        call: str,
+        round: int,
+        fence: int,
+        outcome: bytes,
+        ttl: float,
+        final: bool,
+        task: NewTask | None,
+    ) -> Transaction[bool]:
         asked: dict[str, Any] = {
             "call": call,
             "round": round,

@@ -120,6 +120,102 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
          WHERE restart <> ''
         """,
     ),
+    (
+        """
+        CREATE TABLE antiphon_inbox (
+            id text NOT NULL PRIMARY KEY,
+            server text NOT NULL,
+            call text NOT NULL,
+            key text NOT NULL,
+            task text NOT NULL,
+            tool text NOT NULL,
+            owner text NOT NULL,
+            role text NOT NULL,
+            need bigint NOT NULL,
+            own bigint NOT NULL,
+            assurance text NOT NULL,
+            digest {blob} NOT NULL,
+            arguments {blob} NOT NULL,
+            created double precision NOT NULL,
+            expires double precision NOT NULL,
+            until double precision NOT NULL,
+            closed double precision,
+            status text NOT NULL,
+            kind text NOT NULL,
+            face {blob} NOT NULL,
+            answer {blob} NOT NULL,
+            UNIQUE (call, key, digest)
+        )
+        """,
+        """
+        CREATE INDEX antiphon_inbox_role ON antiphon_inbox (server, role, created, id)
+         WHERE status = 'open'
+        """,
+        "CREATE INDEX antiphon_inbox_owner ON antiphon_inbox (server, owner, created, id)",
+        "CREATE INDEX antiphon_inbox_closed ON antiphon_inbox (server, created, id)",
+        "CREATE INDEX antiphon_inbox_task ON antiphon_inbox (task) WHERE status = 'open'",
+        "CREATE INDEX antiphon_inbox_until ON antiphon_inbox (until)",
+        """
+        CREATE TABLE antiphon_decisions (
+            sequence bigint NOT NULL,
+            server text NOT NULL,
+            item text NOT NULL,
+            call text NOT NULL,
+            key text NOT NULL,
+            tool text NOT NULL,
+            issuer text NOT NULL,
+            subject text NOT NULL,
+            name text NOT NULL,
+            roles text NOT NULL,
+            decision text NOT NULL,
+            how text NOT NULL,
+            auth_time double precision NOT NULL,
+            shown double precision NOT NULL,
+            at double precision NOT NULL,
+            digest {blob} NOT NULL,
+            note {blob} NOT NULL,
+            previous {blob} NOT NULL,
+            hash {blob} NOT NULL,
+            PRIMARY KEY (server, sequence),
+            UNIQUE (item, issuer, subject)
+        )
+        """,
+        "CREATE INDEX antiphon_decisions_call ON antiphon_decisions (call)",
+        "CREATE INDEX antiphon_decisions_person ON antiphon_decisions (issuer, subject, at)",
+        """
+        CREATE TABLE antiphon_held (
+            server text NOT NULL,
+            owner text NOT NULL,
+            tool text NOT NULL,
+            arguments {blob} NOT NULL,
+            task text NOT NULL,
+            expires double precision NOT NULL,
+            PRIMARY KEY (server, owner, tool, arguments)
+        )
+        """,
+        "CREATE INDEX antiphon_held_task ON antiphon_held (task)",
+        "CREATE INDEX antiphon_held_expires ON antiphon_held (expires)",
+        """
+        CREATE TABLE antiphon_notices (
+            id text NOT NULL PRIMARY KEY,
+            server text NOT NULL,
+            item text NOT NULL,
+            kind text NOT NULL,
+            target text NOT NULL,
+            due double precision NOT NULL,
+            tries bigint NOT NULL
+        )
+        """,
+        "CREATE INDEX antiphon_notices_due ON antiphon_notices (server, due)",
+        """
+        CREATE TABLE antiphon_sessions (
+            id {blob} NOT NULL PRIMARY KEY,
+            data {blob} NOT NULL,
+            expires double precision NOT NULL
+        )
+        """,
+        "CREATE INDEX antiphon_sessions_expires ON antiphon_sessions (expires)",
+    ),
 )
 """One entry per schema version. An entry that was released is never changed; add another."""
 

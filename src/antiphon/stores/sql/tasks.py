@@ -19,7 +19,9 @@ from antiphon.stores.sql.dialect import (
     Written,
     reading,
     single_statement,
+    transaction,
 )
+from antiphon.stores.sql.inbox import WITHDRAW_KEYS, WITHDRAW_TASK, add_items, hold
 from antiphon.stores.sql.schema import OPEN
 from antiphon.stores.waiting import WorkerWaiters
 
@@ -39,7 +41,8 @@ INSERT INTO antiphon_tasks (id, server, owner, tool, status, message, created, u
 SELECT CAST(:task AS text), CAST(:server AS text), CAST(:owner AS text), CAST(:tool AS text),
        CAST(:status AS text), CAST(:message AS text), CAST(:created AS double precision),
        CAST(:created AS double precision), CAST(:until AS double precision),
-       {now}, 0, 0, 1, 0, CAST(:state AS {blob}), CAST(:of_call AS text)
+       {now} + CAST(:ready AS double precision), 0, 0, 1, 0, CAST(:state AS {blob}),
+       CAST(:of_call AS text)
 """
 
 CREATE = f"{NEW} WHERE true"
@@ -62,7 +65,7 @@ UPDATE antiphon_tasks
                     WHEN lease > {{now}} OR CAST(:keeps_ready AS boolean) THEN ready
                     ELSE {{now}} + CAST(:ready AS double precision) END
  WHERE id = :task AND revision = :revision AND {OPEN}
-RETURNING ready, server, call
+RETURNING ready, server, call, id
 """  # noqa: S608
 
 # --- runs --------------------------------------------------------------------------------------
@@ -103,7 +106,7 @@ UPDATE antiphon_tasks
                     WHEN revision <> :revision THEN {now}
                     ELSE {now} + CAST(:ready AS double precision) END
  WHERE id = :task AND epoch = :epoch AND lease > 0
-RETURNING ready, server, call
+RETURNING ready, server, call, id
 """
 
 SAVE = """
@@ -149,8 +152,11 @@ def _and_drop(change: str) -> str:
        dropped AS (
        DELETE FROM antiphon_effects
         WHERE call IN (SELECT call FROM changed WHERE call <> '' AND CAST(:final AS boolean))
-          AND shared = 0 AND state <> 'started')
-SELECT ready, server, call FROM changed
+          AND shared = 0 AND state <> 'started'),
+       withdrawn AS (
+       UPDATE antiphon_inbox SET status = 'withdrawn', closed = {{now}}
+        WHERE task IN (SELECT id FROM changed WHERE CAST(:final AS boolean)) AND status = 'open')
+SELECT ready, server, call, id FROM changed
 """  # noqa: S608 - joined from the constants above
 
 
@@ -171,11 +177,25 @@ class SqlTasks(Runs):
     _dialect: Dialect
     _workers: WorkerWaiters
 
+    async def create_task(self, task: NewTask) -> bool:
+        """Keep a new task; False when it is a held call and the same one waits already."""
+        return await (self._create(task) if task.held is None else self._create_held(task))
+
     @single_statement
-    def create_task(self, task: NewTask) -> Transaction[None]:
-        """Keep a new task, ready now."""
+    def _create(self, task: NewTask) -> Transaction[bool]:
         yield Query(self._sql[CREATE], new_task(task))
         yield TasksReady(task.server)
+        return True
+
+    @transaction
+    def _create_held(self, task: NewTask) -> Transaction[bool]:
+        assert task.held is not None
+        if not (yield from hold(self._sql, task, task.held)):
+            return False
+        yield Query(self._sql[CREATE], new_task(task))
+        yield from add_items(self._sql, task.held.items)
+        yield TasksReady(task.server)
+        return True
 
     @reading
     def open_tasks(self, owner: str, *, most: int) -> Transaction[int]:
@@ -202,9 +222,29 @@ class SqlTasks(Runs):
             found |= {row[0]: row[1] for row in rows}
         return found
 
-    @single_statement
-    def change_task(self, id: str, revision: int, change: TaskChange) -> Transaction[bool]:
+    async def change_task(self, id: str, revision: int, change: TaskChange) -> bool:
         """Change an open task that is still at this revision; False otherwise."""
+        run = self._change_with_items if change.items or change.answered else self._change
+        return await run(id, revision, change)
+
+    @single_statement
+    def _change(self, id: str, revision: int, change: TaskChange) -> Transaction[bool]:
+        return (yield from self._changing(id, revision, change))
+
+    @transaction
+    def _change_with_items(self, id: str, revision: int, change: TaskChange) -> Transaction[bool]:
+        changed = yield from self._changing(id, revision, change)
+        if changed:
+            yield from self._items_of_change(id, change)
+        return changed
+
+    def _items_of_change(self, id: str, change: TaskChange) -> Transaction[None]:
+        if change.answered:
+            answered = {"task": id, "listed": json.dumps(change.answered)}
+            yield Query(self._sql[WITHDRAW_KEYS], answered)
+        yield from add_items(self._sql, change.items)
+
+    def _changing(self, id: str, revision: int, change: TaskChange) -> Transaction[bool]:
         asked = {
             **_changed(id, revision, change),
             "keeps_ready": change.keeps_ready,
@@ -217,9 +257,11 @@ class SqlTasks(Runs):
         rows = yield Query(self._sql[both if at_once else one], asked)
         if not rows:
             return False
-        ready, server, call = rows[0]
-        if asked["final"] and call and not at_once:
-            yield Query(self._sql[DROP_EFFECTS], {"call": call})
+        ready, server, call, id = rows[0]
+        if asked["final"] and not at_once:
+            yield Query(self._sql[WITHDRAW_TASK], {"task": id})
+            if call:
+                yield Query(self._sql[DROP_EFFECTS], {"call": call})
         if ready is not None:
             yield TasksReady(server)
         return True
@@ -245,11 +287,27 @@ class SqlTasks(Runs):
         rows = yield Query(self._sql[RENEW], {"pairs": json.dumps(list(runs)), "lease": lease})
         return {row[0]: bool(row[1]) for row in rows}
 
+    async def finish_run(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
+        """End a run with its outcome; False if the epoch is lost."""
+        run = self._finish_with_items if change.items or change.answered else self._finish
+        return await run(id, epoch, revision, change)
+
     @single_statement
-    def finish_run(
+    def _finish(self, id: str, epoch: int, revision: int, change: TaskChange) -> Transaction[bool]:
+        return (yield from self._finishing(id, epoch, revision, change))
+
+    @transaction
+    def _finish_with_items(
         self, id: str, epoch: int, revision: int, change: TaskChange
     ) -> Transaction[bool]:
-        """End a run with its outcome; False if the epoch is lost."""
+        finished = yield from self._finishing(id, epoch, revision, change)
+        if finished:
+            yield from self._items_of_change(id, change)
+        return finished
+
+    def _finishing(
+        self, id: str, epoch: int, revision: int, change: TaskChange
+    ) -> Transaction[bool]:
         asked = {**_changed(id, revision, change), "epoch": epoch}
         return (yield from self._changed_by(FINISH, FINISH_AND_DROP, asked))
 
@@ -306,6 +364,7 @@ def new_task(task: NewTask) -> dict[str, Any]:
         "until": task.expires,
         "state": task.state,
         "of_call": task.call,
+        "ready": 0.0 if task.held is None else task.held.ready,
     }
 
 

@@ -10,6 +10,7 @@ serve them all, and none waits longer than its store needs to notice the end of 
 """
 
 from antiphon.testing.contracts.effects import EFFECT_CONTRACTS
+from antiphon.testing.contracts.inbox import INBOX_CONTRACTS, InboxContract
 from antiphon.testing.contracts.ledger import (
     LEDGER_CONTRACTS,
     an_evicted_outcome_is_spent_and_its_mark_stays,
@@ -25,16 +26,19 @@ STORE_CONTRACTS: tuple[Contract, ...] = (
     *RESTART_CONTRACTS,
     *SEGMENT_CONTRACTS,
 )
-"""Everything that a store must do. One that keeps tasks is held to `TASK_CONTRACTS` too."""
+"""Everything that a store must do. One that keeps tasks is held to `TASK_CONTRACTS` and
+`INBOX_CONTRACTS` too."""
 
 __all__ = [
     "EFFECT_CONTRACTS",
+    "INBOX_CONTRACTS",
     "LEDGER_CONTRACTS",
     "RESTART_CONTRACTS",
     "SEGMENT_CONTRACTS",
     "STORE_CONTRACTS",
     "TASK_CONTRACTS",
     "Contract",
+    "InboxContract",
     "TaskContract",
     "an_evicted_outcome_is_spent_and_its_mark_stays",
 ]

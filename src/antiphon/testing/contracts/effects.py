@@ -297,16 +297,16 @@ async def effects_of_a_call_are_listed_oldest_first_with_their_state(a: Store, b
 async def an_operator_settles_an_uncertain_effect(a: Store, b: Store) -> None:
     effect = effect_of(name())
     begun = await begun_of(a, effect, lease=0.0)
-    assert await b.decide(effect.call, effect.key, result=b"paid")
+    assert await b.settle_uncertain(effect.call, effect.key, result=b"paid")
     assert not await a.settle(effect.id, begun.fence, result=b"late", error=None)
     assert await start(a, effect) == Finished(b"paid", effect.call)
-    assert not await b.decide(effect.call, effect.key, result=b"again")
+    assert not await b.settle_uncertain(effect.call, effect.key, result=b"again")
 
 
 async def an_operator_frees_an_effect_that_did_not_happen(a: Store, b: Store) -> None:
     effect = effect_of(name())
     old = await begun_of(a, effect, lease=0.0)
-    assert await b.decide(effect.call, effect.key, result=None)
+    assert await b.settle_uncertain(effect.call, effect.key, result=None)
     assert not await a.settle(effect.id, old.fence, result=b"late", error=None)
     assert not await a.hold(effect.id, old.fence, lease=LONG)
     assert (await begun_of(a, effect)).fence > old.fence
@@ -314,11 +314,11 @@ async def an_operator_frees_an_effect_that_did_not_happen(a: Store, b: Store) ->
 
 async def an_operator_decides_nothing_that_is_not_uncertain(a: Store, b: Store) -> None:
     effect = effect_of(name())
-    assert not await b.decide(effect.call, effect.key, result=b"x")
+    assert not await b.settle_uncertain(effect.call, effect.key, result=b"x")
     begun = await begun_of(a, effect)
-    assert not await b.decide(effect.call, effect.key, result=b"x")
+    assert not await b.settle_uncertain(effect.call, effect.key, result=b"x")
     assert await a.settle(effect.id, begun.fence, result=b"y", error=None)
-    assert not await b.decide(effect.call, effect.key, result=None)
+    assert not await b.settle_uncertain(effect.call, effect.key, result=None)
     assert await start(a, effect) == Finished(b"y", effect.call)
 
 
@@ -330,7 +330,7 @@ async def what_an_operator_decides_lets_the_call_be_tried_again(a: Store, b: Sto
     await begun_of(a, effect, lease=0.0, under=HeldRound(call, 2, claim.fence))
     await a.release(call, 2, claim.fence, counts=True)
     assert_spent(await redeem(b, call, tries=0), "tries")
-    assert await b.decide(call, effect.key, result=b"paid")
+    assert await b.settle_uncertain(call, effect.key, result=b"paid")
     await store_passes(b, 0.4)
     again = await redeem(b, call, ttl=-1.0, tries=0)
     assert isinstance(again, Claimed), again
@@ -360,10 +360,10 @@ async def uncertain_calls_are_found_behind_any_number_of_others(a: Store, b: Sto
     counted = await b.count_calls(uncertain=True)
     assert len(rows) <= counted <= len(await b.calls(limit=1000, uncertain=True))
     assert len(await b.calls(limit=2, uncertain=True)) == 2
-    assert await b.decide(waiting[0], "charge", result=b"1")
+    assert await b.settle_uncertain(waiting[0], "charge", result=b"1")
     assert waiting[0] not in {row.call for row in await a.calls(limit=1000, uncertain=True)}
     for call in waiting[1:]:
-        assert await b.decide(call, "charge", result=None)
+        assert await b.settle_uncertain(call, "charge", result=None)
 
 
 async def calls_are_listed_with_the_round_at_their_mark(a: Store, b: Store) -> None:

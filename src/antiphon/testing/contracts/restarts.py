@@ -168,7 +168,7 @@ async def an_effect_of_unknown_end_stays_so_in_a_restart(a: Store, b: Store) -> 
         assert await start(b, again) == Uncertain(call)
         held = restartable_of(effect_of(call, "held", args=args), restart, 1)
         assert await start(b, held) == Busy()
-    assert await a.decide(call, "charge", result=b"receipt")
+    assert await a.settle_uncertain(call, "charge", result=b"receipt")
     assert await start(b, restartable_of(effect_of(call), restart, 1)) == Finished(b"receipt", call)
 
 

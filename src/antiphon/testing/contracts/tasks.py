@@ -453,7 +453,7 @@ async def what_an_operator_decides_makes_the_task_of_the_call_ready(
     await begun_of(a, effect, lease=0.0, under=HeldTaskRun(run.id, run.epoch, b"learned"))
     assert await finish(a, run, change())
     assert await claims(b, server) == []
-    assert await b.decide(call, effect.key, result=b"paid")
+    assert await b.settle_uncertain(call, effect.key, result=b"paid")
     again = await run_of(a, server)
     assert again.id == run.id
 
@@ -464,7 +464,7 @@ async def what_is_decided_while_a_run_ends_is_not_slept_through(a: TaskStore, b:
     run = await run_of(a, server)
     effect = effect_of(call)
     await begun_of(a, effect, lease=0.0, under=HeldTaskRun(run.id, run.epoch, b"learned"))
-    assert await b.decide(call, effect.key, result=b"paid")
+    assert await b.settle_uncertain(call, effect.key, result=b"paid")
     assert await claims(b, server) == []
     assert await finish(a, run, change())
     assert (await run_of(b, server)).id == run.id

@@ -1,0 +1,436 @@
+"""The console as a web application: routes, sessions and forms. Decides nothing by itself.
+
+A GET never changes anything but the session's own life. Whoever is not signed in is sent to sign
+in; whatever a signed-in person may not see is one 404.
+"""
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from antiphon.console import guard, live
+from antiphon.console.form_fields import Field, fields_of, read_fields
+from antiphon.console.inbox_view import VIEWS, InboxView, Shown
+from antiphon.console.login import Login, as_login
+from antiphon.console.pages import Pages
+from antiphon.console.sessions import Session, Sessions, cookie_name, cookie_of, same
+from antiphon.console.settings import Console
+from antiphon.core.inbox import Changed, Closed, Decided, Person, Verdict
+from antiphon.engine.environment import Environment
+from antiphon.errors import StoreError
+from antiphon.ports import Clock, Inbox
+
+BODY = 256 * 1024
+"""Bytes of a form that is sent."""
+
+_BROWSER = "antiphon-login"
+"""The cookie that ties a login to the browser that began it."""
+
+_NOT_HERE = "There is nothing here, or it is not for you."
+_REFUSALS = {
+    "own": "You made this call, so somebody else has to decide.",
+    "role": "You may not decide this.",
+    "twice": "You have decided this already.",
+    "assurance": "Sign in again before you decide this.",
+    "choice": "This cannot be answered like that.",
+    "unknown": _NOT_HERE,
+}
+
+
+class ConsoleApp:
+    """The pages of one server, as an ASGI application mounted at the console's path."""
+
+    def __init__(self, environment: Environment, store: Inbox, console: Console) -> None:
+        self._environment = environment
+        self._console = console
+        self._login: Login = as_login(console.login)
+        self._sessions = Sessions(environment, store)
+        self._view = InboxView(environment, store, console)
+        self._pages = Pages(console, environment.clock)
+        self._streams = live.Streams()
+        base = console.path
+        self._app: ASGIApp = Starlette(
+            routes=[
+                Route(f"{base}", self._home),
+                Route(f"{base}/", self._home),
+                Route(f"{base}/inbox", self._inbox),
+                Route(f"{base}/ask/{{id}}", self._item),
+                Route(f"{base}/ask/{{id}}", self._decide, methods=["POST"]),
+                Route(f"{base}/ask/{{id}}/withdraw", self._withdraw, methods=["POST"]),
+                Route(f"{base}/events", self._events),
+                Route(f"{base}/login", self._sign_in),
+                Route(f"{base}/login/callback", self._signed_in),
+                Route(f"{base}/link/{{secret}}", self._link),
+                Route(f"{base}/link/{{secret}}", self._use_link, methods=["POST"]),
+                Route(f"{base}/logout", self._sign_out, methods=["POST"]),
+                Route(f"{base}/static/{{name}}", self._static),
+            ],
+            exception_handlers={HTTPException: self._refused, StoreError: self._no_store},
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request below the console's path."""
+        request = Request(scope)
+        if not guard.is_our_host(request.headers, self._console):
+            response = self._pages.plain("This Host is not the console's.", 403)
+            return await response(scope, receive, send)
+        if request.method == "POST" and not guard.is_from_our_pages(request.headers, self._console):
+            response = self._pages.error("This form was not sent from here.", 403)
+            return await response(scope, receive, send)
+        return await self._app(scope, _bounded(receive, BODY), send)
+
+    async def make_link(self, person: Person) -> str:
+        """Return an address that signs this person in, once."""
+        secret = await self._sessions.make_link(person)
+        return f"{self._console.place.url}/link/{secret}"
+
+    # --- signing in ------------------------------------------------------------------------------
+
+    async def _session(self, request: Request) -> Session | None:
+        secret = cookie_of(request.cookies, secure=self._console.secure)
+        return await self._sessions.find(secret) if secret else None
+
+    async def _signed(self, request: Request) -> Session:
+        """Return the session of a request, or send the browser to sign in."""
+        session = await self._session(request)
+        if session is not None:
+            return session
+        if request.method != "GET":
+            raise HTTPException(401, "You are not signed in any more. Nothing was done.")
+        where = urlencode({"next": request.url.path})
+        raise HTTPException(303, headers={"location": f"{self._console.path}/login?{where}"})
+
+    async def _sign_in(self, request: Request) -> Response:
+        following = guard.safe_return(request.query_params.get("next", ""), self._console)
+        fresh = request.query_params.get("fresh") == "1"
+        if not fresh and await self._session(request) is not None:
+            return RedirectResponse(following, 303, headers=guard.HEADERS)
+        started = _BrowserLogin(
+            self._sessions, self._console, self._environment.clock, request, following
+        )
+        found = await self._login.begin(request, started, fresh=fresh)
+        if isinstance(found, Person):
+            return await self._welcome(found, following)
+        if found is None:
+            return self._pages.sign_in()
+        started.tie(found)
+        return found
+
+    async def _signed_in(self, request: Request) -> Response:
+        started = _BrowserLogin(self._sessions, self._console, self._environment.clock, request, "")
+        person = await self._login.finish(request, started)
+        if person is None:
+            return self._pages.error("Signing in did not work. Try again.", 403)
+        return await self._welcome(person, started.following)
+
+    async def _link(self, request: Request) -> Response:
+        """Show a button: previews and scanners open links, people press buttons."""
+        return self._pages.link(request.path_params["secret"])
+
+    async def _use_link(self, request: Request) -> Response:
+        person = await self._sessions.use_link(request.path_params["secret"])
+        if person is None:
+            return self._pages.error("This link was used already, or its time is over.", 403)
+        return await self._welcome(person, f"{self._console.path}/inbox")
+
+    async def _welcome(self, signed_in: Person, following: str) -> Response:
+        session = await self._sessions.start(self._console.person(signed_in))
+        response = RedirectResponse(
+            guard.safe_return(following, self._console), 303, headers=guard.HEADERS
+        )
+        response.set_cookie(
+            cookie_name(secure=self._console.secure),
+            session.secret,
+            httponly=True,
+            secure=self._console.secure,
+            samesite="lax",
+            path="/",
+        )
+        return response
+
+    async def _sign_out(self, request: Request) -> Response:
+        session = await self._signed(request)
+        form = await request.form()
+        if not guard.is_own_form(str(form.get("token", "")), session):
+            return self._pages.error("This form was not made for you.", 403)
+        await self._sessions.end(session.secret)
+        response = self._pages.sign_in()
+        response.delete_cookie(cookie_name(secure=self._console.secure), path="/")
+        return response
+
+    # --- the inbox -------------------------------------------------------------------------------
+
+    async def _home(self, request: Request) -> Response:
+        return RedirectResponse(f"{self._console.path}/inbox", 303, headers=guard.HEADERS)
+
+    async def _inbox(self, request: Request) -> Response:
+        session = await self._signed(request)
+        query = request.query_params
+        view = query.get("view", VIEWS[0])
+        if view not in VIEWS:
+            raise HTTPException(404)
+        person = session.person
+        items = await self._view.listed(
+            person,
+            view,
+            tool=query.get("tool") or None,
+            role=query.get("role") or None,
+            after=_after(query.get("after", "")),
+        )
+        counts = await self._view.counts(person)
+        version = live.mark(await self._view.version(person, view))
+        return self._pages.inbox(session, view, items, counts, dict(query), version)
+
+    async def _item(self, request: Request) -> Response:
+        session = await self._signed(request)
+        shown = await self._found(request, session)
+        return await self._item_page(session, shown)
+
+    async def _found(self, request: Request, session: Session) -> Shown:
+        shown = await self._view.one(request.path_params["id"], session.person)
+        if shown is None:
+            raise HTTPException(404)
+        return shown
+
+    async def _item_page(
+        self,
+        session: Session,
+        shown: Shown,
+        *,
+        status: int = 200,
+        problem: str = "",
+        note: str = "",
+        fields: tuple[Field, ...] | None = None,
+    ) -> Response:
+        if fields is None and shown.face is not None and shown.item.kind == "form":
+            fields = fields_of(json.loads(shown.face.schema))
+        notes = [await self._view.note(shown.item, record) for record in shown.said]
+        now = self._environment.clock()
+        stamp = f"{now:.3f}"
+        version = await self._view.version(session.person, "", shown.item.id)
+        return self._pages.item(
+            session,
+            shown,
+            notes=notes,
+            fields=fields or (),
+            stamp=f"{stamp}.{session.proof(_stamped(shown, stamp))}",
+            status=status,
+            problem=problem,
+            note=note,
+            version=live.mark(version),
+        )
+
+    async def _decide(self, request: Request) -> Response:
+        session = await self._signed(request)
+        shown = await self._found(request, session)
+        async with request.form(max_files=0, max_fields=200, max_part_size=BODY) as form:
+            sent = {name: [str(each) for each in form.getlist(name)] for name in form}
+        if not guard.is_own_form(_one(sent, "token"), session):
+            return self._pages.error("This form was not made for you. Nothing was done.", 403)
+        choice = _one(sent, "choice")
+        if choice not in ("approve", "decline", "answer"):
+            return await self._item_page(
+                session, shown, status=400, problem="Press one of the buttons."
+            )
+        answer = b""
+        note = _one(sent, "note")
+        if choice == "answer" and shown.face is not None and shown.item.kind == "form":
+            filled = read_fields(json.loads(shown.face.schema), sent)
+            if filled.values is None:
+                return await self._item_page(
+                    session, shown, status=422, note=note, fields=filled.fields,
+                    problem="Some answers do not fit.",
+                )  # fmt: skip
+            answer = json.dumps(filled.values).encode()
+        verdict = await self._view.decide(
+            shown,
+            session.person,
+            choice,  # pyright: ignore[reportArgumentType] - checked above
+            digest=_digest(_one(sent, "digest")),
+            first_shown=self._first_shown(session, shown, _one(sent, "shown")),
+            note=note,
+            answer=answer,
+        )
+        if isinstance(verdict, Decided):
+            where = f"{self._console.path}/ask/{quote(shown.item.id)}"
+            return RedirectResponse(where, 303, headers=guard.HEADERS)
+        again = await self._found(request, session)
+        status, problem = _why_not(verdict)
+        return await self._item_page(session, again, status=status, problem=problem, note=note)
+
+    def _first_shown(self, session: Session, shown: Shown, stamp: str) -> float:
+        at, _, proven = stamp.rpartition(".")
+        if proven and same(proven, session.proof(_stamped(shown, at))):
+            return float(at)
+        return 0.0
+
+    async def _withdraw(self, request: Request) -> Response:
+        session = await self._signed(request)
+        shown = await self._found(request, session)
+        form = await request.form()
+        if not guard.is_own_form(str(form.get("token", "")), session):
+            return self._pages.error("This form was not made for you. Nothing was done.", 403)
+        if await self._view.withdraw(shown, session.person):
+            where = f"{self._console.path}/ask/{quote(shown.item.id)}"
+            return RedirectResponse(where, 303, headers=guard.HEADERS)
+        again = await self._found(request, session)
+        return await self._item_page(
+            session, again, status=409, problem="This can be withdrawn no more."
+        )
+
+    # --- live changes ----------------------------------------------------------------------------
+
+    async def _events(self, request: Request) -> Response:
+        session = await self._session(request)
+        if session is None:
+            return self._pages.plain("You are not signed in.", 401)
+        if not self._streams.enter(session.secret):
+            return self._pages.plain("Too many pages are open.", 429)
+        query = request.query_params
+        view, id = query.get("view", VIEWS[0]), query.get("item", "")
+
+        async def version() -> str | None:
+            current = await self._session(request)
+            if current is None:
+                return None
+            return await self._view.version(current.person, view, id)
+
+        async def stream() -> AsyncGenerator[bytes]:
+            try:
+                async for event in live.changes(version, query.get("known", "")):
+                    yield event
+            except StoreError:
+                return  # the browser asks again by itself
+            finally:
+                self._streams.leave(session.secret)
+
+        headers = {**guard.HEADERS, "x-accel-buffering": "no"}
+        return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
+
+    async def _static(self, request: Request) -> Response:
+        return self._pages.static(request.path_params["name"])
+
+    # --- refusals --------------------------------------------------------------------------------
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 303 and error.headers is not None:
+            return RedirectResponse(error.headers["location"], 303, headers=guard.HEADERS)
+        text = error.detail if error.status_code == 401 else _NOT_HERE
+        return self._pages.error(text, error.status_code)
+
+    async def _no_store(self, request: Request, error: Exception) -> Response:
+        return self._pages.error(
+            "The store cannot be reached. Nothing was decided; try again in a moment.", 503
+        )
+
+
+class _BrowserLogin:
+    """A login under way, tied to the browser that began it."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        console: Console,
+        clock: Clock,
+        request: Request,
+        following: str,
+    ) -> None:
+        self._sessions = sessions
+        self._console = console
+        self._clock = clock
+        self._browser = request.cookies.get(_BROWSER, "")[:128] or sessions.secret()
+        self.following = following
+
+    @property
+    def callback(self) -> str:
+        """The address at which the login comes back."""
+        return f"{self._console.place.url}/login/callback"
+
+    @property
+    def now(self) -> float:
+        """The time, in seconds since the epoch."""
+        return self._clock()
+
+    def tie(self, response: Response) -> None:
+        """Let the browser prove later that it began this login."""
+        response.set_cookie(
+            _BROWSER,
+            self._browser,
+            max_age=600,
+            httponly=True,
+            secure=self._console.secure,
+            samesite="lax",
+            path=f"{self._console.path}/login",
+        )
+        response.headers.update(guard.HEADERS)
+
+    async def remember(self, state: str, data: bytes) -> None:
+        """Keep something until the login comes back, for this browser only."""
+        kept = json.dumps([self.following, data.decode()]).encode()
+        await self._sessions.remember(self._browser, state, kept)
+
+    async def recall(self, state: str) -> bytes | None:
+        """Return what was kept, once."""
+        kept = await self._sessions.recall(self._browser, state)
+        if kept is None:
+            return None
+        self.following, data = json.loads(kept)
+        return str(data).encode()
+
+
+def _bounded(receive: Receive, most: int) -> Receive:
+    """Read no more of a request than a form needs."""
+    left = most
+
+    async def bounded() -> Any:
+        nonlocal left
+        message = await receive()
+        if message["type"] == "http.request":
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise HTTPException(413, "The form is too large.")
+        return message
+
+    return bounded
+
+
+def _stamped(shown: Shown, stamp: str) -> str:
+    return f"shown {shown.item.id} {shown.item.digest.hex()} {stamp}"
+
+
+def _one(sent: dict[str, list[str]], name: str) -> str:
+    values = sent.get(name, [])
+    return values[0] if len(values) == 1 else ""
+
+
+def _digest(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
+
+
+def _after(text: str) -> tuple[float, str] | None:
+    at, _, id = text.partition("~")
+    try:
+        return (float(at), id) if id else None
+    except ValueError:
+        return None
+
+
+def _why_not(verdict: Verdict) -> tuple[int, str]:
+    if isinstance(verdict, Changed):
+        return 409, "The question changed while you read it. Look again."
+    if isinstance(verdict, Closed):
+        return 409, "It was too late: this is decided already, or its time is over."
+    assert not isinstance(verdict, Decided)
+    return 403, _REFUSALS[verdict.reason]

@@ -1,0 +1,235 @@
+"""What a person may see and do in the inbox. No HTML and no HTTP.
+
+A page shows what this module returns; what a person decides is judged by the store alone.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from antiphon.console.settings import AUDITOR, OPERATOR, Console
+from antiphon.core.inbox import (
+    FRESH,
+    Attempt,
+    Choice,
+    Decided,
+    DecisionRecord,
+    Face,
+    Item,
+    NewNotice,
+    Person,
+    Verdict,
+    decode_face,
+    may_not_decide,
+    owns,
+)
+from antiphon.core.request import Principal
+from antiphon.engine.environment import Environment
+from antiphon.errors import TokenRefused
+from antiphon.ports import Inbox, ItemFilter
+
+log = logging.getLogger("antiphon")
+
+NOTE = 2_000
+"""Characters of an approver's note."""
+
+PAGE = 50
+MOST = 100
+"""Items on a page; and how far the headings count."""
+
+VIEWS = ("for-me", "mine", "decided")
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """An item as one person may see it."""
+
+    item: Item
+    face: Face | None
+    """None when this person may see that the item exists, but not what it says."""
+
+    said: Sequence[DecisionRecord] = ()
+    may_decide: bool = False
+    needs_fresh: bool = False
+    """Whether the person must sign in again before deciding."""
+
+    own: bool = False
+    has_decided: bool = False
+
+
+class InboxView:
+    """The inbox of one server, for whoever is signed in."""
+
+    def __init__(self, environment: Environment, store: Inbox, console: Console) -> None:
+        self._environment = environment
+        self._store = store
+        self._console = console
+        self._server = environment.sealer.audience
+
+    def _filter(self, person: Person, view: str, tool: str | None, role: str | None) -> ItemFilter:
+        if view == "mine":
+            return ItemFilter(self._server, owner=person.identity, tool=tool)
+        if view == "decided":
+            everybody = AUDITOR in person.roles
+            by = None if everybody else (person.issuer, person.subject)
+            return ItemFilter(self._server, open=False, decided_by=by, tool=tool)
+        roles = person.roles if role is None else tuple(r for r in person.roles if r == role)
+        owner = person.identity if role is None else None
+        return ItemFilter(self._server, open=True, roles=roles, owner=owner, tool=tool)
+
+    async def listed(
+        self,
+        person: Person,
+        view: str,
+        *,
+        tool: str | None = None,
+        role: str | None = None,
+        after: tuple[float, str] | None = None,
+    ) -> list[Shown]:
+        """Return a page of one of the three lists."""
+        wanted = self._filter(person, view, tool, role)
+        items = await self._store.items(wanted, after=after, limit=PAGE)
+        return [await self._shown(item, person) for item in items]
+
+    async def counts(self, person: Person) -> dict[str, int]:
+        """Count what waits for a person, and what of theirs waits; no further than a bound."""
+        mine = ItemFilter(self._server, open=True, owner=person.identity)
+        return {
+            "for-me": await self._store.count_items(
+                self._filter(person, "for-me", None, None), most=MOST
+            ),
+            "mine": await self._store.count_items(mine, most=MOST),
+        }
+
+    async def one(self, id: str, person: Person) -> Shown | None:
+        """Return an item; None when this person may not know of it."""
+        item = await self._store.item(id)
+        if item is None or item.server != self._server:
+            return None
+        found = await self._shown(item, person, with_decisions=True)
+        return found if self._may_see(item, person) else None
+
+    def _is_owner(self, item: Item, person: Person) -> bool:
+        if owns(item, person):
+            return True
+        same = self._console.same_person
+        if same is None or not item.owner:
+            return False
+        issuer, _, subject = item.owner.partition(" ")
+        caller = Principal(_plain(issuer), _plain(subject))
+        return bool(same(person, caller))
+
+    def _may_see(self, item: Item, person: Person) -> bool:
+        return (
+            (bool(item.role) and item.role in person.roles)
+            or self._is_owner(item, person)
+            or AUDITOR in person.roles
+            or OPERATOR in person.roles
+        )
+
+    def _may_read(self, item: Item, person: Person) -> bool:
+        return (
+            (bool(item.role) and item.role in person.roles)
+            or self._is_owner(item, person)
+            or AUDITOR in person.roles
+        )
+
+    async def _shown(self, item: Item, person: Person, *, with_decisions: bool = False) -> Shown:
+        face = None
+        if self._may_read(item, person):
+            try:
+                sealed = await self._environment.reveal(item.face, f"item {item.id}")
+                face = decode_face(sealed)
+            except TokenRefused:
+                log.error("inbox item %s cannot be opened: is a key missing?", item.id)
+        said: Sequence[DecisionRecord] = ()
+        if with_decisions:
+            said = next(
+                (records for one, records in await self._store.items_of(item.call)
+                 if one.id == item.id), (),
+            )  # fmt: skip
+        now = self._environment.clock()
+        owner = self._is_owner(item, person)
+        has_decided = any((r.issuer, r.subject) == (person.issuer, person.subject) for r in said)
+        may = (
+            face is not None
+            and item.status == "open"
+            and now < item.expires
+            and not has_decided
+            and may_not_decide(item, person, owner) is None
+        )
+        stale = item.assurance == "fresh" and person.auth_time < now - FRESH
+        return Shown(item, face, said, may, may and stale, owner, has_decided)
+
+    async def decide(
+        self,
+        shown: Shown,
+        person: Person,
+        choice: Choice,
+        *,
+        digest: bytes,
+        first_shown: float,
+        note: str = "",
+        answer: bytes = b"",
+    ) -> Verdict:
+        """Decide as this person; every rule is judged by the store."""
+        item, environment = shown.item, self._environment
+        sealed_note = b""
+        if note:
+            sealed_note = await environment.protect(note[:NOTE].encode(), f"note {item.id}")
+        sealed_answer = b""
+        if answer:
+            sealed_answer = await environment.protect(answer, f"answer {item.id}")
+        now = environment.clock()
+        fresh = person.auth_time >= now - FRESH
+        attempt = Attempt(
+            item=item.id,
+            person=person,
+            choice=choice,
+            digest=digest,
+            how="fresh" if fresh and item.assurance == "fresh" else "signed-in",
+            shown=first_shown,
+            note=sealed_note,
+            answer=sealed_answer,
+            same_person=shown.own,
+        )
+        verdict = await self._store.decide(attempt, notices=self._notices("decided"))
+        if isinstance(verdict, Decided):
+            log.info("inbox item %s of %s: %s", item.id, item.tool, verdict.status)
+        else:
+            log.warning("inbox item %s of %s: not decided (%r)", item.id, item.tool, verdict)
+        return verdict
+
+    async def withdraw(self, shown: Shown, person: Person) -> bool:
+        """Withdraw an item of this person."""
+        if not shown.own:
+            return False
+        return await self._store.withdraw(shown.item.id, shown.item.owner)
+
+    def _notices(self, kind: str) -> tuple[NewNotice, ...]:
+        entropy = self._environment.entropy
+        return tuple(
+            NewNotice(entropy(16).hex(), kind, target.name)  # pyright: ignore[reportArgumentType]
+            for target in self._console.notify
+        )
+
+    async def note(self, item: Item, record: DecisionRecord) -> str:
+        """Return the note of a decision; empty when there is none or it cannot be opened."""
+        if not record.note:
+            return ""
+        try:
+            return (await self._environment.reveal(record.note, f"note {item.id}")).decode()
+        except TokenRefused:
+            return ""
+
+    async def version(self, person: Person, view: str, id: str = "") -> str:
+        """Return a text that changes when what this person sees has changed."""
+        if id:
+            shown = await self.one(id, person)
+            return "" if shown is None else f"{shown.item.status} {len(shown.said)}"
+        shown_items = await self.listed(person, view)
+        return " ".join(f"{one.item.id}:{one.item.status}" for one in shown_items)
+
+
+def _plain(part: str) -> str:
+    return part.replace("%20", " ").replace("%25", "%")

@@ -1,0 +1,68 @@
+"""Server-sent events: tells an open page that what it shows has changed. Sends no content."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the store for one open page."""
+
+KEEP_ALIVE = 15.0
+LONGEST = 600.0
+"""Seconds after which a stream ends; a browser opens it again by itself."""
+
+PER_SESSION = 6
+"""Streams of one signed-in browser; more tabs are served without live changes."""
+
+
+class Streams:
+    """Counts the open streams of each session."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def enter(self, session: str) -> bool:
+        """Take a place; False when there is none."""
+        if self._open.get(session, 0) >= PER_SESSION:
+            return False
+        self._open[session] = self._open.get(session, 0) + 1
+        return True
+
+    def leave(self, session: str) -> None:
+        """Give the place back."""
+        left = self._open[session] - 1
+        if left:
+            self._open[session] = left
+        else:
+            del self._open[session]
+
+
+async def changes(
+    version: Callable[[], Awaitable[str | None]], known: str
+) -> AsyncGenerator[bytes]:
+    """Yield an event whenever the version is another one; ends when there is none any more.
+
+    Args:
+        version: What the page would show now, as a text; None when the session has ended.
+        known: The mark of what the page shows.
+    """
+    loop = asyncio.get_running_loop()
+    end, quiet = loop.time() + LONGEST, loop.time()
+    yield b"retry: 2000\n\n"
+    while loop.time() < end:
+        found = await version()
+        if found is None:
+            return
+        now = mark(found)
+        if now != known:
+            known, quiet = now, loop.time()
+            yield f"event: changed\ndata: {now}\n\n".encode()
+        elif loop.time() - quiet > KEEP_ALIVE:
+            quiet = loop.time()
+            yield b": alive\n\n"
+        await asyncio.sleep(LOOK_EVERY)
+
+
+def mark(version: str) -> str:
+    """Return a short name of a version that tells nothing about it."""
+    return hashlib.sha256(version.encode()).hexdigest()[:16]

@@ -1,0 +1,126 @@
+"""The steps of a sign-in at an OpenID provider. Tokens are checked by joserfc, PKCE by Authlib."""
+
+import hmac
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import httpx2
+from authlib.common.security import generate_token
+from authlib.oauth2.rfc7636 import (
+    create_s256_code_challenge,  # pyright: ignore[reportUnknownVariableType]
+)
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+from joserfc.jwt import JWTClaimsRegistry
+from starlette.responses import RedirectResponse
+
+from antiphon.core.inbox import Person
+
+if TYPE_CHECKING:
+    from antiphon.console.login import LoginAttempt
+    from antiphon.console.oidc import OIDC
+
+log = logging.getLogger("antiphon")
+
+TIMEOUT = 10.0
+_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
+"""Signatures with a provider's own key; never one that the client's secret could make."""
+
+_BYTES = 512 * 1024
+
+
+async def begin(oidc: "OIDC", started: "LoginAttempt", *, fresh: bool) -> RedirectResponse:
+    """Send the browser to the provider."""
+    provider = await _provider(oidc)
+    state, nonce, verifier = (generate_token(43) for _ in range(3))
+    kept = json.dumps({"nonce": nonce, "verifier": verifier, "fresh": fresh})
+    await started.remember(state, kept.encode())
+    query: dict[str, str] = {
+        "response_type": "code",
+        "client_id": oidc.client_id,
+        "redirect_uri": started.callback,
+        "scope": oidc.scope,
+        "state": state,
+        "nonce": nonce,
+        "code_challenge": _challenge(verifier),
+        "code_challenge_method": "S256",
+    }
+    if fresh:
+        query |= {"prompt": "login", "max_age": "0"}
+    return RedirectResponse(f"{provider['authorization_endpoint']}?{urlencode(query)}", 303)
+
+
+def _challenge(verifier: str) -> str:
+    return create_s256_code_challenge(verifier)  # pyright: ignore[reportUnknownVariableType]
+
+
+async def finish(oidc: "OIDC", query: dict[str, str], started: "LoginAttempt") -> Person | None:
+    """Return who has signed in; None, with the reason in the log, when nobody has."""
+    kept = await started.recall(query.get("state", ""))
+    if kept is None or "code" not in query:
+        log.warning("sign-in refused: %s", "unknown state" if kept is None else "no code")
+        return None
+    wanted: dict[str, Any] = json.loads(kept)
+    try:
+        claims = await _claims(oidc, query["code"], wanted, started)
+    except (httpx2.HTTPError, JoseError, KeyError, ValueError) as error:
+        log.warning("sign-in refused: %s", type(error).__name__)
+        return None
+    if not hmac.compare_digest(str(claims.get("nonce", "")), wanted["nonce"]):
+        log.warning("sign-in refused: the nonce is another one")
+        return None
+    return oidc.person(claims)
+
+
+async def _claims(
+    oidc: "OIDC", code: str, wanted: dict[str, Any], started: "LoginAttempt"
+) -> dict[str, Any]:
+    provider = await _provider(oidc)
+    form = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": started.callback,
+        "client_id": oidc.client_id,
+        "code_verifier": wanted["verifier"],
+    }
+    auth = (oidc.client_id, oidc.client_secret) if oidc.client_secret else None
+    async with httpx2.AsyncClient(timeout=TIMEOUT, follow_redirects=False, auth=auth) as client:
+        answer = await client.post(provider["token_endpoint"], data=form)
+        answer.raise_for_status()
+        keys: Any = await _json(client, provider["jwks_uri"])
+    token = jwt.decode(answer.json()["id_token"], KeySet.import_key_set(keys), _ALGORITHMS)
+    registry = JWTClaimsRegistry(
+        leeway=60,
+        iss={"essential": True, "value": provider["issuer"]},
+        aud={"essential": True, "value": oidc.client_id},
+        exp={"essential": True},
+        sub={"essential": True},
+    )
+    registry.validate(token.claims)
+    claims: dict[str, Any] = token.claims
+    if claims.get("azp") not in (None, oidc.client_id):
+        raise ValueError("the token was made for another client")
+    if wanted["fresh"] and started.now - float(claims["auth_time"]) > TIMEOUT + 60:
+        raise ValueError("the provider did not ask again")
+    return claims
+
+
+async def _provider(oidc: "OIDC") -> dict[str, Any]:
+    """Return the provider's description of itself, which must name the issuer that was asked."""
+    address = oidc.issuer.rstrip("/") + "/.well-known/openid-configuration"
+    async with httpx2.AsyncClient(timeout=TIMEOUT, follow_redirects=False) as client:
+        found = await _json(client, address)
+    if found.get("issuer", "").rstrip("/") != oidc.issuer.rstrip("/"):
+        raise ValueError(f"{address} describes another issuer")
+    return found
+
+
+async def _json(client: httpx2.AsyncClient, address: str) -> dict[str, Any]:
+    answer = await client.get(address, headers={"accept-encoding": "identity"})
+    answer.raise_for_status()
+    if len(answer.content) > _BYTES:
+        raise ValueError("the provider's answer is too large")
+    return answer.json()

@@ -1,0 +1,171 @@
+"""Pages made of templates. Everything that is shown is escaped here, and nowhere is it trusted."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any, cast
+
+from jinja2 import Environment as Templates
+from jinja2 import PackageLoader, StrictUndefined, select_autoescape
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+
+from antiphon.console import guard
+from antiphon.console.form_fields import Field
+from antiphon.console.inbox_view import MOST, PAGE, Shown
+from antiphon.console.sessions import Session
+from antiphon.console.settings import Console
+from antiphon.core.text import safe
+
+STATIC = {
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_MESSAGE, _DETAIL, _WHY = 2_000, 2_000, 4_000
+_WORDS = {
+    "open": "Waiting",
+    "approved": "Approved",
+    "declined": "Declined",
+    "answered": "Answered",
+    "expired": "Expired",
+    "withdrawn": "Withdrawn",
+}
+
+
+class Pages:
+    """The templates of one console."""
+
+    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+        self._console = console
+        self._clock = clock
+        self._templates = Templates(
+            loader=PackageLoader("antiphon.console"),
+            autoescape=select_autoescape(default=True, default_for_string=True),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        filters = cast("dict[str, Any]", self._templates.filters)  # pyright: ignore[reportUnknownMemberType]
+        filters.update(left=self._left, moment=moment, iso=iso, shown=_shown_text)
+        static = files("antiphon.console").joinpath("static")
+        self._static = {name: static.joinpath(name).read_bytes() for name in STATIC}
+
+    def _render(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
+        text = self._templates.get_template(name).render(
+            base=self._console.path, words=_WORDS, **values
+        )
+        return HTMLResponse(text, status, headers=guard.HEADERS)
+
+    def inbox(
+        self,
+        session: Session,
+        view: str,
+        items: Sequence[Shown],
+        counts: Mapping[str, int],
+        query: Mapping[str, str],
+        version: str,
+    ) -> HTMLResponse:
+        """Return the list of items."""
+        last = items[-1].item if len(items) == PAGE else None
+        return self._render(
+            "inbox.html",
+            session=session,
+            token=session.proof(guard.CSRF),
+            person=session.person,
+            view=view,
+            items=items,
+            counts={name: f"{n}+" if n >= MOST else str(n) for name, n in counts.items()},
+            tools=sorted({one.item.tool for one in items}),
+            tool=query.get("tool", ""),
+            role=query.get("role", ""),
+            after="" if last is None else f"{last.created!r}~{last.id}",
+            version=version,
+        )
+
+    def item(
+        self,
+        session: Session,
+        shown: Shown,
+        *,
+        notes: Sequence[str],
+        fields: Sequence[Field],
+        stamp: str,
+        status: int,
+        problem: str,
+        note: str,
+        version: str,
+    ) -> HTMLResponse:
+        """Return the page of one item."""
+        return self._render(
+            "item.html",
+            status,
+            session=session,
+            token=session.proof(guard.CSRF),
+            person=session.person,
+            shown=shown,
+            item=shown.item,
+            face=shown.face,
+            said=list(zip(shown.said, notes, strict=True)),
+            fields=fields,
+            errors=[field for field in fields if field.error],
+            stamp=stamp,
+            problem=problem,
+            note=note,
+            version=version,
+        )
+
+    def sign_in(self) -> HTMLResponse:
+        """Say how to sign in."""
+        return self._render("sign_in.html", 401)
+
+    def link(self, secret: str) -> HTMLResponse:
+        """Return the page of a one-time link: a button."""
+        return self._render("link.html", secret=secret)
+
+    def error(self, text: str, status: int) -> HTMLResponse:
+        """Return a page that says what is wrong."""
+        return self._render("error.html", status, text=text)
+
+    def plain(self, text: str, status: int) -> Response:
+        """Return a text."""
+        return PlainTextResponse(text, status, headers=guard.HEADERS)
+
+    def static(self, name: str) -> Response:
+        """Return the style sheet, the script or the icon."""
+        if name not in self._static:
+            return self.error("There is nothing here.", 404)
+        headers = {**guard.HEADERS, "cache-control": "private, max-age=300"}
+        return Response(self._static[name], media_type=STATIC[name], headers=headers)
+
+    def _left(self, expires: float) -> str:
+        return left(expires - self._clock())
+
+
+def left(seconds: float) -> str:
+    """Return how much time is left, in words."""
+    if seconds <= 0:
+        return "time is over"
+    minutes = int(seconds // 60)
+    if minutes < 1:
+        return "less than a minute left"
+    if minutes < 60:
+        return f"{minutes} min left"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min left"
+    return f"{hours // 24} days left"
+
+
+def moment(at: float) -> str:
+    """Return a point in time for people, in UTC."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
+
+
+def iso(at: float) -> str:
+    """Return a point in time for programs."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+
+
+def _shown_text(text: str, kind: str = "detail") -> str:
+    limit = {"message": _MESSAGE, "why": _WHY}.get(kind, _DETAIL)
+    return safe(text, limit)

@@ -1,0 +1,112 @@
+"""`Console`: what an author says about the pages of a server."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from antiphon.console.login import Login, OneTimeLink, as_login
+from antiphon.console.webhook import Webhook
+from antiphon.core.inbox import InboxPlace, Person
+from antiphon.core.request import Principal
+from antiphon.errors import ConfigError
+
+SameCaller = Callable[[Person, str], bool]
+
+OPERATOR, AUDITOR = "operator", "auditor"
+"""Roles that the console itself knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """The web pages of a server.
+
+    Args:
+        url: Where people reach the pages, such as `https://mcp.example.com/console`. Links are made
+            from this and never from what a request says.
+        login: How people sign in: `OneTimeLink()`, `OIDC(...)`, or a function from a Starlette
+            request to a `Person` or None.
+        roles: Which group of the login makes a role: `{"finance": "grp-finance"}`. Without it the
+            groups are the roles.
+        notify: Where notices go.
+        same_person: Says whether a person is a caller whom another issuer knows under another name.
+        notice_details: Whether notices hold the question and its details.
+    """
+
+    url: str
+    _: KW_ONLY
+    login: Login | Callable[..., object] = field(default_factory=OneTimeLink)
+    roles: Mapping[str, str] | None = None
+    notify: Sequence[Webhook] = ()
+    same_person: Callable[[Person, Principal], bool] | None = None
+    notice_details: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what would not work, or would not be safe."""
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"Console(url=...) must be an http or https URL, got {self.url!r}")
+        if parts.query or parts.fragment or parts.username or not parts.path.strip("/"):
+            raise ConfigError(
+                "Console(url=...) must name a path of its own and nothing after it, such as "
+                f"https://mcp.example.com/console; got {self.url!r}"
+            )
+        if parts.scheme == "http" and not _is_loopback(parts.hostname):
+            raise ConfigError(
+                "Console(url=...) must be https unless it is on this machine: sessions would "
+                f"travel in the clear to {parts.hostname}"
+            )
+        as_login(self.login)
+        names = [target.name for target in self.notify]
+        if len(set(names)) < len(names):
+            raise ConfigError("two targets of Console(notify=...) have the same name")
+
+    @property
+    def path(self) -> str:
+        """Where the pages are on the server, without a slash at the end."""
+        return urlsplit(self.url).path.rstrip("/")
+
+    @property
+    def secure(self) -> bool:
+        """Whether the pages are reached over TLS."""
+        return self.url.startswith("https:")
+
+    @property
+    def host(self) -> str:
+        """The host and port under which the pages are reached."""
+        return urlsplit(self.url).netloc.lower()
+
+    @property
+    def origin(self) -> str:
+        """The origin of the pages."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}".lower()
+
+    @property
+    def place(self) -> InboxPlace:
+        """What calls must know of the inbox."""
+        roles = None if self.roles is None else frozenset(self.roles)
+        return InboxPlace(self.url.rstrip("/"), roles, tuple(target.name for target in self.notify))
+
+    def person(self, signed_in: Person) -> Person:
+        """Return a person with the roles that the groups of the login make."""
+        if self.roles is None:
+            return signed_in
+        roles = tuple(role for role, group in self.roles.items() if group in signed_in.roles)
+        return Person(
+            signed_in.issuer,
+            signed_in.subject,
+            signed_in.name,
+            roles,
+            signed_in.auth_time,
+            signed_in.amr,
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,72 @@
+// Live changes and countdowns. Every page works without this file.
+
+const live = document.querySelector("[data-events]");
+
+// Fetch the page again and hand its parts to `use`; a page that cannot be fetched changes nothing.
+async function again(use) {
+  try {
+    const answer = await fetch(location.href, { credentials: "same-origin" });
+    if (!answer.ok || answer.redirected) return;
+    use(new DOMParser().parseFromString(await answer.text(), "text/html"));
+  } catch {
+    // The server is away; the stream says when it is back.
+  }
+}
+
+// A list never jumps: what is gone is marked where it stands, what is new is offered below.
+function compare(page) {
+  const items = document.getElementById("items");
+  const found = new Map([...page.querySelectorAll("#items > [data-item]")].map((one) => [one.dataset.item, one]));
+  const known = new Set();
+  for (const item of items.querySelectorAll("[data-item]")) {
+    known.add(item.dataset.item);
+    const now = found.get(item.dataset.item);
+    const gone = !now || now.dataset.status !== item.dataset.status;
+    if (gone && !item.classList.contains("gone")) {
+      item.classList.add("gone");
+      item.querySelector(".state").textContent = now ? now.querySelector(".state").textContent : "Not waiting any more";
+    }
+  }
+  const fresh = [...found.keys()].filter((id) => !known.has(id));
+  const news = document.getElementById("news");
+  if (!fresh.length || news.dataset.count === String(fresh.length)) return;
+  news.dataset.count = String(fresh.length);
+  const show = document.createElement("a");
+  show.href = location.href;
+  show.textContent = "show";
+  news.replaceChildren(`${fresh.length} new · `, show);
+}
+
+// A part of a page is replaced unless somebody is at work in it.
+function swap(page, name) {
+  const part = document.getElementById(name);
+  const now = page.getElementById(name);
+  if (part && now && !part.contains(document.activeElement)) part.replaceWith(now);
+  const form = document.getElementById("decide");
+  if (form && !page.getElementById("decide")) {
+    for (const button of form.querySelectorAll("button")) button.disabled = true;
+  }
+}
+
+if (live && "EventSource" in window) {
+  const events = new EventSource(live.dataset.events);
+  events.addEventListener("changed", () =>
+    again((page) => (live.dataset.list ? compare(page) : swap(page, live.dataset.swap))),
+  );
+  addEventListener("pagehide", () => events.close());
+}
+
+// Countdowns, by the minute.
+function left(until) {
+  const minutes = Math.floor((Date.parse(until) - Date.now()) / 60000);
+  if (minutes < 0) return "time is over";
+  if (minutes < 1) return "less than a minute left";
+  if (minutes < 60) return `${minutes} min left`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h ${minutes % 60} min left` : `${Math.floor(hours / 24)} days left`;
+}
+setInterval(() => {
+  for (const time of document.querySelectorAll(".items time[data-until]")) time.textContent = left(time.dateTime);
+}, 30000);
+
+document.getElementById("problem")?.focus();

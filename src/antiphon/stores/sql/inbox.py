@@ -1,0 +1,497 @@
+"""Inbox items, decisions, notices and sessions over SQL: each method is one transaction.
+
+Who may decide is judged by `antiphon.core.inbox`; here the rows are read under a lock and the
+verdict is written down. There is no statement that changes or removes a decision. Does no I/O.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from antiphon.core.inbox import (
+    START,
+    Attempt,
+    Decided,
+    DecisionRecord,
+    Item,
+    NewItem,
+    NewNotice,
+    Verdict,
+    judge,
+    record_of,
+)
+from antiphon.ports import HeldCall, ItemFilter, NewTask, Notification
+from antiphon.stores.sql.dialect import (
+    Dialect,
+    Query,
+    Runs,
+    TasksReady,
+    Transaction,
+    Written,
+    reading,
+    single_statement,
+    transaction,
+)
+from antiphon.stores.sql.schema import OPEN
+
+_ITEM = """
+id, server, call, key, task, tool, owner, role, need, own, assurance, digest, arguments, created,
+expires, closed, status, kind, face, answer
+"""
+
+_RECORD = """
+sequence, server, item, call, key, tool, issuer, subject, name, roles, decision, how, auth_time,
+shown, at, digest, note, previous, hash
+"""
+
+ADD_ITEM = """
+INSERT INTO antiphon_inbox (id, server, call, key, task, tool, owner, role, need, own, assurance,
+       digest, arguments, created, expires, until, closed, status, kind, face, answer)
+VALUES (:id, :server, :call, :key, :task, :tool, :owner, :role, :need, :own, :assurance,
+       CAST(:digest AS {blob}), CAST(:arguments AS {blob}), {now},
+       {now} + CAST(:within AS double precision),
+       {now} + CAST(:within AS double precision) + :kept, NULL, 'open', :kind,
+       CAST(:face AS {blob}), CAST('' AS {blob}))
+    ON CONFLICT (call, key, digest) DO NOTHING
+"""
+"""A run that is repeated after its end was lost puts the same item again."""
+
+ITEM = f"SELECT {_ITEM} FROM antiphon_inbox WHERE id = :id"  # noqa: S608
+ITEM_LOCKED = f"SELECT {_ITEM} FROM antiphon_inbox WHERE id = :id {{lock}}"  # noqa: S608
+ITEMS_OF = f"SELECT {_ITEM} FROM antiphon_inbox WHERE call = :call ORDER BY created, id"  # noqa: S608
+SAID = f"SELECT {_RECORD} FROM antiphon_decisions WHERE item = :id ORDER BY sequence"  # noqa: S608
+SAID_OF = f"SELECT {_RECORD} FROM antiphon_decisions WHERE call = :call ORDER BY sequence"  # noqa: S608
+CHAIN = f"""
+SELECT {_RECORD} FROM antiphon_decisions WHERE server = :server AND sequence > :after
+ ORDER BY sequence LIMIT :limit
+"""  # noqa: S608
+LAST = """
+SELECT sequence, hash FROM antiphon_decisions WHERE server = :server
+ ORDER BY sequence DESC LIMIT 1
+"""
+TIME = "SELECT {now}"
+
+ADD_RECORD = f"""
+INSERT INTO antiphon_decisions ({_RECORD})
+VALUES (:sequence, :server, :item, :call, :key, :tool, :issuer, :subject, :name, :roles, :decision,
+        :how, :auth_time, :shown, :at, CAST(:digest AS {{blob}}), CAST(:note AS {{blob}}),
+        CAST(:previous AS {{blob}}), CAST(:hash AS {{blob}}))
+"""  # noqa: S608
+
+CLOSE = """
+UPDATE antiphon_inbox
+   SET status = :status, closed = {now}, answer = CAST(:answer AS {blob})
+ WHERE id = :id AND status = 'open'
+RETURNING task
+"""
+
+EXPIRE = """
+UPDATE antiphon_inbox SET status = 'expired', closed = {now}
+ WHERE call = :call AND status = 'open' AND expires <= {now}
+"""
+
+WITHDRAW = """
+UPDATE antiphon_inbox SET status = 'withdrawn', closed = {now}
+ WHERE id = :id AND owner = :owner AND owner <> '' AND status = 'open' AND expires > {now}
+RETURNING task
+"""
+
+WITHDRAW_KEYS = """
+UPDATE antiphon_inbox SET status = 'withdrawn', closed = {now}
+ WHERE task = :task AND status = 'open' AND key IN ({listed})
+"""
+
+WITHDRAW_TASK = """
+UPDATE antiphon_inbox SET status = 'withdrawn', closed = {now}
+ WHERE task = :task AND status = 'open'
+"""
+"""The task has ended: nobody waits for the answer."""
+
+WAKE_TASK = f"""
+UPDATE antiphon_tasks
+   SET revision = revision + 1, ready = CASE WHEN lease > {{now}} THEN ready ELSE {{now}} END
+ WHERE id = :task AND {OPEN}
+RETURNING server
+"""  # noqa: S608
+
+# --- held calls --------------------------------------------------------------------------------
+
+HOLD = """
+INSERT INTO antiphon_held (server, owner, tool, arguments, task, expires)
+VALUES (:server, :owner, :tool, CAST(:held_arguments AS {blob}), :task, :until)
+    ON CONFLICT (server, owner, tool, arguments) DO UPDATE
+   SET task = excluded.task, expires = excluded.expires
+ WHERE antiphon_held.expires <= {now}
+RETURNING task
+"""
+
+HELD = """
+SELECT task FROM antiphon_held
+ WHERE server = :server AND owner = :owner AND tool = :tool
+   AND arguments = CAST(:held_arguments AS {blob}) AND expires > {now}
+"""
+
+COLLECT = "DELETE FROM antiphon_held WHERE task = :task RETURNING task"
+
+# --- notices -----------------------------------------------------------------------------------
+
+ADD_NOTICE = """
+INSERT INTO antiphon_notices (id, server, item, kind, target, due, tries)
+SELECT CAST(:id AS text), server, id, CAST(:kind AS text), CAST(:target AS text),
+       {now} + CAST(:delay AS double precision), 0
+  FROM antiphon_inbox WHERE id = :item
+    ON CONFLICT (id) DO NOTHING
+"""
+
+DROP_REMINDERS = """
+DELETE FROM antiphon_notices
+ WHERE server = :server AND kind = 'reminded' AND due <= {now}
+   AND NOT EXISTS (SELECT 1 FROM antiphon_inbox
+                    WHERE antiphon_inbox.id = antiphon_notices.item AND status = 'open')
+"""
+
+DUE = """
+UPDATE antiphon_notices SET due = {now} + CAST(:lease AS double precision), tries = tries + 1
+ WHERE id IN (SELECT id FROM antiphon_notices WHERE server = :server AND due <= {moment}
+               ORDER BY due LIMIT :limit {skip_locked})
+RETURNING id, item, kind, target, tries - 1
+"""
+
+SENT = "DELETE FROM antiphon_notices WHERE id = :id"
+AGAIN = """
+UPDATE antiphon_notices SET due = {now} + CAST(:again AS double precision) WHERE id = :id
+"""
+
+# --- sessions ----------------------------------------------------------------------------------
+
+KEEP_SESSION = """
+INSERT INTO antiphon_sessions (id, data, expires)
+VALUES (CAST(:id AS {blob}), CAST(:data AS {blob}), {now} + CAST(:ttl AS double precision))
+    ON CONFLICT (id) DO UPDATE SET data = excluded.data, expires = excluded.expires
+"""
+
+SESSION = """
+UPDATE antiphon_sessions SET expires = {now} + CAST(:ttl AS double precision)
+ WHERE id = CAST(:id AS {blob}) AND expires > {now}
+RETURNING data
+"""
+
+TAKE_SESSION = """
+DELETE FROM antiphon_sessions WHERE id = CAST(:id AS {blob})
+RETURNING data, CASE WHEN expires > {now} THEN 1 ELSE 0 END
+"""
+
+# --- expiry ------------------------------------------------------------------------------------
+
+SWEEP_ITEMS = """
+DELETE FROM antiphon_inbox WHERE id IN (
+    SELECT id FROM antiphon_inbox WHERE until < {moment} - :grace AND status <> 'open'
+     ORDER BY until LIMIT :limit {skip_locked})
+RETURNING 1
+"""
+SWEEP_HELD = """
+DELETE FROM antiphon_held WHERE task IN (
+    SELECT task FROM antiphon_held WHERE expires < {moment} - :grace
+     ORDER BY expires LIMIT :limit {skip_locked})
+RETURNING 1
+"""
+SWEEP_SESSIONS = """
+DELETE FROM antiphon_sessions WHERE id IN (
+    SELECT id FROM antiphon_sessions WHERE expires < {moment} - :grace
+     ORDER BY expires LIMIT :limit {skip_locked})
+RETURNING 1
+"""
+SWEEPS = (SWEEP_ITEMS, SWEEP_HELD, SWEEP_SESSIONS)
+
+KEPT = 30 * 86_400.0
+"""Seconds for which a closed item can still be looked at. Decisions stay."""
+
+
+def add_items(sql: Written, items: Iterable[NewItem]) -> Transaction[None]:
+    """Keep new items and their notices, within a transaction about their task."""
+    for item in items:
+        yield Query(
+            sql[ADD_ITEM],
+            {
+                "id": item.id,
+                "server": item.server,
+                "call": item.call,
+                "key": item.key,
+                "task": item.task,
+                "tool": item.tool,
+                "owner": item.owner,
+                "role": item.role,
+                "need": item.need,
+                "own": int(item.own),
+                "assurance": item.assurance,
+                "digest": item.digest,
+                "arguments": item.arguments,
+                "within": item.within,
+                "kept": KEPT,
+                "kind": item.kind,
+                "face": item.face,
+            },
+        )
+        yield from _add_notices(sql, item.id, item.notices)
+
+
+def _add_notices(sql: Written, item: str, notices: Iterable[NewNotice]) -> Transaction[None]:
+    for notice in notices:
+        yield Query(
+            sql[ADD_NOTICE],
+            {
+                "id": notice.id,
+                "item": item,
+                "kind": notice.kind,
+                "target": notice.target,
+                "delay": notice.delay,
+            },
+        )
+
+
+def hold(sql: Written, task: NewTask, held: HeldCall) -> Transaction[bool]:
+    """Note under which arguments a held call is found; False when another one waits there."""
+    if not held.arguments:
+        return True
+    rows = yield Query(
+        sql[HOLD],
+        {
+            "server": task.server,
+            "owner": task.owner,
+            "tool": task.tool,
+            "held_arguments": held.arguments,
+            "task": task.id,
+            "until": task.expires,
+        },
+    )
+    return bool(rows)
+
+
+class SqlInbox(Runs):
+    """The inbox in a database."""
+
+    _sql: Written
+    _dialect: Dialect
+
+    @reading
+    def item(self, id: str) -> Transaction[Item | None]:
+        """Return an item, or None."""
+        if not _is_name(id):
+            return None
+        rows = yield Query(self._sql[ITEM], {"id": id})
+        return _item(rows[0]) if rows else None
+
+    @reading
+    def items(
+        self, wanted: ItemFilter, *, after: tuple[float, str] | None = None, limit: int = 50
+    ) -> Transaction[Sequence[Item]]:
+        """List items by age."""
+        found: dict[str, Item] = {}
+        oldest_first = wanted.open is True
+        for where, parameters in _selections(wanted):
+            order = "created, id" if oldest_first else "created DESC, id DESC"
+            if after is not None:
+                where = f"{where} AND (created, id) {'>' if oldest_first else '<'} (:at, :after)"
+                parameters |= {"at": after[0], "after": after[1]}
+            text = f"SELECT {_ITEM} FROM antiphon_inbox WHERE {where} ORDER BY {order} LIMIT :limit"  # noqa: S608
+            rows = yield Query(self._sql[text], {**parameters, "limit": limit})
+            found |= {row[0]: _item(row) for row in rows}
+        listed = sorted(
+            found.values(), key=lambda one: (one.created, one.id), reverse=not oldest_first
+        )
+        return listed[:limit]
+
+    @reading
+    def count_items(self, wanted: ItemFilter, *, most: int) -> Transaction[int]:
+        """Count the items, but no further than `most`."""
+        found: set[str] = set()
+        for where, parameters in _selections(wanted):
+            text = f"SELECT id FROM antiphon_inbox WHERE {where} LIMIT :limit"  # noqa: S608
+            rows = yield Query(self._sql[text], {**parameters, "limit": most})
+            found.update(row[0] for row in rows)
+        return min(len(found), most)
+
+    @transaction
+    def items_of(self, call: str) -> Transaction[Sequence[tuple[Item, Sequence[DecisionRecord]]]]:
+        """Return the items of a call with their decisions; overdue ones become expired."""
+        yield Query(self._sql[EXPIRE], {"call": call})
+        items = yield Query(self._sql[ITEMS_OF], {"call": call})
+        records = yield Query(self._sql[SAID_OF], {"call": call})
+        said = [_record(row) for row in records]
+        return [(_item(row), [one for one in said if one.item == row[0]]) for row in items]
+
+    @transaction
+    def decide(
+        self, attempt: Attempt, *, notices: Sequence[NewNotice] = ()
+    ) -> Transaction[Verdict]:
+        """Decide under the lock of the item."""
+        id = attempt.item if _is_name(attempt.item) else ""
+        rows = yield Query(self._sql[ITEM_LOCKED], {"id": id})
+        item = _item(rows[0]) if rows else None
+        said = yield Query(self._sql[SAID], {"id": id})
+        ((now,),) = yield Query(self._sql[TIME], {})
+        found = judge(item, attempt, [_record(row) for row in said], now)
+        if item is None or not isinstance(found, str):
+            assert not isinstance(found, str)
+            return found
+        record = yield from self._add_record(item, attempt, now)
+        if found != "open":
+            yield from self._close(item, found, attempt.answer)
+            yield from _add_notices(self._sql, item.id, notices)
+        return Decided(found, record)
+
+    def _add_record(self, item: Item, attempt: Attempt, now: float) -> Transaction[DecisionRecord]:
+        """Add to the chain of the server, one at a time."""
+        if self._dialect.lock_owner:
+            yield Query(
+                self._sql[self._dialect.lock_owner], {"owner": f"decisions of {item.server}"}
+            )
+        rows = yield Query(self._sql[LAST], {"server": item.server})
+        last, previous = rows[0] if rows else (0, START)
+        record = record_of(item, attempt, sequence=last + 1, previous=bytes(previous), at=now)
+        yield Query(self._sql[ADD_RECORD], _recorded(record))
+        return record
+
+    def _close(self, item: Item, status: str, answer: bytes) -> Transaction[None]:
+        yield Query(self._sql[CLOSE], {"id": item.id, "status": status, "answer": answer})
+        yield from self._wake(item.task)
+
+    def _wake(self, task: str) -> Transaction[None]:
+        rows = yield Query(self._sql[WAKE_TASK], {"task": task})
+        for (server,) in rows:
+            yield TasksReady(server)
+
+    @transaction
+    def withdraw(self, item: str, owner: str) -> Transaction[bool]:
+        """Withdraw an open item of this owner."""
+        if not _is_name(item):
+            return False
+        rows = yield Query(self._sql[WITHDRAW], {"id": item, "owner": owner})
+        for (task,) in rows:
+            yield from self._wake(task)
+        return bool(rows)
+
+    @reading
+    def decisions(
+        self, server: str, *, after: int = 0, limit: int = 1000
+    ) -> Transaction[Sequence[DecisionRecord]]:
+        """Return the chain of a server's decisions."""
+        rows = yield Query(self._sql[CHAIN], {"server": server, "after": after, "limit": limit})
+        return [_record(row) for row in rows]
+
+    # --- held calls ------------------------------------------------------------------------------
+
+    @reading
+    def held(self, server: str, owner: str, tool: str, arguments: bytes) -> Transaction[str | None]:
+        """Return the task of the held call that a repeated call finds."""
+        rows = yield Query(
+            self._sql[HELD],
+            {"server": server, "owner": owner, "tool": tool, "held_arguments": arguments},
+        )
+        return rows[0][0] if rows else None
+
+    @single_statement
+    def collect(self, task: str) -> Transaction[bool]:
+        """Note that the result of a held call was handed out."""
+        return bool((yield Query(self._sql[COLLECT], {"task": task})))
+
+    # --- notices ---------------------------------------------------------------------------------
+
+    @transaction
+    def due_notices(
+        self, server: str, *, limit: int, lease: float
+    ) -> Transaction[Sequence[Notification]]:
+        """Lease notices that are due."""
+        yield Query(self._sql[DROP_REMINDERS], {"server": server})
+        rows = yield Query(self._sql[DUE], {"server": server, "limit": limit, "lease": lease})
+        return [Notification(*row) for row in rows]
+
+    @single_statement
+    def sent_notice(self, id: str, *, again: float | None = None) -> Transaction[None]:
+        """Remove a notice, or make it due again."""
+        if again is None:
+            yield Query(self._sql[SENT], {"id": id})
+        else:
+            yield Query(self._sql[AGAIN], {"id": id, "again": again})
+
+    @transaction
+    def add_notices(self, item: str, notices: Sequence[NewNotice]) -> Transaction[None]:
+        """Keep further notices of an item."""
+        yield from _add_notices(self._sql, item, notices)
+
+    # --- sessions --------------------------------------------------------------------------------
+
+    @single_statement
+    def keep_session(self, id: bytes, data: bytes, *, ttl: float) -> Transaction[None]:
+        """Keep a session under a hash of its secret."""
+        yield Query(self._sql[KEEP_SESSION], {"id": id, "data": data, "ttl": ttl})
+
+    @single_statement
+    def session(self, id: bytes, *, ttl: float) -> Transaction[bytes | None]:
+        """Return a session and extend its life."""
+        rows = yield Query(self._sql[SESSION], {"id": id, "ttl": ttl})
+        return bytes(rows[0][0]) if rows else None
+
+    @single_statement
+    def take_session(self, id: bytes) -> Transaction[bytes | None]:
+        """Return and end a session."""
+        rows = yield Query(self._sql[TAKE_SESSION], {"id": id})
+        return bytes(rows[0][0]) if rows and rows[0][1] else None
+
+
+def _selections(wanted: ItemFilter) -> list[tuple[str, dict[str, Any]]]:
+    """Return one condition for each index that must be read: one for each role, one for owners."""
+    where, parameters = ["server = :server"], {"server": wanted.server}
+    if wanted.open is not None:
+        # Said so that an index over open items can be used; the others are few beside them.
+        where.append("status = 'open'" if wanted.open else "status <> 'open'")
+    if wanted.tool is not None:
+        where.append("tool = :tool")
+        parameters["tool"] = wanted.tool
+    if wanted.decided_by is not None:
+        where.append(
+            "id IN (SELECT item FROM antiphon_decisions "
+            "WHERE issuer = :issuer AND subject = :subject)"
+        )
+        parameters |= {"issuer": wanted.decided_by[0], "subject": wanted.decided_by[1]}
+    if wanted.roles is None:
+        if wanted.owner is not None:
+            where.append("owner = :owner")
+            parameters["owner"] = wanted.owner
+        return [(" AND ".join(where), parameters)]
+    selections = [
+        (" AND ".join([*where, "role = :role"]), {**parameters, "role": role})
+        for role in dict.fromkeys(wanted.roles)
+        if role
+    ]
+    if wanted.owner:
+        own = " AND ".join([*where, "role = ''", "owner = :owner"])
+        selections.append((own, {**parameters, "owner": wanted.owner}))
+    return selections
+
+
+def _is_name(id: str) -> bool:
+    """Tell whether an item may have this id: PostgreSQL takes no NUL in a text."""
+    return "\0" not in id and id.isprintable()
+
+
+def _item(row: Sequence[Any]) -> Item:
+    values = list(row)
+    values[9] = bool(values[9])
+    for place in (11, 12, 18, 19):
+        values[place] = bytes(values[place])
+    return Item(*values)
+
+
+def _record(row: Sequence[Any]) -> DecisionRecord:
+    values = list(row)
+    values[9] = tuple(json.loads(values[9]))
+    for place in (15, 16, 17, 18):
+        values[place] = bytes(values[place])
+    return DecisionRecord(*values)
+
+
+def _recorded(record: DecisionRecord) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(record), "roles": json.dumps(record.roles)}
