@@ -14,7 +14,7 @@ from hashlib import blake2b
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESGCMSIV
 
-from antiphon.core.journal import Entry, Journal, Pending
+from antiphon.core.journal import Entry, Journal, Pending, encode_value
 from antiphon.core.request import Principal
 from antiphon.seal import base64url
 from antiphon.seal.aead import Aead
@@ -150,7 +150,8 @@ def whole(entries: int) -> None:
     journal = Journal(
         seed=os.urandom(16),
         entries=[
-            Entry("ask", f"ask-{n}", answer, os.urandom(16), "Where?") for n in range(entries)
+            Entry("ask", f"ask-{n}", encode_value(answer), os.urandom(16), "Where?")
+            for n in range(entries)
         ],
     )
     claims = sealer.claims(

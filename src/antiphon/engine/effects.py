@@ -21,9 +21,10 @@ from antiphon.core.asks import Seconds, seconds
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import Entry, EntryOutcome, encode_value
 from antiphon.core.retry import back_off
-from antiphon.engine.asking import check_secret
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.execution import ASLEEP, Execution
+from antiphon.engine.handler import call_user, cancelled_from_inside
+from antiphon.engine.mistakes import check_secret
 from antiphon.engine.questions import check_key
 from antiphon.engine.restarts import restartable
 from antiphon.engine.serialization import (
@@ -36,11 +37,7 @@ from antiphon.engine.serialization import (
     function_name,
     load_error,
 )
-from antiphon.engine.suspension import (
-    Abandoned,
-    call_user,
-    cancelled_from_inside,
-)
+from antiphon.engine.suspension import Abandoned
 from antiphon.errors import (
     ConfigError,
     Diverged,
@@ -67,7 +64,7 @@ from antiphon.ports import (
     Store,
     Uncertain,
 )
-from antiphon.seal.claims import largest
+from antiphon.seal.claims import encode_journal, largest
 
 log = logging.getLogger("antiphon")
 
@@ -191,9 +188,10 @@ def _check_budget(execution: Execution) -> None:
     environment = execution.environment
     if environment.spill or execution.request.era == "legacy" or execution.delivery.background:
         return
-    size, budget = execution.replay.size(), environment.limits.state_bytes
+    journal, budget = execution.journal(), environment.limits.state_bytes
+    size = len(encode_journal(journal))
     if size > budget:
-        raise StateTooLarge(size, budget, largest(execution.journal()))
+        raise StateTooLarge(size, budget, largest(journal))
 
 
 # --- cancellations as entries ---------------------------------------------------------
@@ -387,7 +385,7 @@ async def _shielded(
     """Claim and settle an effect even when cancelled; deliver the cancellation after."""
     cancelled: asyncio.CancelledError | None = None
     task = asyncio.ensure_future(perform(lambda: cancelled is not None or execution.ending))
-    execution.add_effect(task)
+    _note_running(execution, task)
     while not task.done():
         try:
             with _shield_from_anyio() if cancelled else contextlib.nullcontext():
@@ -399,6 +397,16 @@ async def _shielded(
             task.exception()  # retrieved: what happened is in the ledger
         raise cancelled
     return task.result()
+
+
+def _note_running(execution: Execution, task: "asyncio.Task[Any]") -> None:
+    """Let the execution wait for an effect at its end."""
+    execution.effects = {*execution.effects, task}
+
+    def ended(task: "asyncio.Task[Any]") -> None:
+        execution.effects = execution.effects - {task}
+
+    task.add_done_callback(ended)
 
 
 def _shield_from_anyio() -> contextlib.AbstractContextManager[Any]:

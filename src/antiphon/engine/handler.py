@@ -1,10 +1,12 @@
 """What a registered tool, prompt or resource is: its function, its options, how it is called.
 
-Compiled once at registration. Also the caching hints that results carry (CACHE-01).
+Compiled once at registration. Also the caching hints that results carry (CACHE-01), and the call of
+any function of an author's.
 """
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -12,6 +14,8 @@ from typing import Any, Literal, TypeAlias
 
 from antiphon.core.asks import Ask, Elicit, ElicitUrl, ListRoots, Sample, Seconds, seconds
 from antiphon.core.capabilities import Capability
+from antiphon.engine.child_tasks import UserCodeExit, guard_child_tasks, in_user_code
+from antiphon.engine.suspension import as_failure
 from antiphon.errors import ConfigError
 
 HandlerKind = Literal["tool", "prompt", "resource"]
@@ -157,9 +161,14 @@ class Handler:
     identity: str = ""
     """What tokens are bound to; set from kind and name."""
 
+    guarded: bool = False
+    """Whether a request is checked against it before it is run; set from what it declares."""
+
     def __post_init__(self) -> None:
         """Derive the identity."""
         object.__setattr__(self, "identity", f"{self.kind}:{self.name}")
+        guarded = self.needs_tasks or bool(self.options.asks) or self.check is not None
+        object.__setattr__(self, "guarded", guarded)
 
     def with_legacy(self, other: "Handler") -> "Handler":
         """Return the same handler with a second one for old clients."""
@@ -183,3 +192,56 @@ def is_async(fn: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
         getattr(inner, "__call__", None)  # noqa: B004 - objects with an async __call__
     )
+
+
+# --- calling functions of authors --------------------------------------------------------------
+
+
+async def call_user(
+    fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    """Call a function of the author's: async ones here, others in a thread.
+
+    Raises:
+        UserCodeExit: It raised what is no `Exception`.
+    """
+    kwargs = kwargs or {}
+    guard_child_tasks(asyncio.get_running_loop())
+    mark = in_user_code.set(True)
+    try:
+        if is_async(fn):
+            return await fn(*args, **kwargs)
+        value = await call_in_thread(fn, *args, **kwargs)
+        return await value if inspect.isawaitable(value) else value
+    except Exception:
+        raise
+    except GeneratorExit as error:
+        mark = None  # perhaps the collector ends this in another context
+        raise as_failure(error) from error
+    except BaseException as error:
+        raise as_failure(error) from error
+    finally:
+        if mark is not None:
+            in_user_code.reset(mark)
+
+
+def call_in_thread(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+    """Call a function of the author's in a thread.
+
+    `StopIteration` cannot be raised into a future (on Python 3.11 the caller would wait for ever),
+    and `GeneratorExit` out of one looks as if the caller were closed.
+    """
+
+    def call() -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except (StopIteration, GeneratorExit) as error:
+            raise UserCodeExit(error) from error
+
+    return asyncio.to_thread(call)
+
+
+def cancelled_from_inside() -> bool:
+    """Return whether a `CancelledError` that came up here is not a cancellation of this task."""
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()

@@ -24,9 +24,11 @@ from antiphon.core.asks import (
     Root,
     Sample,
     Status,
+    seconds,
 )
 from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
+from antiphon.core.journal import Pending
 from antiphon.core.text import escape, preview, safe
 from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
 from antiphon.forms.form import Form, encoded_schema, of, of_encoded
@@ -96,6 +98,42 @@ class Question(msgspec.Struct, gc=False):
         if outcome.value.__class__ is Opened:
             return Outcome(outcome.status, Opened(cast("ElicitUrl", self.ask).url), key)
         return outcome
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """An ask that goes out to the client."""
+
+    question: Question
+    tries: int = 0
+    """How many answers to it were refused because they did not fit."""
+
+    reason: str = ""
+    """Why the last answer did not fit."""
+
+    branch: bool = False
+    """Whether a child task of the handler asks it."""
+
+    def pending(
+        self, key: str, now: float, *, before: Pending | None = None, native: bool = False
+    ) -> Pending:
+        """Return the ask as a token or a task's row remembers it.
+
+        Args:
+            key: Under which it is asked.
+            now: Seconds since the epoch.
+            before: The same ask as the round before put it: asking again does not start its time
+                anew.
+            native: Whether no re-run will ask again, so that the form must be remembered.
+        """
+        q, expires, timeout = self.question, 0.0, self.question.ask.timeout
+        if before is not None and before.digest == q.digest and before.expires:
+            expires = before.expires
+        elif timeout is not None:
+            expires = now + seconds(timeout)
+        shown = q.shown if native else b""
+        return Pending(
+            key, q.kind, q.digest, q.note, self.tries, expires, shown, q.ask.secret, self.branch
+        )
 
 
 def question(ask: Ask) -> Question:
@@ -353,15 +391,12 @@ class Keys:
         Raises:
             AmbiguousKey: Branches run in any order, so that a number would say nothing.
         """
+        if base in self._branches or (in_branch and base in self._counts):
+            raise AmbiguousKey(base)
         if in_branch:
-            if base in self._branches or base in self._counts:
-                raise AmbiguousKey(base)
             self._branches.add(base)
             return base
-        if base in self._branches:
-            raise AmbiguousKey(base)
-        number = self._counts.get(base, 0) + 1
-        self._counts[base] = number
+        number = self._counts[base] = self._counts.get(base, 0) + 1
         return base if number == 1 else f"{base}-{number}"
 
     def take_all(self, counts: Mapping[str, int]) -> None:

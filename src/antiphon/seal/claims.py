@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from antiphon.core.earlier_journals import upgrade
 from antiphon.core.journal import Handle, Journal, Pending
 from antiphon.core.request import Principal
 from antiphon.core.text import span
@@ -26,7 +27,7 @@ SKEW: Final = 30.0
 _BIG_INT = 1
 
 
-class Claims(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class Claims(msgspec.Struct, array_like=True, frozen=True):
     """Everything a token is bound to, and the journal or where it is stored."""
 
     format: int
@@ -61,7 +62,7 @@ class Claims(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return f"<Claims call={self.call!r} round={self.round}>"
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True):
+class Binding(msgspec.Struct, frozen=True):
     """What the current request says of itself. Everything in it must equal the token's claims."""
 
     method: str
@@ -148,8 +149,13 @@ def decode(data: bytes, *, readable: frozenset[int] = READABLE) -> Claims:
         claims = _decode_claims(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise TokenRefused("format") from None
-    if claims.format not in readable or (claims.journal is None) == (claims.handle is None):
+    journal = claims.journal
+    if claims.format not in readable or (journal is None) == (claims.handle is None):
         raise TokenRefused("format")
+    if journal is not None and (journal.entries or journal.state is not None):
+        upgraded = upgrade(journal)
+        if upgraded is not journal:
+            return msgspec.structs.replace(claims, journal=upgraded)
     return claims
 
 
@@ -165,7 +171,7 @@ def decode_journal(data: bytes) -> Journal:
         TokenRefused: It is not one.
     """
     try:
-        return _decode_journal(data)
+        return upgrade(_decode_journal(data))
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise TokenRefused("format") from None
 
