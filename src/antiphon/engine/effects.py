@@ -28,7 +28,7 @@ from antiphon.engine.mistakes import check_secret
 from antiphon.engine.questions import check_key
 from antiphon.engine.restarts import restartable
 from antiphon.engine.serialization import (
-    Codec,
+    JsonCodec,
     RecordedError,
     arguments_digest,
     codec_of,
@@ -138,7 +138,7 @@ async def once(execution: Execution, spec: Once) -> Any:
 async def _recorded(
     execution: Execution,
     spec: Once,
-    codec: Codec,
+    codec: JsonCodec,
     effect: Effect,
     record: Callable[..., Entry],
 ) -> _Known:
@@ -166,7 +166,7 @@ async def _recorded(
     return known
 
 
-def _seen(entry: Entry, codec: Codec, key: str) -> Any:
+def _seen(entry: Entry, codec: JsonCodec, key: str) -> Any:
     """Return or raise what the handler saw of an effect."""
     if entry.outcome == "ok":
         return codec.load(entry.payload)
@@ -274,7 +274,7 @@ def idempotency_key(call: str, key: str) -> str:
 async def _perform(
     execution: Execution,
     spec: Once,
-    codec: Codec,
+    codec: JsonCodec,
     effect: Effect,
     held: _Held,
     leaving: Leaving,
@@ -331,7 +331,7 @@ async def _begin(
 
 
 async def _verify(
-    execution: Execution, spec: Once, verify: Callable[..., Any], codec: Codec, call: str
+    execution: Execution, spec: Once, verify: Callable[..., Any], codec: JsonCodec, call: str
 ) -> None:
     """Ask the author's function how an effect of unknown end has ended, and settle it so.
 
@@ -417,7 +417,7 @@ def _shield_from_anyio() -> contextlib.AbstractContextManager[Any]:
 
 
 async def _body(
-    execution: Execution, spec: Once, codec: Codec, effect: Effect, fence: int
+    execution: Execution, spec: Once, codec: JsonCodec, effect: Effect, fence: int
 ) -> _Known:
     """Call the function and settle what came of it."""
     environment, what = execution.environment, f"the result of effect {spec.key!r}"

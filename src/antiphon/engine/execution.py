@@ -587,6 +587,13 @@ class Execution:
         """Let another delivery put the asks."""
         self.delivery = delivery
 
+    def release_request(self) -> None:
+        """Keep no more of the request than its caller: the handler sleeps until the next one."""
+        old = self.request
+        self.request = Request(
+            method=old.method, target=old.target, capabilities={}, principal=old.principal
+        )
+
     def go_on_in(self, request: Request, call: Call, fence: int) -> None:
         """Serve another request from now on."""
         self.request, self.call, self.fence = request, call, fence

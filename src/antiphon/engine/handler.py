@@ -6,7 +6,7 @@ any function of an author's.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -19,8 +19,8 @@ from antiphon.engine.suspension import as_failure
 from antiphon.errors import ConfigError
 
 HandlerKind = Literal["tool", "prompt", "resource"]
-Invoke: TypeAlias = Callable[[Any, dict[str, Any]], Awaitable[Any]]
-"""Run a handler with its context and arguments."""
+Invoke: TypeAlias = Callable[[Any, dict[str, Any]], Any]
+"""Run a handler with its context and arguments; returns what to await, mostly a coroutine."""
 
 _NEEDS: Mapping[type[Ask], tuple[Capability, ...]] = {
     Elicit: ("form",),
@@ -57,14 +57,11 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse options that do not fit, naming the option."""
-        for name, allowed in (
-            ("on_version_change", ("refuse", "restart")),
-            ("unasked", ("ignore", "accept")),
-            ("task", (None, "allowed", "required")),
-            ("detach", (None, "refuse")),
-            ("restarts", (None, "adopt")),
-        ):
-            check_choice(name, getattr(self, name), allowed)
+        check_choice("on_version_change", self.on_version_change, ("refuse", "restart"))
+        check_choice("unasked", self.unasked, ("ignore", "accept"))
+        check_choice("task", self.task, (None, "allowed", "required"))
+        check_choice("detach", self.detach, (None, "refuse"))
+        check_choice("restarts", self.restarts, (None, "adopt"))
         for ask in self.asks:
             if ask not in _NEEDS:
                 raise ConfigError("asks= takes Elicit, ElicitUrl, Sample and ListRoots")
@@ -74,8 +71,11 @@ class Options:
             raise ConfigError("restart_key= takes a function from the arguments to a text")
         if self.max_concurrent is not None and self.max_concurrent < 1:
             raise ConfigError("max_concurrent= must be at least one")
-        for name in ("ttl", "deadline", "park", "settle", "task_ttl"):
-            _check_span(name, getattr(self, name))
+        _check_span("ttl", self.ttl)
+        _check_span("deadline", self.deadline)
+        _check_span("park", self.park)
+        _check_span("settle", self.settle)
+        _check_span("task_ttl", self.task_ttl)
 
     @property
     def needs(self) -> tuple[Capability, ...]:

@@ -117,11 +117,7 @@ class ParkedHandler(Delivery):
 
     def sleep(self) -> None:
         """Keep no more of the request than a handler needs that does nothing."""
-        # No more of the request is kept than its caller.
-        old = self.execution.request
-        self.execution.request = Request(
-            method=old.method, target=old.target, capabilities={}, principal=old.principal
-        )
+        self.execution.release_request()
 
     def wake(self, request: Request, call: Call, fence: int) -> None:
         """Bind the handler to a new request and let it go on."""

@@ -37,7 +37,7 @@ from antiphon.engine.context import Context, ask_all, execution_of
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Invoke, call_user
 from antiphon.engine.questions import question, read_answer
-from antiphon.engine.serialization import Codec
+from antiphon.engine.serialization import JsonCodec
 from antiphon.errors import AnswerInvalid, ConfigError, Diverged, HandlerError, UnsupportedForm
 from antiphon.forms import form as forms
 from antiphon.forms.form import Form
@@ -105,7 +105,7 @@ class Node:
     """Parameters that take the call's arguments of the same name."""
 
     wants: tuple[Want, ...]
-    codec: Codec | None = None
+    codec: JsonCodec | None = None
     """How its value is kept; None for values that are not."""
 
     secret: bool = False

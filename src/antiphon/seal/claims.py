@@ -127,7 +127,9 @@ def _read_ext(code: int, data: memoryview) -> object:
     return int.from_bytes(data, "big", signed=True)
 
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = encode_journal = msgspec.msgpack.Encoder().encode
+"""Encode a journal alone: for a segment in a store, and to know its size."""
+
 _decode_claims = msgspec.msgpack.Decoder(Claims, ext_hook=_read_ext).decode
 _decode_journal = msgspec.msgpack.Decoder(Journal, ext_hook=_read_ext).decode
 
@@ -157,11 +159,6 @@ def decode(data: bytes, *, readable: frozenset[int] = READABLE) -> Claims:
         if upgraded is not journal:
             return msgspec.structs.replace(claims, journal=upgraded)
     return claims
-
-
-def encode_journal(journal: Journal) -> bytes:
-    """Encode a journal alone: for a segment in a store, and to know its size."""
-    return _encode(journal)
 
 
 def decode_journal(data: bytes) -> Journal:

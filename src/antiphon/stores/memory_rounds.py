@@ -75,14 +75,14 @@ class OpenRound(msgspec.Struct, gc=False):
     """All recorded rounds of the call, the highest first; on the highest open round only."""
 
 
-class _Done(NamedTuple):
+class RecordedRound(NamedTuple):
     round: int
     expires: float
     answers: bytes
     body: bytes | None
 
 
-def _unpack(rows: bytes) -> Iterator[_Done]:
+def _unpack(rows: bytes) -> Iterator[RecordedRound]:
     at = 0
     while at < len(rows):
         round, expires, answers, body = _HEAD.unpack_from(rows, at)
@@ -91,10 +91,10 @@ def _unpack(rows: bytes) -> Iterator[_Done]:
         at += answers
         kept = None if body == _NO_BODY else rows[at : at + body]
         at += max(body, 0)
-        yield _Done(round, expires, digest, kept)
+        yield RecordedRound(round, expires, digest, kept)
 
 
-def _find(rows: bytes, round: int) -> _Done | None:
+def _find(rows: bytes, round: int) -> RecordedRound | None:
     """Find a recorded round; the highest come first."""
     for done in _unpack(rows):
         if done.round <= round:
@@ -102,14 +102,14 @@ def _find(rows: bytes, round: int) -> _Done | None:
     return None
 
 
-def _with(rows: bytes, done: _Done) -> bytes:
+def _with(rows: bytes, done: RecordedRound) -> bytes:
     """Add a recorded round; it is nearly always the highest."""
     if not rows or _HEAD.unpack_from(rows)[0] < done.round:
         return _pack(done) + rows
     return b"".join(map(_pack, sorted([done, *_unpack(rows)], reverse=True)))
 
 
-def _pack(row: _Done) -> bytes:
+def _pack(row: RecordedRound) -> bytes:
     size = _NO_BODY if row.body is None else len(row.body)
     head = _HEAD.pack(row.round, row.expires, len(row.answers), size)
     return b"".join((head, row.answers, row.body or b""))
@@ -283,7 +283,7 @@ class MemoryRounds(ABC):
             head = _HEAD.pack(round, now + ttl, len(row.answers), len(outcome))
             self._calls[key] = b"".join((head, row.answers, outcome, before))
         else:
-            self._become_recorded(key, row, _Done(round, now + ttl, row.answers, outcome))
+            self._become_recorded(key, row, RecordedRound(round, now + ttl, row.answers, outcome))
         if outcome:
             self._bodies.append(key)
             self._body_bytes += len(outcome)
@@ -294,7 +294,7 @@ class MemoryRounds(ABC):
             _wake(row)
         return True
 
-    def _become_recorded(self, key: _Key, row: OpenRound, done: _Done) -> None:
+    def _become_recorded(self, key: _Key, row: OpenRound, done: RecordedRound) -> None:
         """Turn an open round into bytes, beside those of its call that are still needed."""
         top = self._calls[key]
         assert isinstance(top, OpenRound)
