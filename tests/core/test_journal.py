@@ -114,7 +114,7 @@ def test_a_forgotten_entry_is_asked_for_again():
 
 def test_what_an_execution_learned_is_kept_apart_from_what_it_read():
     replay = Replay([ask("old")])
-    assert replay.fresh == []
+    assert not replay.fresh
     replay.record(effect("pay"))
     replay.record(ask("plan"))
     assert replay.fresh == [effect("pay"), ask("plan")]

@@ -12,7 +12,9 @@ so does returning without having read the recorded asks and effects. Entries mad
 (a *branch*) are not held against the handler's own task: a branch may be slow, or cancelled.
 """
 
+from collections.abc import Mapping
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -164,18 +166,17 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
 class Replay:
     """A journal being read by one execution of a handler, and what the execution adds to it."""
 
-    __slots__ = ("_entries", "_tries", "_used", "fresh", "unread")
+    _tries: Mapping[Name, int] = MappingProxyType({})
 
-    def __init__(self, entries: list[Entry], *, strict: bool = True) -> None:
+    def __init__(self, entries: list[Entry], strict: bool = True) -> None:
         """Read entries; only a strict replay must read all of them before anything new."""
         self.fresh: list[Entry] = []
         """What this execution has added."""
 
-        self._used: set[Name] = set()
-        self._tries: dict[Name, int] | None = None
         self.unread: dict[Name, None] = {}
         """Entries of earlier rounds that this execution has not come past."""
 
+        self._used: set[Name] = set()
         if not entries:
             self._entries: dict[Name, Entry] = {}
             return
@@ -205,16 +206,16 @@ class Replay:
             KeyReused: This execution has used the key already.
             Diverged: The journal holds something else under this key.
         """
-        name = (kind, key)
-        if name in self._used:
+        used = self._used
+        name: Name = (kind, key)
+        if name in used:
             name = self._next(kind, key)
-        self._used.add(name)
+        used.add(name)
         entry = self._entries.get(name)
-        if entry is None:
-            return None
-        if entry.digest != digest:
-            raise _diverged(entry, describe(kind, key, note), describe(kind, key))
-        self.unread.pop(name, None)
+        if entry is not None:
+            if entry.digest != digest:
+                raise _diverged(entry, describe(kind, key, note), describe(kind, key))
+            self.unread.pop(name, None)
         return entry
 
     def _next(self, kind: EntryKind, key: str) -> Name:
@@ -229,12 +230,11 @@ class Replay:
         last = self._entries.get(name)
         if last is None or last.outcome not in _REPEATABLE:
             raise KeyReused(kind, key)
-        self._tries = self._tries or {}
-        self._tries[kind, key] = self._tries.get((kind, key), 1) + 1
+        self._tries = {**self._tries, (kind, key): self._tries.get((kind, key), 1) + 1}
         return self._name(kind, key)
 
     def _name(self, kind: EntryKind, key: str) -> Name:
-        tries = 0 if self._tries is None else self._tries.get((kind, key), 0)
+        tries = self._tries.get((kind, key), 0)
         return (kind, f"{key}{_AGAIN}{tries}") if tries else (kind, key)
 
     def seen(self, kind: EntryKind, key: str) -> Entry | None:
@@ -259,8 +259,9 @@ class Replay:
 
     def record(self, entry: Entry) -> Entry:
         """Add what this execution learned."""
-        name = self._name(entry.kind, entry.key)
-        if name[1] != entry.key:
+        name = (entry.kind, entry.key)
+        if name in self._tries:
+            name = self._name(*name)
             entry = msgspec.structs.replace(entry, key=name[1])
         self._entries[name] = entry
         self._used.add(name)

@@ -200,7 +200,7 @@ class Engine:
                 # Another server may still have the version of the call: no failed try.
                 reply = ending(error, handler, self.environment, request)
                 return msgspec.structs.replace(reply, counts=False)
-        if handler.options.park is not None and request.token is not None:
+        if handler.parks and request.token is not None:
             parked = self.parked.take(request.token)
             if parked is not None and parked.fits(call):
                 parked.wake(request, call, running.fence)
@@ -256,7 +256,7 @@ class Engine:
 
     async def _execute(self, execution: Execution, arguments: dict[str, Any]) -> Reply:
         """Run the handler to the end of the round."""
-        if execution.handler.options.park is not None and execution.handler.is_async:
+        if execution.handler.parks:
             parked = ParkedHandler(execution, arguments)
             return await self._conclude(execution, await parked.next(), parked)
         outcome = await execution.run(Context(execution), arguments)

@@ -184,7 +184,7 @@ class Execution:
         """What the request says of itself, where a token was held against it."""
 
         self.native = native = call.journal.native
-        self.replay = Replay(call.entries, strict=not native)
+        self.replay = Replay(call.entries, not native)
         self.keys = Keys()
         self.asked: dict[str, Asked] = {}
         self.calls: dict[Coroutine[Any, Any, Any], str] = {}
@@ -349,11 +349,12 @@ class Execution:
             self.enter("ask")
         key = None if given is None else check_key(given)
         task = asyncio.current_task()
-        if task is not self.task:
-            self._own_branches().add(task)
         try:
-            if key is None:
-                key = self.keys.derive(ready.base, in_branch=task is not self.task)
+            if task is not self.task:
+                self._own_branches().add(task)
+                key = key or self.keys.derive(ready.base, in_branch=True)
+            elif key is None:
+                key = self.keys.derive(ready.base)
             return key, self.replay.recall("ask", key, ready.digest, ready.note)
         except HandlerError as error:
             raise self.fault(error) from None

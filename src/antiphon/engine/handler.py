@@ -161,6 +161,9 @@ class Handler:
     identity: str = ""
     """What tokens are bound to; set from kind and name."""
 
+    parks: bool = False
+    """Whether it is kept in memory between its rounds; set from its options."""
+
     guarded: bool = False
     """Whether a request is checked against it before it is run; set from what it declares."""
 
@@ -169,6 +172,7 @@ class Handler:
         object.__setattr__(self, "identity", f"{self.kind}:{self.name}")
         guarded = self.needs_tasks or bool(self.options.asks) or self.check is not None
         object.__setattr__(self, "guarded", guarded)
+        object.__setattr__(self, "parks", self.options.park is not None and self.is_async)
 
     def with_legacy(self, other: "Handler") -> "Handler":
         """Return the same handler with a second one for old clients."""

@@ -164,15 +164,15 @@ def question(ask: Ask) -> Question:
 
 def plain_form(message: str, spec: Any) -> Question:
     """Make a form without options ready."""
-    if len(message) <= _SHORT:
+    if len(message) <= SHORT:
         if isinstance(spec, type):
-            return _kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
+            return kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
         if type(spec) is dict:
             return _kept_dict_question(message, encoded_schema(cast("dict[str, Any]", spec)))
     return question(Elicit(message, spec))
 
 
-_SHORT = 512
+SHORT = 512
 """Characters of a message that is kept ready."""
 
 _KEPT = 1_024
@@ -180,7 +180,7 @@ _KEPT = 1_024
 
 
 @lru_cache(maxsize=_KEPT)
-def _kept_question(message: str, form: type[Any]) -> Question:
+def kept_question(message: str, form: type[Any]) -> Question:
     """Keep plain questions ready, because a replay asks the same ones in every round."""
     return question(Elicit(message, form))
 
@@ -375,27 +375,27 @@ def check_key(key: str) -> str:
 class Keys:
     """The keys that one execution has derived so far."""
 
-    __slots__ = ("_branches", "_counts")
+    _branches: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._branches: set[str] = set()
 
     def __contains__(self, base: str) -> bool:
         """Return whether a key was derived from this base."""
         return base in self._counts or base in self._branches
 
-    def derive(self, base: str, *, in_branch: bool) -> str:
+    def derive(self, base: str, *, in_branch: bool = False) -> str:
         """Derive a key from a base; the second of that base gets a number.
 
         Raises:
             AmbiguousKey: Branches run in any order, so that a number would say nothing.
         """
-        if base in self._branches or (in_branch and base in self._counts):
-            raise AmbiguousKey(base)
-        if in_branch:
-            self._branches.add(base)
-            return base
+        if self._branches or in_branch:
+            if base in self._branches or (in_branch and base in self._counts):
+                raise AmbiguousKey(base)
+            if in_branch:
+                self._branches |= {base}
+                return base
         number = self._counts[base] = self._counts.get(base, 0) + 1
         return base if number == 1 else f"{base}-{number}"
 

@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
 from typing import Any, TypeVar, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from antiphon.core.capabilities import require
 from antiphon.core.journal import Entry
@@ -132,12 +132,17 @@ class Redemptions:
         """Whether the store is elsewhere. Memory answers at once, and nothing can come between."""
 
         self._states: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopState] = WeakKeyDictionary()
+        self._last_state = LoopState()
+        self._last_loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
 
     def _state(self) -> LoopState:
         loop = asyncio.get_running_loop()
+        if self._last_loop() is loop:  # a look into a weak mapping costs more
+            return self._last_state
         state = self._states.get(loop)
         if state is None:
             state = self._states[loop] = LoopState()
+        self._last_loop, self._last_state = ref(loop), state
         return state
 
     @property

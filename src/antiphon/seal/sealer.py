@@ -220,6 +220,10 @@ class Sealer:
 _to_json = msgspec.json.Encoder().encode
 _convert = msgspec.convert
 
+_TO_URL = bytes.maketrans(b"+/", b"-_")
+_TO_STANDARD = bytes.maketrans(b"-_+/=", b"+/...")
+"""The standard alphabet's own characters become one that no alphabet holds."""
+
 _PADDING = ("", "", "==", "=")
 _LAST = ("", "", "AQgw", "AEIMQUYcgkosw048")
 """By length modulo four: the last characters whose unused bits are zero."""
@@ -227,8 +231,7 @@ _LAST = ("", "", "AQgw", "AEIMQUYcgkosw048")
 
 def to_text(data: bytes) -> str:
     """Write bytes as base64url (RFC 4648, section 5) without padding."""
-    bare = _to_json(data).strip(b'"=')
-    return bare.replace(b"+", b"-").replace(b"/", b"_").decode("ascii")
+    return _to_json(data).strip(b'"=').translate(_TO_URL).decode("ascii")
 
 
 def from_text(text: str) -> bytes:
@@ -242,10 +245,10 @@ def from_text(text: str) -> bytes:
         ValueError: Any other text. The message does not repeat it.
     """
     rest = len(text) % 4
-    if "+" in text or "/" in text or "=" in text or (rest and text[-1] not in _LAST[rest]):
+    if rest and text[-1] not in _LAST[rest]:
         raise ValueError("not canonical base64url")
-    standard = text.replace("-", "+").replace("_", "/") + _PADDING[rest]
     try:
-        return _convert(standard, bytes)
+        standard = text.encode("ascii").translate(_TO_STANDARD).decode("ascii")
+        return _convert(standard + _PADDING[rest], bytes)
     except (msgspec.ValidationError, UnicodeError):
         raise ValueError("not canonical base64url") from None
