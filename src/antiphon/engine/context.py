@@ -25,7 +25,7 @@ from antiphon.core.asks import (
 from antiphon.core.capabilities import allows, missing, require
 from antiphon.core.journal import Entry, decode_value, encode_value
 from antiphon.engine import effects
-from antiphon.engine.execution import Batch, Execution
+from antiphon.engine.execution import RUNNING, Batch, Execution
 from antiphon.engine.handler import call_user
 from antiphon.engine.mistakes import (
     ApprovalAwaitable,
@@ -38,7 +38,7 @@ from antiphon.engine.mistakes import (
 from antiphon.engine.native import CallAnswers
 from antiphon.engine.questions import Question, check_key, plain_form, question, reasons
 from antiphon.engine.stable_values import StableValues
-from antiphon.engine.suspension import running_loop
+from antiphon.engine.suspension import get_inside, running_loop
 from antiphon.errors import AnswerInvalid, HandlerError, KeyReused, TooManyRounds
 
 T = TypeVar("T")
@@ -62,6 +62,10 @@ class Context(StableValues):
     """One call, as its handler sees it in this round."""
 
     __slots__ = ()
+
+    def __init__(self, execution: Execution) -> None:
+        """Made by the engine."""
+        self._execution = execution
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -150,7 +154,7 @@ class Context(StableValues):
     async def _form(self, message: str, form: Any, given: str | None) -> Any:
         """Return the accepted value of a plain form: what nearly every handler asks."""
         execution = self._execution
-        if execution.dead_calls:
+        if execution.state is not RUNNING or get_inside():
             await execution.enter_async("ask")
         ready = plain_form(message, form)
         key, entry = execution.recall_ask(ready, given)

@@ -339,14 +339,12 @@ class Execution:
     def recall_ask(self, ready: Question, given: str | None) -> tuple[str, Entry | None]:
         """Return the key of an ask, and its answer if the journal holds one.
 
-        Guards, names and reads in one step, because a re-run does it for every recorded answer.
+        Names and reads in one step, because a re-run does it for every recorded answer.
 
         Raises:
             KeyReused: This execution has used the key already.
             Diverged: The journal holds something else under this key.
         """
-        if self.state is not RUNNING or get_inside():
-            self.enter("ask")
         key = None if given is None else check_key(given)
         task = asyncio.current_task()
         try:

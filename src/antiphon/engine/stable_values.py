@@ -26,9 +26,7 @@ class StableValues:
 
     __slots__ = ("_execution",)
 
-    def __init__(self, execution: Execution) -> None:
-        """Made by the engine."""
-        self._execution = execution
+    _execution: Execution
 
     @property
     def call_id(self) -> str:
