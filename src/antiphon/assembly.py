@@ -16,7 +16,8 @@ from typing import TypedDict
 from antiphon.core.changes import Changes
 from antiphon.core.limits import Limits
 from antiphon.core.methods import TASK_METHODS
-from antiphon.dispatcher import Dispatcher, ServerInfo
+from antiphon.core.request import Request
+from antiphon.dispatcher import Dispatcher, Serve, ServerInfo
 from antiphon.engine.engine import Engine
 from antiphon.engine.environment import Environment, Redeem
 from antiphon.engine.handler import CachePolicy
@@ -99,7 +100,7 @@ def assemble(
         subscriptions=subscriptions,
         changes=changes,
         capabilities=catalog.capabilities,
-        calls=engine.call,
+        calls=_traced(engine.call, environment.telemetry),
         others={**catalog.methods(), **dict.fromkeys(TASK_METHODS, tasks.serve)},
         probe=partial(environment.store.effects, "readiness"),
         store_failed=environment.trouble.refused,
@@ -117,6 +118,18 @@ def assemble(
         ),
         dispatcher=dispatcher,
     )
+
+
+def _traced(call: Serve, telemetry: Telemetry | None) -> Serve:
+    """Enclose each round in a span, where somebody wants to see it."""
+    if telemetry is None:
+        return call
+
+    async def traced(request: Request) -> bytes:
+        with telemetry.round(request):
+            return await call(request)
+
+    return traced
 
 
 def _environment(

@@ -112,4 +112,4 @@ async def test_answers_show_keys_and_never_values(rounds):
         return repr(ctx.answers)
 
     done = await rounds(serving(order)).call("order", answers={"place": {"region": "hunter2"}})
-    assert done.text == "<Answers ['place']>"
+    assert done.text == "<CallAnswers ['place']>"

@@ -6,7 +6,7 @@ from typing import TypeVar, cast
 
 import pytest
 
-from antiphon.core.journal import Entry, Journal, Pending
+from antiphon.core.journal import Entry, Journal, Pending, encode_value
 from antiphon.core.request import Principal
 from antiphon.seal.claims import Binding
 from antiphon.seal.keyring import Keyring
@@ -14,6 +14,7 @@ from antiphon.seal.sealer import Ready, Sealer
 
 T = TypeVar("T")
 
+PLACE = {"region": "eu-west", "size": 2}
 NEW = "8f1d2a6b3c4e5f708192a3b4c5d6e7f80910213243546576879809aabbccddee"
 OLD = "d9c4b1a7e3f2605841973b2d8c6e5fa0b1c2d3e4f50617283940aebfc8d7e6f5"
 
@@ -80,8 +81,8 @@ def binding() -> Binding:
 def journal() -> Journal:
     return Journal(
         seed=b"s" * 16,
-        entries=[Entry("ask", "placement", {"region": "eu-west", "size": 2}, b"d" * 16, "Where?")],
-        state={"step": 1},
+        entries=[Entry("ask", "placement", encode_value(PLACE), b"d" * 16, "Where?")],
+        state=encode_value({"step": 1}),
         asked=1,
     )
 

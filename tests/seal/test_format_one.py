@@ -10,9 +10,8 @@ from antiphon.core.digest import arguments_digest, canonical, short_digest
 from antiphon.core.journal import Handle
 from antiphon.core.request import Principal
 from antiphon.errors import TokenRefused
-from antiphon.seal import base64url
 from antiphon.seal.claims import Binding, Claims
-from antiphon.seal.sealer import Sealer
+from antiphon.seal.sealer import Sealer, from_text, to_text
 from tests.seal.conftest import NEW, Clock, make_sealer
 
 DATA: dict[str, Any] = json.loads(
@@ -53,7 +52,7 @@ def test_a_token_of_format_1_opens_for_the_request_it_was_issued_for(
     claims = sealer.open(sealed["token"], binding)
     stored = sealer.open(sealed["token_with_handle"], binding)
 
-    assert base64url.decode(sealed["token"])[0] == 1
+    assert from_text(sealed["token"])[0] == 1
     assert isinstance(claims, Claims)
     assert (claims.call, claims.round) == ("c" * 32, 2)
     assert claims.pending[0].note == "Start it?"
@@ -64,7 +63,7 @@ def test_a_token_of_format_1_opens_for_the_request_it_was_issued_for(
 @pytest.mark.parametrize("sealed", SEALED)
 def test_stored_data_and_cursors_of_format_1_open(sealer: Sealer, sealed: dict[str, Any]):
     at_rest = bytes.fromhex(sealed["at_rest"])
-    text = base64url.decode(sealed["at_rest_text"])
+    text = from_text(sealed["at_rest_text"])
 
     assert sealer.reveal(at_rest, "effect c/order") == b"outcome"
     assert sealer.reveal(text, "failure f") == b"no such region"
@@ -75,12 +74,12 @@ def test_stored_data_and_cursors_of_format_1_open(sealer: Sealer, sealed: dict[s
 def test_every_changed_byte_of_a_format_1_token_is_refused(
     sealer: Sealer, binding: Binding, sealed: dict[str, Any]
 ):
-    data = base64url.decode(sealed["token"])
+    data = from_text(sealed["token"])
     for position in range(len(data)):
         bent = bytearray(data)
         bent[position] ^= 1
         with pytest.raises(TokenRefused):
-            sealer.open(base64url.encode(bytes(bent)), binding)
+            sealer.open(to_text(bytes(bent)), binding)
 
 
 def test_a_format_1_token_of_an_unknown_key_and_for_another_purpose_is_refused(

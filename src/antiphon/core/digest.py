@@ -42,10 +42,14 @@ def arguments_digest(arguments: object) -> bytes:
     if not arguments:
         return _NO_ARGUMENTS
     data = _encode(arguments)
-    return sha256(canonical(arguments) if b".0" in data else data).digest()
+    if b".0" in data:
+        data = canonical(arguments)
+    return sha256(data).digest()
 
 
 def short_digest(*parts: bytes) -> bytes:
     """Sixteen bytes over length-prefixed parts: no two lists of parts run together."""
-    framed = b"".join([b"%d:%b" % (len(part), part) for part in parts])
+    framed = b""
+    for part in parts:
+        framed += b"%d:%b" % (len(part), part)
     return blake2b(framed, digest_size=16).digest()

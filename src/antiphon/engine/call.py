@@ -4,8 +4,10 @@ Owns how answers enter the journal, and what becomes of a running call when the 
 its handler has changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, cast
 
 import msgspec
@@ -33,26 +35,24 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 class Call:
     """One call in one of its rounds."""
 
-    __slots__ = (
-        "_entropy",
-        "_id",
-        "_seed",
-        "began_effect",
-        "deadline",
-        "entries",
-        "handle",
-        "journal",
-        "number",
-        "pending",
-        "rejected",
-        "timed",
-        "trace",
-        "unasked",
-    )
+    # A round sets few of these: a default of the class costs nothing until it is overwritten.
+    pending: Mapping[str, Pending] = MappingProxyType({})
+    trace: str = ""
+    handle: Handle | None = None
+    """Where the journal is, while it has not been fetched from the store."""
+
+    began_effect: bool = False
+    """Whether an effect of this call was claimed by this process."""
+
+    rejected: Mapping[str, Rejected] = MappingProxyType({})
+    timed: Sequence[Entry] = ()
+    """Answers of this round that came in time or not: what another try must see again."""
+
+    unasked: Mapping[str, bytes] = MappingProxyType({})
+    """Answers of a first request that nobody asked for, encoded."""
 
     def __init__(
         self,
-        *,
         number: int,
         deadline: float,
         journal: Journal,
@@ -60,30 +60,19 @@ class Call:
         id: str = "",
         pending: tuple[Pending, ...] = (),
         trace: str = "",
-        handle: Handle | None = None,
     ) -> None:
         """A call without an id begins in this round; its id is drawn when it is first needed."""
-        self._entropy = entropy
-        self._id = id
-        self._seed = journal.seed
         self.number = number
         self.deadline = deadline
         self.journal = journal
         self.entries = journal.entries
-        self.pending = {p.key: p for p in pending} if pending else _NONE
-        self.trace = trace
-        self.began_effect = False
-        """Whether an effect of this call was claimed by this process."""
-
-        self.handle = handle
-        """Where the journal is, while it has not been fetched from the store."""
-
-        self.rejected: dict[str, Rejected] = {}
-        self.timed: list[Entry] = []
-        """Answers of this round that came in time or not: what another try must see again."""
-
-        self.unasked: dict[str, bytes] = {}
-        """Answers of a first request that nobody asked for, encoded."""
+        self._entropy = entropy
+        self._id = id
+        self._seed = journal.seed
+        if pending:
+            self.pending = dict(zip(map(_key_of, pending), pending, strict=True))
+        if trace:
+            self.trace = trace
 
     @property
     def id(self) -> str:
@@ -115,20 +104,14 @@ class Call:
         self._id = self._id or drawn[:_ID].hex()
         self._seed = self._seed or drawn[_ID:]
 
-    def identity(self) -> tuple[str, bytes]:
-        """Return id and seed, drawing what the call has not needed before."""
-        if not (self._id and self._seed):
-            self._draw()
-        return self._id, self._seed
-
     def next(self, journal: Journal, pending: tuple[Pending, ...]) -> "Call":
         """Return the same call in its next round, where no token carries it."""
         following = Call(
+            self.number + 1,
+            self.deadline,
+            journal,
+            self._entropy,
             id=self.id,
-            number=self.number + 1,
-            deadline=self.deadline,
-            journal=journal,
-            entropy=self._entropy,
             pending=pending,
             trace=self.trace,
         )
@@ -146,7 +129,7 @@ class Call:
         """Begin the call again with another version of its handler: the answers are not for it."""
         self.journal = journal
         self.entries = journal.entries
-        self.pending = _NONE
+        self.pending = {}
         self.rejected = {}
 
     def accept_pushed(self, answers: Mapping[str, Any], now: float) -> None:
@@ -164,32 +147,22 @@ class Call:
         """
         given = check_map(answers)
         accepted: dict[str, Any] = {}
-        entries = list(self.entries)
+        entries = [*self.entries]
         for key, pending in self.pending.items():
-            late = bool(pending.expires) and not now < pending.expires
-            if key not in given and not late:
-                continue
+            late = pending.expires and not now < pending.expires
             raw: Mapping[str, Any] = EXPIRED
             if key in given:
                 raw = accepted[key] = check_shape(pending.kind, key, given[key])
+            elif not late:
+                continue
             if late:
                 raw = EXPIRED
             elif pending.schema and pending.kind == "form" and not self._fits(pending, raw):
                 continue
-            if pending.kind == "url":
-                raw = _visited(pending, raw)
-            entry = Entry(
-                "ask",
-                key,
-                encode_value(raw),
-                pending.digest,
-                pending.note,
-                secret=pending.secret,
-                branch=pending.branch,
-            )
+            entry = _answer(pending, raw)
             entries.append(entry)
             if pending.expires:
-                self.timed.append(entry)
+                self.timed = [*self.timed, entry]
         self.entries = entries
         # With the seed, which only tokens carry: who reads the ledger cannot guess answers.
         return short_digest(self._seed or self.seed, canonical(accepted)) if accepted else b""
@@ -201,39 +174,31 @@ class Call:
         try:
             _compiled(pending.schema).read(raw["content"])
         except AnswerInvalid as error:
-            self.rejected[pending.key] = Rejected(pending.tries + 1, reasons(error))
+            rejected = Rejected(pending.tries + 1, reasons(error))
+            self.rejected = {**self.rejected, pending.key: rejected}
             return False
         return True
 
-    def take_unasked(self, answers: object) -> None:
-        """Keep the answers of a first request for a tool that opted in."""
-        for key, raw in check_map(answers).items():
+    def take_unasked(self, answers: object, *, keep: bool) -> None:
+        """Look at the answers of a first request; keep them for a tool that opted in."""
+        unasked: dict[str, bytes] = {}
+        given = check_map(answers)
+        for key, raw in given.items() if keep else ():
             if not isinstance(raw, dict):
                 raise InvalidRequest(f"the answer to {safe(key, 128)!r} must be an object")
-            self.unasked[key] = encode_value(cast("dict[str, Any]", raw))
-
-
-def _visited(pending: Pending, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the URL that was shown to an answer that accepts to open it."""
-    if pending.kind == "url" and pending.schema and raw.get("action") == "accept":
-        return {**raw, "url": pending.schema.decode()}
-    return raw
+            unasked[key] = encode_value(cast("dict[str, Any]", raw))
+        self.unasked = unasked
 
 
 def _answer(pending: Pending, raw: Mapping[str, Any]) -> Entry:
-    raw = _visited(pending, raw)
-    return Entry(
-        "ask",
-        pending.key,
-        encode_value(raw),
-        pending.digest,
-        pending.note,
-        secret=pending.secret,
-        branch=pending.branch,
-    )
+    """Return the entry of an answer; one that accepts to open a URL names the URL shown."""
+    if pending.kind == "url" and pending.schema and raw.get("action") == "accept":
+        raw = {**raw, "url": pending.schema.decode()}
+    payload, secret, branch = encode_value(raw), pending.secret, pending.branch
+    return Entry("ask", pending.key, payload, pending.digest, pending.note, secret, branch=branch)
 
 
-_NONE: Mapping[str, Pending] = {}
+_key_of = attrgetter("key")
 
 
 def check_map(answers: object) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Child tasks of user code: what would end the process ends only the child.
+"""Child tasks of user code: asks in them, and that they cannot end the process.
+
+A child task that uses the context is a *branch* of the handler. An ask in a branch waits on a
+future; when nothing has asked for the quiet time, the handler's own task is cancelled, and
+structured concurrency carries that down to every branch.
 
 asyncio lets `SystemExit` and `KeyboardInterrupt` of any task out of the event loop, whoever's loop
 it is. A task that user code starts is therefore given a coroutine that raises an ordinary error in
@@ -6,9 +10,17 @@ their place. Other tasks of the loop are made as before.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from antiphon.engine.questions import Question
+
+if TYPE_CHECKING:
+    from antiphon.engine.execution import Execution
+
+_CATCH_UP = 20
+"""Quiet times for which a round waits for branches that have recorded entries still to read."""
 
 
 class UserCodeExit(Exception):
@@ -104,3 +116,93 @@ def coroutine_of(task: "asyncio.Task[Any]") -> Any:
     """Return the coroutine that a task runs, as user code made it."""
     found: Any = task.get_coro()
     return found.inner if type(found) is GuardedCoroutine else found
+
+
+class Branches:
+    """The branches of one execution; made when the first of them uses the context."""
+
+    __slots__ = ("_idle_times", "_tasks", "_timer", "_waiting", "cancellations", "cut", "new")
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any] | None] = set()
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle_times = 0
+        self.cancellations = 0
+        """How often the handler's own task was cancelled to end the round."""
+
+        self.cut = False
+        """Whether the author's code has cancelled a call on the context in a branch."""
+
+        self.new = ""
+        """What a branch was the first to do anew while recorded entries were unread."""
+
+    def add(self, task: "asyncio.Task[Any] | None") -> None:
+        """Note that a child task uses the context."""
+        self._tasks.add(task)
+
+    @property
+    def wait(self) -> bool:
+        """Whether branches wait for answers of their own."""
+        return bool(self._waiting)
+
+    @property
+    def any_cancelled(self) -> bool:
+        """Whether a branch was cancelled, so that it may not have come to its entries."""
+        return self.cut or any(task.cancelled() for task in self._tasks if task is not None)
+
+    async def wait_for_end(
+        self, execution: "Execution", batch: Sequence[tuple[str, Question]]
+    ) -> None:
+        """Wait until the round ends; returns only by being cancelled."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._waiting.add(future)
+        self._idle_times = 0
+        self._start_timer(execution)
+        try:
+            await future  # never resolved: it is cancelled when the round ends
+        finally:
+            self._waiting.discard(future)
+            if not execution.ending:
+                # The author's own code ended the wait: nobody wants these answers any more.
+                self.cut = True
+                for key, _ in batch:
+                    execution.asked.pop(key, None)
+
+    def _start_timer(self, execution: "Execution") -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop, quiet = asyncio.get_running_loop(), execution.handler.options.settle
+        self._timer = loop.call_later(quiet, self._on_idle, execution)
+
+    def _on_idle(self, execution: "Execution") -> None:
+        """Nothing has asked for a while: end the round, unless branches still have to catch up."""
+        if execution.ending or not self._waiting:
+            return
+        self._idle_times += 1
+        if execution.replay.replaying and self._idle_times < _CATCH_UP:
+            self._start_timer(execution)
+            return
+        execution.end_round()
+        self.cancel_handler(execution.task)
+
+    def cancel_handler(self, task: "asyncio.Task[Any] | None") -> None:
+        """Cancel the handler's own task; structured concurrency carries it down."""
+        if task is not None:
+            self.cancellations += 1
+            task.cancel()
+
+    def uncancel_handler(self, task: "asyncio.Task[Any] | None") -> None:
+        """Take back our own cancellations, so that none is left over for the caller's scopes."""
+        while self.cancellations and task is not None:
+            self.cancellations -= 1
+            task.uncancel()
+
+    def close(self) -> None:
+        """The execution is over: cancel what still waits."""
+        self._tasks.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for future in tuple(self._waiting):
+            future.cancel()

@@ -1,16 +1,11 @@
-"""`Context`: what a handler sees, with `ctx.answers`, progress and log messages.
+"""`Context`: what a handler sees; asks, effects, and messages to the client.
 
 Methods that wait are plain functions that return something to await: a handler running in a thread
 is refused at once, and the execution knows what it has handed out and was never awaited.
 """
 
-import inspect
-import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from hashlib import blake2b
-from math import isfinite
 from typing import Any, Literal, TypeVar, overload
 
 from antiphon.core.asks import (
@@ -19,7 +14,6 @@ from antiphon.core.asks import (
     Completion,
     Elicit,
     ElicitUrl,
-    Kind,
     ListRoots,
     Opened,
     Outcome,
@@ -28,18 +22,24 @@ from antiphon.core.asks import (
     Seconds,
     seconds,
 )
-from antiphon.core.capabilities import allows, missing
-from antiphon.core.journal import PATCHED, decode_value, encode_value
-from antiphon.core.request import LEVELS, Era, Principal
-from antiphon.core.text import safe
-from antiphon.engine import asking, effects
-from antiphon.engine.call import Rejected
-from antiphon.engine.execution import Execution
-from antiphon.engine.handler import needs_of
-from antiphon.engine.questions import check_key, check_shape, question, read_answer, reasons
-from antiphon.engine.suspension import call_user, running_loop
-from antiphon.errors import AnswerInvalid, HandlerError, KeyReused
-from antiphon.forms.form import Form, of
+from antiphon.core.capabilities import allows, missing, require
+from antiphon.core.journal import Entry, decode_value, encode_value
+from antiphon.engine import effects
+from antiphon.engine.execution import RUNNING, Batch, Execution
+from antiphon.engine.handler import call_user
+from antiphon.engine.mistakes import (
+    ApprovalAwaitable,
+    NothingToAwait,
+    check_function,
+    check_secret,
+    needs_async,
+    too_many_asks,
+)
+from antiphon.engine.native import CallAnswers
+from antiphon.engine.questions import Question, check_key, plain_form, question, reasons
+from antiphon.engine.stable_values import StableValues
+from antiphon.engine.suspension import get_inside, running_loop
+from antiphon.errors import AnswerInvalid, HandlerError, KeyReused, TooManyRounds
 
 T = TypeVar("T")
 
@@ -48,20 +48,24 @@ _APPROVE = {
     "properties": {"approve": {"type": "boolean", "title": "Approve"}},
     "required": ["approve"],
 }
+_APPROVAL: Mapping[str, Any] = {
+    "declined": "declined",
+    "cancelled": "cancelled",
+    "expired": "cancelled",
+    "unavailable": "unavailable",
+}
 _UNAVAILABLE = encode_value({"action": "unavailable"})
 _YES = encode_value(True)
-_TEXT = 2_000
 
 
-class Context:
+class Context(StableValues):
     """One call, as its handler sees it in this round."""
 
-    __slots__ = ("_answers", "_execution")
+    __slots__ = ()
 
     def __init__(self, execution: Execution) -> None:
         """Made by the engine."""
         self._execution = execution
-        self._answers: Answers | None = None
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -86,10 +90,9 @@ class Context:
         if options:
             return self._awaited("elicit", self._one(Elicit(message, form, **options), key))
         if running_loop() is None:
-            raise self._execution.not_async("elicit")
-        execution = self._execution
-        made = asking.ask_form(execution, key, message, form)
-        execution.calls.append(("elicit", made))
+            raise needs_async(self._execution.handler.name, "elicit")
+        made = self._form(message, form, key)
+        self._execution.calls[made] = "elicit"
         return made
 
     def elicit_url(
@@ -122,7 +125,7 @@ class Context:
 
     def outcome(self, ask: Ask, *, key: str | None = None) -> Coroutine[Any, Any, Outcome[Any]]:
         """Ask anything, and get a refusal as a value instead of an exception."""
-        return self._awaited("outcome", asking.ask_one(self._execution, key, ask))
+        return self._awaited("outcome", self._outcome(ask, key))
 
     def gather(self, **asks: Ask) -> Coroutine[Any, Any, dict[str, Any]]:
         """Ask several things in one round; the names are the keys."""
@@ -142,20 +145,44 @@ class Context:
 
     def _awaited(self, what: str, made: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
         """Hand out something to await, so that one which was forgotten is noticed."""
-        execution = self._execution
         if running_loop() is None:
             made.close()
-            raise execution.not_async(what)
-        execution.calls.append((what, made))
+            raise needs_async(self._execution.handler.name, what)
+        self._execution.calls[made] = what
         return made
 
+    async def _form(self, message: str, form: Any, given: str | None) -> Any:
+        """Return the accepted value of a plain form: what nearly every handler asks."""
+        execution = self._execution
+        if execution.state is not RUNNING or get_inside():
+            await execution.enter_async("ask")
+        ready = plain_form(message, form)
+        key, entry = execution.recall_ask(ready, given)
+        if entry is not None and ready.form is not None:
+            value = ready.form.recall(entry.payload)
+            if value is not None:
+                return value
+            outcome = _read(execution, key, ready, entry)
+            if outcome is not None:
+                return outcome.unwrap()
+        return (await _put(execution, [(key, ready)]))[key].unwrap()
+
+    async def _outcome(self, ask: Ask, given: str | None) -> Outcome[Any]:
+        execution = self._execution
+        await execution.enter_async("ask")
+        ready = question(ask)
+        return (await ask_all(execution, [(execution.key_for(ready.base, given), ready)]))[0]
+
     async def _one(self, ask: Ask, key: str | None) -> Any:
-        return (await asking.ask_one(self._execution, key, ask)).unwrap()
+        return (await self._outcome(ask, key)).unwrap()
 
     async def _gather(self, asks: Mapping[str, Ask]) -> dict[str, Any]:
+        execution = self._execution
         if not asks:
             raise HandlerError("gather needs at least one ask")
-        outcomes = await asking.ask(self._execution, tuple(asks.items()))
+        await execution.enter_async("ask")
+        batch = [(check_key(key), question(ask)) for key, ask in asks.items()]
+        outcomes = await ask_all(execution, batch)
         return {name: o.unwrap() for name, o in zip(asks, outcomes, strict=True)}
 
     async def _url(
@@ -170,9 +197,8 @@ class Context:
                 if await self._look(key, until):
                     return Opened(ask.url)  # the visit that an earlier call asked for is done
                 raise error
-        (outcome,) = await asking.ask_named(execution, ((key, ask),))
-        outcome.unwrap()
-        if until is not None and execution.recall_memo(f"{key}:done") is None:
+        (await ask_all(execution, [(key, question(ask))]))[0].unwrap()
+        if until is not None and execution.replay.seen("memo", f"{key}:done") is None:
             while not await self._look(key, until):
                 await execution.pause(every)
             execution.enter("elicit_url")
@@ -189,12 +215,12 @@ class Context:
         await execution.enter_async("approve")
         key = execution.key_for("approve", key)
         ready = question(ask)
-        known = execution.replay.knows("ask", key)
-        if not known and missing(execution.request.capabilities, ready.needs):
+        known = execution.replay.peek("ask", key)
+        if known is None and missing(execution.request.capabilities, ready.needs):
             execution.check_new("ask", key, ready.note)
             execution.record("ask", key, _UNAVAILABLE, ready.digest, ready.note)
             return Approval("unavailable")
-        (outcome,) = await asking.ask_named(execution, ((key, ask),))
+        (outcome,) = await ask_all(execution, [(key, ready)])
         if outcome.status == "accepted":
             content: Any = outcome.value
             return Approval("approved" if content.get("approve") is True else "declined")
@@ -234,7 +260,7 @@ class Context:
             NotDone: It raised `NotDone`: nothing happened, and it may be tried again.
             EffectUncertain: It was started before and its end is not known.
         """
-        _check_function("once", key, fn)
+        check_function("once", key, fn)
         spec = effects.Once(
             key=key,
             fn=fn,
@@ -267,20 +293,21 @@ class Context:
             MemoFailed: It raised an exception that cannot be made again from its arguments; any
                 other exception is raised as it is, the same in every execution.
         """
-        _check_function("memo", key, fn)
+        check_function("memo", key, fn)
         made = effects.memo(self._execution, key, fn, args, returns=returns, secret=secret)
         return self._awaited("memo", made)
 
     def on_commit(self, key: str, fn: Callable[..., Any], *args: Any) -> Awaitable[None]:
         """Run an effect when the call completes, and never before. Awaiting it is optional."""
         execution = self._execution
-        _check_function("on_commit", key, fn)
+        check_function("on_commit", key, fn)
         execution.enter("on_commit")
         if check_key(key) in execution.commits:
             raise execution.fault(KeyReused("on_commit", key))
         spec = effects.Once(key=f"commit:{key}", fn=fn, args=args)
-        execution.commits[key] = partial(effects.once, execution, spec)
-        return _DONE
+        commit = partial(effects.once, execution, spec)
+        execution.commits = {**execution.commits, key: commit}
+        return NothingToAwait()
 
     def pause(self, *, key: str | None = None, hold: Seconds = 0.0) -> Coroutine[Any, Any, None]:
         """End the round with state only: to shed load, or to cut a long job into rounds.
@@ -322,114 +349,12 @@ class Context:
         if takes_tasks and execution.environment.keeps_tasks:
             await execution.detach(message)
 
-    def patched(self, id: str) -> bool:
-        """Let code change under running calls: False in a call that came past here before."""
-        execution = self._execution
-        execution.enter("patched")
-        key = PATCHED + check_key(id)
-        known = execution.first_reads.get(key)
-        if known is None:
-            # The first answer holds for the whole execution: a loop must not change sides.
-            marked = execution.replay.seen("patch", key) is not None
-            known = execution.first_reads[key] = marked or not execution.behind
-            if known and not marked:
-                execution.record("patch", key, _YES)
-        return known
-
-    # --- time and randomness ---------------------------------------------------------------------
-
-    def now(self, *, key: str | None = None) -> datetime:
-        """The time, in UTC, as it was when this line was first reached."""
-        execution = self._execution
-        execution.enter("now")
-        key = "now:" + execution.key_for("now", key)
-        value = execution.recall_memo(key)
-        if value is None:
-            value = execution.environment.clock()
-            execution.check_new("memo", key, "ctx.now")
-            execution.record("memo", key, encode_value(value))
-        return datetime.fromtimestamp(value, UTC)
-
-    def uuid(self, *, key: str | None = None) -> uuid.UUID:
-        """A random UUID that is the same in every re-run."""
-        return uuid.UUID(bytes=self._random("uuid", key)[:16], version=4)
-
-    def random(self, *, key: str | None = None) -> float:
-        """A random number in [0, 1) that is the same in every re-run."""
-        return (int.from_bytes(self._random("random", key)[:7], "big") >> 3) / 2**53
-
-    def _random(self, what: str, key: str | None) -> bytes:
-        execution = self._execution
-        execution.enter(what)
-        name = execution.key_for(what, key)
-        if f"{what} {name}" in execution.first_reads:
-            raise execution.fault(KeyReused(f"ctx.{what}", name))
-        execution.first_reads[f"{what} {name}"] = True
-        seed = execution.call.seed
-        return blake2b(f"{what} {name}".encode(), key=seed, digest_size=32).digest()
-
-    # --- about the call --------------------------------------------------------------------------
-
-    def can(self, ask: type[Ask] | Ask) -> bool:
-        """Return whether this client can be asked; the same in every round."""
-        needs = needs_of(ask)
-        value = self._first_read(
-            "can:" + "+".join(needs),
-            lambda: not missing(self._execution.request.capabilities, needs),
-        )
-        return bool(value)
+    # --- native handlers -------------------------------------------------------------------------
 
     @property
-    def can_ask(self) -> bool:
-        """Whether this client can be asked for anything at all."""
-        has = self._execution.request.capabilities
-        kinds: tuple[Any, ...] = ("form", "url", "sampling", "roots")
-        return bool(self._first_read("can_ask", lambda: any(allows(has, n) for n in kinds)))
-
-    @property
-    def era(self) -> Era:
-        """`modern` or `legacy`."""
-        return self._first_read("era", lambda: self._execution.request.era)
-
-    @property
-    def protocol_version(self) -> str:
-        """The revision that the client speaks."""
-        return self._first_read("version", lambda: self._execution.request.version)
-
-    def _first_read(self, what: str, read: Callable[[], Any]) -> Any:
-        """Keep what may differ between rounds as it was first read."""
-        execution = self._execution
-        execution.enter(what)
-        known = execution.first_reads.get(what)
-        if known is None:
-            known = execution.recall_memo(f"ctx.{what}")
-            if known is None:
-                known = read()
-                execution.record("memo", f"ctx.{what}", encode_value(known))
-            execution.first_reads[what] = known
-        return known
-
-    @property
-    def call_id(self) -> str:
-        """The call's own id: the same in every round."""
-        return self._execution.call.id
-
-    @property
-    def round(self) -> int:
-        """The number of this round; the first is 1."""
-        return self._execution.call.round
-
-    @property
-    def principal(self) -> Principal:
-        """Who is calling, as the transport authenticated it."""
-        return self._execution.request.principal
-
-    @property
-    def answers(self) -> "Answers":
+    def answers(self) -> CallAnswers:
         """The answers of this call by key, for handlers that return `InputRequired`."""
-        if self._answers is None:
-            self._answers = Answers(self._execution)
-        return self._answers
+        return CallAnswers(self._execution)
 
     @property
     def state(self) -> Any:
@@ -448,24 +373,8 @@ class Context:
     async def _report(self, progress: float, total: float | None, message: str | None) -> None:
         execution = self._execution
         execution.enter("report")
-        request = execution.request
-        if execution.replay.unread:
-            return
-        if execution.delivery.background:
-            share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
-            await execution.delivery.say(execution, share if message is None else message)
-            return
-        if request.progress_token is None:
-            return
-        if not (progress > execution.progress and isfinite(progress)):
-            return  # progress must strictly increase
-        execution.progress = progress
-        params: dict[str, Any] = {"progressToken": request.progress_token, "progress": progress}
-        if total is not None and isfinite(total):
-            params["total"] = total
-        if message is not None:
-            params["message"] = safe(message, _TEXT)
-        await request.channel.notify("notifications/progress", params)
+        if not execution.replay.unread:
+            await execution.delivery.report(execution, progress, total, message)
 
     def log(
         self,
@@ -482,20 +391,7 @@ class Context:
     async def _log(self, data: Any, level: str, logger: str | None) -> None:
         execution = self._execution
         execution.enter("log")
-        if level not in LEVELS:
-            raise HandlerError(f"log level {level!r} is none of {', '.join(LEVELS)}")
-        request = execution.request
-        if request.log_level is None or execution.replay.unread:
-            return
-        if LEVELS.index(level) < LEVELS.index(request.log_level):
-            return
-        params: dict[str, Any] = {
-            "level": level,
-            "data": safe(data, _TEXT) if isinstance(data, str) else data,
-        }
-        if logger is not None:
-            params["logger"] = logger
-        await request.channel.notify("notifications/message", params)
+        await execution.delivery.log(execution, data, level, logger)
 
     async def release_stream(self) -> bool:
         """Let go of the connection of a long call; the client comes back for what follows.
@@ -515,138 +411,70 @@ def execution_of(ctx: Context) -> Execution:
     return ctx._execution  # pyright: ignore[reportPrivateUsage]
 
 
-def _check_function(what: str, key: object, fn: object) -> None:
-    """Refuse what cannot be called, before it is claimed and fails for good."""
-    if callable(fn) and isinstance(key, str):
-        return
-    if inspect.iscoroutine(fn):
-        fn.close()  # it was never going to be awaited
-    raise HandlerError(
-        f"ctx.{what} takes a key, a function and its arguments, and calls the function itself: "
-        f'ctx.{what}("create", create, name), not ctx.{what}(create(name)).'
-    )
+# --- from an ask to its answer ------------------------------------------------------------------
 
 
-class _Done:
-    """What an optional `await` waits for: nothing."""
+async def ask_all(execution: Execution, batch: Batch) -> list[Outcome[Any]]:
+    """Return the outcomes of asks, in their order: recalled, or put to the client."""
+    outcomes: dict[str, Outcome[Any]] = {}
+    unanswered: list[tuple[str, Question]] = []
+    for key, ready in batch:
+        entry = execution.recall("ask", key, ready.digest, ready.note)
+        outcome = None if entry is None else _read(execution, key, ready, entry)
+        if outcome is None:
+            unanswered.append((key, ready))
+        else:
+            outcomes[key] = outcome
+    if unanswered:
+        outcomes |= await _put(execution, unanswered)
+    return [outcomes[key] for key, _ in batch]
 
-    def __await__(self) -> Any:
-        """Return at once."""
+
+def _read(execution: Execution, key: str, ready: Question, entry: Entry) -> Outcome[Any] | None:
+    """Read a recorded answer; None when it does not fit and is to be asked for again."""
+    try:
+        return ready.read(decode_value(entry.payload), key)
+    except AnswerInvalid as error:
+        execution.reject(key, reasons(error), execution.call.pending.get(key))
         return None
-        yield
 
 
-_DONE = _Done()
-_APPROVAL: Mapping[str, Any] = {
-    "declined": "declined",
-    "cancelled": "cancelled",
-    "expired": "cancelled",
-    "unavailable": "unavailable",
-}
+async def _put(execution: Execution, batch: Batch) -> dict[str, Outcome[Any]]:
+    """Put asks to the client until each has an answer that fits; most rounds end in here."""
+    outcomes: dict[str, Outcome[Any]] = {}
+    limits, capabilities = execution.environment.limits, execution.request.capabilities
+    while batch:
+        for key, ready in batch:
+            for need in ready.needs:
+                if not allows(capabilities, need):
+                    require(capabilities, ready.needs, f"asking for {key!r}")
+            if ready.ask.secret:
+                check_secret(execution, "ask", key, secret=True)
+            if execution.replay.unread:
+                execution.check_new("ask", key, ready.note)
+        if len(execution.asked) + len(batch) > limits.asks_per_round:
+            raise too_many_asks(limits.asks_per_round)
+        if execution.call.journal.asked >= limits.rounds:
+            raise TooManyRounds(limits.rounds)
+        batch = _take(execution, batch, await execution.delivery.ask(execution, batch), outcomes)
+    return outcomes
 
 
-# --- answers -------------------------------------------------------------------------------------
-
-
-class Answers:
-    """The accepted answers of this call, by key: only what was asked for."""
-
-    __slots__ = ("_execution", "_payloads")
-
-    def __init__(self, execution: Execution) -> None:
-        self._execution = execution
-        self._payloads: Mapping[str, bytes] = {
-            **execution.call.unasked,
-            **{e.key: e.payload for e in execution.call.entries if e.kind == "ask"},
-        }
-
-    @overload
-    def get(self, key: str) -> Any: ...
-    @overload
-    def get(self, key: str, model: type[T]) -> T | None: ...
-    def get(self, key: str, model: Any = None) -> Any:
-        """Return the accepted, validated value under a key; None when there is none yet."""
-        return self.outcome(key, model).value
-
-    @overload
-    def outcome(self, key: str) -> Outcome[Any]: ...
-    @overload
-    def outcome(self, key: str, model: type[T]) -> Outcome[T]: ...
-    def outcome(self, key: str, model: Any = None) -> Outcome[Any]:
-        """Return how an ask ended: accepted, declined, cancelled, expired or missing."""
-        payload = self._payloads.get(key)
-        if payload is None:
-            return Outcome("missing", None, key)
-        raw = decode_value(payload)
-        form: Form[Any] | None = of(model) if model is not None else None
-        kind: Kind = "form" if form is not None else _kind(raw)
-        call = self._execution.call
-        if key in call.unasked:
-            raw = check_shape(kind, key, raw)
+def _take(
+    execution: Execution, batch: Batch, raws: Sequence[Any], outcomes: dict[str, Outcome[Any]]
+) -> Batch:
+    """Record answers that came while the handler waited; return what must be asked again."""
+    again: list[tuple[str, Question]] = []
+    for (key, ready), raw in zip(batch, raws, strict=True):
+        payload = encode_value(raw)
         try:
-            return read_answer(kind, raw, key, form)
+            outcomes[key] = ready.read(raw, key)
         except AnswerInvalid as error:
-            pending = call.pending.get(key)
-            tries = pending.tries + 1 if pending is not None else 1
-            asking.reject(self._execution, key, Rejected(tries, reasons(error)))
-            return Outcome("missing", None, key)
-
-    def __contains__(self, key: object) -> bool:
-        """Return whether anything came back under a key, a refusal included."""
-        return key in self._payloads
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the keys under which something came back."""
-        return iter(self._payloads)
-
-    def __repr__(self) -> str:
-        """Show keys, never values."""
-        return f"<Answers {sorted(self._payloads)}>"
-
-
-def _kind(raw: Mapping[str, Any]) -> Kind:
-    """Return the kind of an answer by its own members; there is no tag on the wire."""
-    if "roots" in raw:
-        return "roots"
-    if "action" in raw:
-        return "form" if "content" in raw or raw["action"] != "accept" else "url"
-    return "sample" if "model" in raw else "form"
-
-
-class ApprovalAwaitable(Coroutine[Any, Any, Approval]):
-    """What `ctx.approve` returns: it has no truth before it is awaited.
-
-    `if ctx.approve(...)` without `await` would find a coroutine, and every coroutine is true.
-    """
-
-    __slots__ = ("_inner",)
-
-    def __init__(self, inner: Coroutine[Any, Any, Approval]) -> None:
-        self._inner = inner
-
-    def __bool__(self) -> bool:
-        """Refuse to be taken for a yes."""
-        self._inner.close()
-        raise HandlerError(
-            "ctx.approve was not awaited, so nobody was asked. Write `if await ctx.approve(...)`."
-        )
-
-    def __await__(self) -> Generator[Any, Any, Approval]:
-        """Ask, and wait for the answer."""
-        return self._inner.__await__()
-
-    def send(self, value: Any, /) -> Any:
-        """Go on, as the coroutine does."""
-        return self._inner.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        """Raise inside, as the coroutine does."""
-        return self._inner.throw(*error)
-
-    def close(self) -> None:
-        """End it, as the coroutine does."""
-        self._inner.close()
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what task groups look at in a coroutine (`cr_running` and its like)."""
-        return getattr(self._inner, name)
+            # In this request (old sessions), or in the one before it (parked handlers).
+            before = execution.call.rejected.get(key) or execution.call.pending.get(key)
+            execution.reject(key, reasons(error), before)
+            again.append((key, ready))
+            continue
+        secret = ready.ask.secret
+        execution.record("ask", key, payload, ready.digest, ready.note, secret=secret)
+    return again

@@ -8,35 +8,39 @@ cannot be asked.
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from math import isfinite
 from typing import Any, cast
 
 import msgspec
 
 from antiphon.core.asks import ElicitUrl, seconds
-from antiphon.core.outcome import InputRequired
-from antiphon.core.request import Channel, LegacyAsk, Request
+from antiphon.core.journal import Journal
+from antiphon.core.request import LEVELS, Channel, LegacyAsk, Request
 from antiphon.core.text import safe
-from antiphon.engine import asking
-from antiphon.engine.call import Call, Rejected
+from antiphon.engine.call import Call
 from antiphon.engine.context import Context
 from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Batch, Execution
 from antiphon.engine.handler import Handler
-from antiphon.engine.outcome import Asked, Completed, ExecutionOutcome, Failed, NeedsInput, Paused
-from antiphon.engine.questions import Question, check_shape, unanswered
+from antiphon.engine.outcome import Completed, ExecutionOutcome, Failed, NeedsInput, Paused
+from antiphon.engine.questions import Asked, Question, check_shape, unanswered
 from antiphon.errors import (
     CannotAsk,
     CapabilityMissing,
+    HandlerError,
     InvalidRequest,
     TooManyRounds,
     UrlRequired,
 )
 from antiphon.ports import HeldRound, HeldTaskRun
+from antiphon.seal.claims import encode_journal
 
 MAX_DELAY = 30.0
 """Seconds for which the end of a round may be held back."""
 
 _URL_ERROR_SINCE = "2025-11-25"
+_TEXT = 2_000
+"""Characters of a message to the client."""
 
 
 class Delivery:
@@ -47,33 +51,60 @@ class Delivery:
 
     def ask(self, execution: Execution, batch: Batch) -> Awaitable[Sequence[Any]]:
         """Put asks that were checked; return their raw, well-shaped answers, or end the round."""
-        execution.put(batch)
-        return execution.suspend(batch)
+        return execution.suspend(batch, execution.note_asked(batch))
 
     async def pause(self, execution: Execution, delay: float) -> None:
         """End a state-only round, or go on where rounds do not end."""
-        await execution.suspend()
+        await execution.suspend((), execution.in_branch)
 
     async def held(self, execution: Execution) -> HeldRound | HeldTaskRun | None:
         """Return the claim under which an effect runs, with what was learned before the effect."""
         call = execution.call
         if not execution.fence:
             return None
-        prefix = execution.replay.prefix(call.timed)
-        if prefix:
+        learned, prefix = [*call.timed, *execution.replay.fresh], None
+        if learned:
             place = f"prefix {call.id} {call.number}"
-            prefix = await execution.environment.protect(prefix, place)
-        return HeldRound(call.id, call.number, execution.fence, prefix or None)
+            plain = encode_journal(Journal(b"", learned))
+            prefix = await execution.environment.protect(plain, place)
+        return HeldRound(call.id, call.number, execution.fence, prefix)
 
-    async def say(self, execution: Execution, message: str) -> None:
-        """Show a status message where there is a status."""
+    async def report(
+        self, execution: Execution, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """Report progress, if the client wants it; it must strictly increase."""
+        request = execution.request
+        if request.progress_token is None:
+            return
+        if not (progress > execution.progress and isfinite(progress)):
+            return
+        execution.progress = progress
+        params: dict[str, Any] = {"progressToken": request.progress_token, "progress": progress}
+        if total is not None and isfinite(total):
+            params["total"] = total
+        if message is not None:
+            params["message"] = safe(message, _TEXT)
+        await request.channel.notify("notifications/progress", params)
+
+    async def log(self, execution: Execution, data: Any, level: str, logger: str | None) -> None:
+        """Send a log message, if the client wants that level; silent while replaying."""
+        if level not in LEVELS:
+            raise HandlerError(f"log level {level!r} is none of {', '.join(LEVELS)}")
+        request = execution.request
+        if request.log_level is None or execution.replay.unread:
+            return
+        if LEVELS.index(level) < LEVELS.index(request.log_level):
+            return
+        params: dict[str, Any] = {
+            "level": level,
+            "data": safe(data, _TEXT) if isinstance(data, str) else data,
+        }
+        if logger is not None:
+            params["logger"] = logger
+        await request.channel.notify("notifications/message", params)
 
     async def visited(self, execution: Execution, key: str) -> None:
         """Tell the client that the visit of a URL has done its work."""
-
-    def returned(self, execution: Execution, value: InputRequired) -> ExecutionOutcome:
-        """Put what a native handler returned."""
-        return asking.ask_returned(execution, value)
 
     def url_error(self, execution: Execution, key: str, ask: ElicitUrl) -> UrlRequired | None:
         """Return the error that sends the client to a URL, where it cannot be asked otherwise."""
@@ -114,9 +145,7 @@ class BackChannelDelivery(Delivery):
                 try:
                     answers[key] = _shaped(ready, key, raws.get(key))
                 except InvalidRequest as error:
-                    before = execution.call.rejected.get(key)
-                    tries = before.tries + 1 if before else 1
-                    asking.reject(execution, key, Rejected(tries, error.message))
+                    execution.reject(key, error.message, execution.call.rejected.get(key))
                 else:
                     del open_[key]
         return [answers[key] for key, _ in batch]

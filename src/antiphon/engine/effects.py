@@ -21,13 +21,14 @@ from antiphon.core.asks import Seconds, seconds
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import Entry, EntryOutcome, encode_value
 from antiphon.core.retry import back_off
-from antiphon.engine.asking import check_secret
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.execution import ASLEEP, Execution
+from antiphon.engine.handler import call_user, cancelled_from_inside
+from antiphon.engine.mistakes import check_secret
 from antiphon.engine.questions import check_key
 from antiphon.engine.restarts import restartable
 from antiphon.engine.serialization import (
-    Codec,
+    JsonCodec,
     RecordedError,
     arguments_digest,
     codec_of,
@@ -36,11 +37,7 @@ from antiphon.engine.serialization import (
     function_name,
     load_error,
 )
-from antiphon.engine.suspension import (
-    Abandoned,
-    call_user,
-    cancelled_from_inside,
-)
+from antiphon.engine.suspension import Abandoned
 from antiphon.errors import (
     ConfigError,
     Diverged,
@@ -67,7 +64,7 @@ from antiphon.ports import (
     Store,
     Uncertain,
 )
-from antiphon.seal.claims import largest
+from antiphon.seal.claims import encode_journal, largest
 
 log = logging.getLogger("antiphon")
 
@@ -141,7 +138,7 @@ async def once(execution: Execution, spec: Once) -> Any:
 async def _recorded(
     execution: Execution,
     spec: Once,
-    codec: Codec,
+    codec: JsonCodec,
     effect: Effect,
     record: Callable[..., Entry],
 ) -> _Known:
@@ -169,7 +166,7 @@ async def _recorded(
     return known
 
 
-def _seen(entry: Entry, codec: Codec, key: str) -> Any:
+def _seen(entry: Entry, codec: JsonCodec, key: str) -> Any:
     """Return or raise what the handler saw of an effect."""
     if entry.outcome == "ok":
         return codec.load(entry.payload)
@@ -191,9 +188,10 @@ def _check_budget(execution: Execution) -> None:
     environment = execution.environment
     if environment.spill or execution.request.era == "legacy" or execution.delivery.background:
         return
-    size, budget = execution.replay.size(), environment.limits.state_bytes
+    journal, budget = execution.journal(), environment.limits.state_bytes
+    size = len(encode_journal(journal))
     if size > budget:
-        raise StateTooLarge(size, budget, largest(execution.journal()))
+        raise StateTooLarge(size, budget, largest(journal))
 
 
 # --- cancellations as entries ---------------------------------------------------------
@@ -276,7 +274,7 @@ def idempotency_key(call: str, key: str) -> str:
 async def _perform(
     execution: Execution,
     spec: Once,
-    codec: Codec,
+    codec: JsonCodec,
     effect: Effect,
     held: _Held,
     leaving: Leaving,
@@ -333,7 +331,7 @@ async def _begin(
 
 
 async def _verify(
-    execution: Execution, spec: Once, verify: Callable[..., Any], codec: Codec, call: str
+    execution: Execution, spec: Once, verify: Callable[..., Any], codec: JsonCodec, call: str
 ) -> None:
     """Ask the author's function how an effect of unknown end has ended, and settle it so.
 
@@ -387,7 +385,7 @@ async def _shielded(
     """Claim and settle an effect even when cancelled; deliver the cancellation after."""
     cancelled: asyncio.CancelledError | None = None
     task = asyncio.ensure_future(perform(lambda: cancelled is not None or execution.ending))
-    execution.add_effect(task)
+    _note_running(execution, task)
     while not task.done():
         try:
             with _shield_from_anyio() if cancelled else contextlib.nullcontext():
@@ -401,6 +399,16 @@ async def _shielded(
     return task.result()
 
 
+def _note_running(execution: Execution, task: "asyncio.Task[Any]") -> None:
+    """Let the execution wait for an effect at its end."""
+    execution.effects = {*execution.effects, task}
+
+    def ended(task: "asyncio.Task[Any]") -> None:
+        execution.effects = execution.effects - {task}
+
+    task.add_done_callback(ended)
+
+
 def _shield_from_anyio() -> contextlib.AbstractContextManager[Any]:
     """Keep anyio's cancellations out, which it repeats until they are obeyed."""
     import anyio  # lazy import: only an effect that is cancelled needs it
@@ -409,7 +417,7 @@ def _shield_from_anyio() -> contextlib.AbstractContextManager[Any]:
 
 
 async def _body(
-    execution: Execution, spec: Once, codec: Codec, effect: Effect, fence: int
+    execution: Execution, spec: Once, codec: JsonCodec, effect: Effect, fence: int
 ) -> _Known:
     """Call the function and settle what came of it."""
     environment, what = execution.environment, f"the result of effect {spec.key!r}"

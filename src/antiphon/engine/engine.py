@@ -7,8 +7,7 @@ nothing.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -16,8 +15,8 @@ import msgspec
 from antiphon.core.asks import seconds
 from antiphon.core.capabilities import Capability, allows, require
 from antiphon.core.journal import Entry, Journal
-from antiphon.core.request import Request, owner_of
-from antiphon.engine.call import Call, check_map, restart
+from antiphon.core.request import Request
+from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
 from antiphon.engine.delivery import END_ROUND, MAX_DELAY, run_in_session
@@ -25,7 +24,6 @@ from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.outcome import (
-    Asked,
     Completed,
     Detached,
     ExecutionOutcome,
@@ -34,6 +32,7 @@ from antiphon.engine.outcome import (
     Paused,
 )
 from antiphon.engine.parked import ParkedHandler, ParkedHandlers
+from antiphon.engine.questions import Asked
 from antiphon.engine.redemption import Redemptions, RunningRound
 from antiphon.engine.reply import Reply, ending
 from antiphon.engine.restarts import RepeatWatch, take_over
@@ -47,8 +46,7 @@ from antiphon.errors import (
     StoreError,
     TokenRefused,
 )
-from antiphon.ports import ROUNDS_PER_START, About, NewTask, Telemetry
-from antiphon.seal.claims import Binding
+from antiphon.ports import ROUNDS_PER_START, NewTask
 from antiphon.wire import results
 
 log = logging.getLogger("antiphon")
@@ -89,7 +87,7 @@ class Engine:
 
     def __init__(self, environment: Environment, handlers: Handlers, tasks: TaskMaker) -> None:
         self.environment = environment
-        self.redemptions = Redemptions(environment)
+        self.redemptions = Redemptions(environment, self._redeemed)
         self.parked = ParkedHandlers(
             environment.limits.parked, environment.limits.parked_per_principal
         )
@@ -99,22 +97,13 @@ class Engine:
         self._repeats = RepeatWatch(environment.clock)
         self._lifetime = environment.limits.call.total_seconds()
 
-    def call(self, request: Request) -> Coroutine[Any, Any, bytes]:
+    async def call(self, request: Request) -> bytes:
         """Run one round; returns the bytes of its result.
 
         Raises:
             CallerError: What the client is told as a JSON-RPC error.
         """
-        telemetry = self.environment.telemetry
-        return self._call(request) if telemetry is None else self._traced(request, telemetry)
-
-    async def _traced(self, request: Request, telemetry: Telemetry) -> bytes:
-        with telemetry.round(request):
-            return await self._call(request)
-
-    async def _call(self, request: Request) -> bytes:
         handler, arguments = self._find(request)
-        environment = self.environment
         try:
             if request.era == "legacy":
                 reply = await self._in_session(request, handler, arguments)
@@ -123,16 +112,15 @@ class Engine:
             else:
                 reply = await self._again(request, handler, arguments)
         except (ArgumentsInvalid, UserCodeExit) as error:
-            reply = ending(error, handler, environment)
+            reply = ending(error, handler, self.environment)
         except TokenRefused as refusal:
             log.warning("token refused (%s): %s", handler.identity, refusal.detail)
-            if environment.telemetry is not None:
-                environment.telemetry.refused(refusal.reason)
+            if self.environment.telemetry is not None:
+                self.environment.telemetry.refused(refusal.reason)
             raise
         if reply.code:
             raise InvalidRequest(reply.message, code=reply.code, data=reply.data)
-        if environment.telemetry is not None:
-            request.outcome = reply.kind
+        request.outcome = reply.kind
         return reply.result
 
     # --- the three kinds of requests -------------------------------------------------------------
@@ -140,177 +128,135 @@ class Engine:
     async def _first(
         self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
-        call = self._begin(handler)
+        """Begin a call, or take over the one that the same caller has left unfinished."""
+        call, options = self._begin(handler), handler.options
         if request.answers is not None:
-            check_map(request.answers)
-            if handler.options.unasked == "accept":
-                call.take_unasked(request.answers)
-        bound = self._bind(request, handler, arguments)
-        if handler.options.restarts is not None:
-            return await self._first_or_restart(request, handler, call, bound)
-        if self._repeats.calls:
+            call.take_unasked(request.answers, keep=options.unasked == "accept")
+        if handler.guarded:
+            _check_request(request, handler, arguments)
+        bound = handler.bind(arguments)
+        tasks = options.task and self._tasks.available and allows(request.capabilities, "tasks")
+        if options.restarts is not None and not tasks:
+            try:
+                again = await take_over(self.environment, handler, request, call)
+            except (ConfigError, StoreError) as error:
+                return ending(error, handler, self.environment, request)
+            if again is not None:
+                return await self._start_over(request, handler, again, bound)
+        elif self._repeats.calls:
             self._repeats.begin(handler, request)
         execution = Execution(self.environment, handler, request, call, END_ROUND)
-        if handler.options.task and self._tasks.available and allows(request.capabilities, "tasks"):
+        if tasks:
             reply = await self._tasks.make(execution, Journal(call.seed))
         else:
             reply = await self._execute(execution, bound)
         if reply.task is not None:
             await self._tasks.keep(reply.task)
         elif call.began_effect and reply.kind != "input_required":
-            await self.redemptions.end_first(call)
+            await self._end_first(handler, call, call.number, reply)
         return reply
 
-    async def _first_or_restart(
+    async def _start_over(
         self, request: Request, handler: Handler, call: Call, bound: dict[str, Any]
     ) -> Reply:
-        """Begin a call, or take over the one that the same caller has left unfinished."""
-        options = handler.options
-        as_task = options.task and self._tasks.available
-        if as_task and allows(request.capabilities, "tasks"):
-            execution = Execution(self.environment, handler, request, call, END_ROUND)
-            reply = await self._tasks.make(execution, Journal(call.seed))
-        else:
-            try:
-                again = await take_over(self.environment, handler, request, call)
-            except (ConfigError, StoreError) as error:
-                return ending(error, handler, self.environment, request)
-            if again is not None:
-                request.call = again.id
-                binding = self._tokens.binding(request, handler)
-                version = options.version
-                work = partial(self._redeemed, request, handler, again, binding, version, bound)
-                about = About(handler.name, owner_of(request.principal))
-                key = (again.id, again.number)
-                return await self.redemptions.redeem(
-                    RunningRound(again, key, b"", again.deadline, request, work, about)
-                )
-            execution = Execution(self.environment, handler, request, call, END_ROUND)
-            reply = await self._execute(execution, bound)
-        if reply.task is not None:
-            await self._tasks.keep(reply.task)
-        elif call.began_effect and reply.kind != "input_required" and reply.keep:
-            # A round that failed by chance has not ended its call: it can be started over.
-            await self.redemptions.end_first(call, round=call.number)
-        return reply
+        """Run the round of a call that its caller has started over."""
+        request.call = call.id
+        binding, version = self._tokens.binding(request, handler), handler.options.version
+        return await self.redemptions.redeem(
+            RunningRound(request, handler, call, binding, version, bound, b"", call.deadline)
+        )
 
     async def _again(
         self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
+        """Go on with the call of a token."""
         binding = self._tokens.binding(request, handler)
         claims, call = await self._tokens.open(request.token, binding)
         request.call, request.first_trace = claims.call, call.trace
         request.number = claims.round % ROUNDS_PER_START
         answers = call.accept(request.answers, self.environment.clock())
-        bound = self._bind(request, handler, arguments)
-        work = partial(self._redeemed, request, handler, call, binding, claims.version, bound)
-        about = About(handler.name, owner_of(request.principal))
-        running = RunningRound(
-            call, (claims.call, call.number), answers, claims.expires, request, work, about
+        if handler.guarded:
+            _check_request(request, handler, arguments)
+        bound = handler.bind(arguments)
+        reply = await self.redemptions.redeem(
+            RunningRound(
+                request, handler, call, binding, claims.version, bound, answers, claims.expires
+            )
         )
-        reply = await self.redemptions.redeem(running)
         if self._repeats.calls and reply.kind != "input_required":
             self._repeats.end(claims.call)
         return reply
 
-    async def _redeemed(
-        self,
-        request: Request,
-        handler: Handler,
-        call: Call,
-        binding: Binding,
-        version: str,
-        bound: dict[str, Any],
-        fence: int,
-        learned: list[Entry],
-    ) -> Reply:
+    async def _redeemed(self, running: RunningRound, learned: list[Entry]) -> Reply:
         """Run the round of a redeemed token, after what an earlier attempt had learned."""
+        request, handler, call = running.request, running.handler, running.call
         if learned:
             call.entries = [*call.entries, *learned]
-        if version != handler.options.version:
+        if running.version != handler.options.version:
             # Not before the claim: a duplicate still gets what the other version recorded.
             try:
-                await restart(self.environment.store, version, call, handler)
+                await restart(self.environment.store, running.version, call, handler)
             except (Diverged, StoreError) as error:
                 # Another server may still have the version of the call: no failed try.
                 reply = ending(error, handler, self.environment, request)
                 return msgspec.structs.replace(reply, counts=False)
-        parked = None
-        if request.token is not None and handler.options.park is not None:
+        if handler.parks and request.token is not None:
             parked = self.parked.take(request.token)
-        if parked is not None:
-            if parked.fits(call):
-                parked.wake(request, call, fence)
+            if parked is not None and parked.fits(call):
+                parked.wake(request, call, running.fence)
                 return await self._conclude(parked.execution, await parked.next(), parked)
-            parked.drop()
+            if parked is not None:
+                parked.drop()
         execution = Execution(
-            self.environment, handler, request, call, END_ROUND, fence=fence, binding=binding
+            self.environment, handler, request, call, END_ROUND, running.fence, running.binding
         )
-        return await self._execute(execution, bound)
+        return await self._execute(execution, running.bound)
 
     async def _in_session(
         self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
+        """Run a whole call of a legacy session: its asks are answered in place."""
         try:
-            self._bind(request, handler, arguments)
-        except CapabilityMissing as error:
-            return ending(error, handler, self.environment, request)
-        call, restarts = self._begin(handler), handler.options.restarts is not None
-        if restarts:
-            try:
+            if handler.guarded:
+                _check_request(request, handler, arguments)
+            handler.bind(arguments)
+            call = self._begin(handler)
+            if handler.options.restarts is not None:
                 call = await take_over(self.environment, handler, request, call) or call
-            except (ConfigError, StoreError) as error:
-                return ending(error, handler, self.environment, request)
+        except (CapabilityMissing, ConfigError, StoreError) as error:
+            return ending(error, handler, self.environment, request)
         first = call.number
         outcome, call = await run_in_session(self.environment, handler, request, call, arguments)
         if isinstance(outcome, Completed):
             reply = Reply(outcome.result)
         else:
             reply = ending(outcome.error, handler, self.environment, request)
-        if call.began_effect and not restarts:
-            await self.redemptions.end_first(call)
-        elif (call.began_effect or call.generation) and reply.keep:
-            await self.redemptions.end_first(call, round=first)
+        if call.began_effect or call.generation:
+            await self._end_first(handler, call, first, reply)
         return reply
 
     def _begin(self, handler: Handler) -> Call:
         """Begin a call; its deadline starts now."""
-        environment = self.environment
-        span = handler.options.deadline
+        environment, span = self.environment, handler.options.deadline
         lifetime = self._lifetime if span is None else seconds(span)
-        return Call(
-            number=1,
-            deadline=environment.clock() + lifetime,
-            journal=_EMPTY,
-            entropy=environment.entropy,
-        )
+        return Call(1, environment.clock() + lifetime, _EMPTY, environment.entropy)
 
-    def _bind(
-        self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
-        """Check what declared asks need and bind the arguments, before the first line runs.
+    async def _end_first(self, handler: Handler, call: Call, first: int, reply: Reply) -> None:
+        """Free what a call leaves behind that no token can name any more.
 
-        Raises:
-            CapabilityMissing: The client cannot be asked what the handler declares to ask.
-            ArgumentsInvalid: The arguments do not fit.
+        One that can be started over is left alone after a round that failed by chance, because
+        that has not ended the call.
         """
-        options = handler.options
-        if (options.task or options.detach) and handler.needs_tasks:
-            require(request.capabilities, ("tasks",), f"{handler.kind} {handler.name!r}")
-        if handler.options.asks:
-            what = f"{handler.kind} {handler.name!r}"
-            require(request.capabilities, handler.options.needs, what)
-        if handler.check is not None:
-            wrong = handler.check(arguments or {})
-            if wrong:
-                raise ArgumentsInvalid(wrong)
-        return handler.bind(arguments)
+        if handler.options.restarts is None:
+            await self.redemptions.end_first(call)
+        elif reply.keep:
+            await self.redemptions.end_first(call, round=first)
 
     # --- the end of a round ----------------------------------------------------------------------
 
     async def _execute(self, execution: Execution, arguments: dict[str, Any]) -> Reply:
         """Run the handler to the end of the round."""
-        if execution.handler.options.park is not None and execution.handler.is_async:
+        if execution.handler.parks:
             parked = ParkedHandler(execution, arguments)
             return await self._conclude(execution, await parked.next(), parked)
         outcome = await execution.run(Context(execution), arguments)
@@ -348,22 +294,33 @@ class Engine:
         self, execution: Execution, asks: Mapping[str, Asked], parked: ParkedHandler | None
     ) -> Reply:
         """Seal the journal, park a handler that waits, and write the asks."""
-        now, call, native = self.environment.clock(), execution.call, execution.native
-        pending = tuple(
-            [
-                asked.pending(key, now, before=call.pending.get(key), native=native)
-                for key, asked in asks.items()
-            ]
-        )
-        token = await self._tokens.seal(execution, execution.journal(), pending)
-        if call.began_effect and execution.handler.options.restarts is None:
+        token = await self._tokens.seal(execution, asks)
+        call, options = execution.call, execution.handler.options
+        if call.began_effect and options.restarts is None:
             self._repeats.wait(execution.handler, execution.request, call)
         if parked is not None:
-            park = seconds(execution.handler.options.park or 0.0)
-            self.parked.park(parked, token, min(park, call.deadline - now))
-        bodies = [(key, asked.question.body(asked.reason)) for key, asked in asks.items()]
-        needs: dict[Capability, None] = {
-            need: None for asked in asks.values() for need in asked.question.needs
-        }
+            left = call.deadline - self.environment.clock()
+            self.parked.park(parked, token, min(seconds(options.park or 0.0), left))
+        bodies: list[tuple[str, bytes]] = []
+        needs: tuple[Capability, ...] = ()
+        for key, asked in asks.items():
+            bodies.append((key, asked.question.body(asked.reason)))
+            needs = (*needs, *asked.question.needs)
         result = results.input_required(bodies, token, self.environment.meta)
-        return Reply(result, needs=tuple(needs), kind="input_required")
+        return Reply(result, needs=needs, kind="input_required")
+
+
+def _check_request(request: Request, handler: Handler, arguments: Mapping[str, Any] | None) -> None:
+    """Check what a handler declares to need, and its own input schema, before its first line runs.
+
+    Raises:
+        CapabilityMissing: The client cannot be asked what the handler declares to ask.
+        ArgumentsInvalid: The arguments do not fit.
+    """
+    what = f"{handler.kind} {handler.name!r}"
+    if handler.needs_tasks:
+        require(request.capabilities, ("tasks",), what)
+    require(request.capabilities, handler.options.needs, what)
+    wrong = handler.check(arguments or {}) if handler.check is not None else None
+    if wrong:
+        raise ArgumentsInvalid(wrong)

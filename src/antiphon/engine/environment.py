@@ -9,8 +9,7 @@ from antiphon.core.limits import Limits
 from antiphon.engine.store_trouble import StoreTrouble
 from antiphon.errors import TokenRefused
 from antiphon.ports import Clock, Entropy, Store, Telemetry
-from antiphon.seal import base64url
-from antiphon.seal.sealer import Sealer
+from antiphon.seal.sealer import Sealer, from_text, to_text
 
 Redeem = Literal["once", "strict"]
 
@@ -64,14 +63,14 @@ class Environment:
         """Seal a text that a durable store keeps as text: it may say what nobody should read."""
         if not self.store.durable:
             return text
-        return base64url.encode(await self.protect(text.encode(), place))
+        return to_text(await self.protect(text.encode(), place))
 
     async def reveal_text(self, text: str, place: str) -> str:
         """Open what `protect_text` sealed."""
         if not self.store.durable:
             return text
         try:
-            sealed = base64url.decode(text)
+            sealed = from_text(text)
         except ValueError:
             raise TokenRefused("malformed") from None
         return (await self.reveal(sealed, place)).decode()

@@ -1,10 +1,9 @@
 """One execution of a handler against a journal: recalling, asking, and how it ends.
 
 Theory. An execution reads the journal from the top (`Replay`). An ask that is not in the journal
-ends the round, in one of two ways. In the handler's own task it raises `Suspended` at once: nearly
-every handler there is, and it costs what raising costs. In a child task (a *branch*) it waits on a
-future; when nothing has asked for the quiet time, the own task is cancelled, and structured
-concurrency carries that down. From the moment the round is ending, every call on the context
+ends the round. In the handler's own task it raises `Suspended` at once: nearly every handler there
+is, and it costs what raising costs. In a child task (a *branch*) it waits, until nothing has asked
+for the quiet time (`Branches`). From the moment the round is ending, every call on the context
 raises again and claims nothing.
 
 Whatever the framework finds wrong is noted as the *verdict* and raised where it is found; a handler
@@ -19,7 +18,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from enum import Enum
-from types import MappingProxyType
+from operator import attrgetter
+from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from antiphon.core.journal import (
@@ -27,22 +27,24 @@ from antiphon.core.journal import (
     EntryKind,
     EntryOutcome,
     Journal,
+    Pending,
     Replay,
     describe,
 )
 from antiphon.core.outcome import InputRequired
 from antiphon.core.request import Request
-from antiphon.engine.call import Call
+from antiphon.engine.call import Call, Rejected
 from antiphon.engine.child_tasks import (
+    Branches,
     ChildTaskFactory,
     UserCodeExit,
-    coroutine_of,
     guard_child_tasks,
     in_user_code,
 )
+from antiphon.engine.mistakes import called_too_late, check_awaited
+from antiphon.engine.native import ask_returned
 from antiphon.engine.outcome import (
     DELIBERATE,
-    Asked,
     Completed,
     Detached,
     ExecutionOutcome,
@@ -51,29 +53,27 @@ from antiphon.engine.outcome import (
     Paused,
     sole_error,
 )
-from antiphon.engine.questions import Keys, Question, check_key
+from antiphon.engine.questions import Asked, Keys, Question, check_key
 from antiphon.engine.suspension import (
     Abandoned,
     Suspended,
     abort_handler,
+    as_coroutine,
     block_forever,
+    failure_of,
     get_inside,
-    holds,
-    in_thread,
+    go_on,
     inside,
     key_inside,
     raised_in_branch,
-    raised_while_suspending,
-    run_user_code,
-    user_error,
+    running_loop,
 )
 from antiphon.errors import (
-    CannotAsk,
     Diverged,
     HandlerError,
-    KeyReused,
     NestedEffect,
     SwallowedAsk,
+    ToolError,
     TooManyRounds,
 )
 
@@ -119,8 +119,8 @@ NEXT_STATES = {
 _DEAD_CALLS = 16
 """Calls of one task on an ended context before it is taken for one that swallows and loops."""
 
-_CATCH_UP = 20
-"""Quiet times for which a round waits for branches that have recorded entries still to read."""
+_frame_of = attrgetter("cr_frame")
+"""Return the frame of a coroutine: None once it has ended."""
 
 
 class Execution:
@@ -135,23 +135,16 @@ class Execution:
     """The first thing that the framework found wrong; it decides how the execution ends."""
 
     started: float = 0.0
-    """When the handler was entered, by the event loop's clock."""
+    """When the handler first waited, by the event loop's clock."""
 
     abandoned: bool = False
     """Whether another process has taken over the round or task."""
 
-    branch_cut: bool = False
-    """Whether the author's code has cancelled a call on the context in a child task."""
-
     progress: float = float("-inf")
-    _new_in_branch: str = ""
-    _ending: Paused | Detached | None = None
     state_payload: bytes | None = None
-    _cuts: int = 0
+    branches: Branches | None = None
+    _ending: Paused | Detached | None = None
     _unwindable: bool = False
-    _timer: "asyncio.TimerHandle | None" = None
-    _idle_times: int = 0
-    _keys: Keys | None = None
     _mark: object = None
     """Stands for this execution where it would be kept alive for too long itself."""
 
@@ -159,10 +152,13 @@ class Execution:
     effects: "AbstractSet[asyncio.Task[Any]]" = frozenset[asyncio.Task[Any]]()
     """Effects that are running."""
 
+    commits: Mapping[str, Callable[[], Awaitable[Any]]] = MappingProxyType({})
+    """Effects for the end of the call, by key."""
+
+    first_reads: Mapping[str, Any] = MappingProxyType({})
+    """What may differ between rounds, as it was first read in this one."""
+
     dead_calls: "Mapping[asyncio.Task[Any] | None, int]" = MappingProxyType({})
-    _waiting: "AbstractSet[asyncio.Future[Any]]" = frozenset[asyncio.Future[Any]]()
-    _branches: "AbstractSet[asyncio.Task[Any] | None]" = frozenset[asyncio.Task[Any] | None]()
-    """Child tasks that have used the context."""
 
     def __init__(
         self,
@@ -171,7 +167,6 @@ class Execution:
         request: Request,
         call: Call,
         delivery: "Delivery",
-        *,
         fence: int = 0,
         binding: "Binding | None" = None,
     ) -> None:
@@ -188,17 +183,12 @@ class Execution:
         self.binding = binding
         """What the request says of itself, where a token was held against it."""
 
-        self.native = call.journal.native
-        self.replay = Replay(call.entries, strict=not self.native)
+        self.native = native = call.journal.native
+        self.replay = Replay(call.entries, not native)
+        self.keys = Keys()
         self.asked: dict[str, Asked] = {}
-        self.commits: dict[str, Callable[[], Awaitable[Any]]] = {}
-        """Effects for the end of the call, by key."""
-
-        self.calls: list[tuple[str, Coroutine[Any, Any, Any]]] = []
-        """What the context has handed out to be awaited, by the name of its method."""
-
-        self.first_reads: dict[str, Any] = {}
-        """What may differ between rounds, as it was first read in this one."""
+        self.calls: dict[Coroutine[Any, Any, Any], str] = {}
+        """What the context has handed out to be awaited, with the name of its method."""
 
     # --- states and guards -----------------------------------------------------------------------
 
@@ -206,6 +196,10 @@ class Execution:
         """Go to another state if there is such a move."""
         if state in NEXT_STATES[self.state]:
             self.state = state
+
+    def end_round(self) -> None:
+        """Let every call on the context end the round from now on."""
+        self.move(ENDING)
 
     @property
     def ending(self) -> bool:
@@ -226,22 +220,14 @@ class Execution:
                 raise self.fault(NestedEffect(key, what))
         if self.state is RUNNING:
             return
-        self._count_dead_call()
+        if running_loop() is not None:
+            task = asyncio.current_task()
+            self.dead_calls = {**self.dead_calls, task: self.dead_calls.get(task, 0) + 1}
         if self.state is CLOSED:
-            raise CannotAsk(
-                f"ctx.{what} was called after its call had ended: a task outlived the handler. "
-                "Await it inside the handler."
-            )
+            raise called_too_late(what)
         if self.state is ASLEEP:
             self.delivery.wake_without_request(self)
         raise Suspended(self)
-
-    def not_async(self, what: str) -> CannotAsk:
-        """Return the refusal of what only an `async` handler can do."""
-        return CannotAsk(
-            f"ctx.{what} needs an async handler: a function of {self.handler.name!r} runs in a "
-            "thread, where a round cannot end. Write `async def`."
-        )
 
     async def enter_async(self, what: str) -> None:
         """Guard as usual, and leave a handler that swallows every end of its round in a loop."""
@@ -250,14 +236,10 @@ class Execution:
             if not self.in_branch:
                 await abort_handler()
             elif self.state is not CLOSED:
-                self._cancel_handler()  # the driver leaves the handler that waits for this branch
+                # The handler waits for this branch: whoever drives it leaves it.
+                self._own_branches().cancel_handler(self.task)
             await block_forever()
         self.enter(what)
-
-    def _count_dead_call(self) -> None:
-        if not in_thread():
-            task = asyncio.current_task()
-            self.dead_calls = {**self.dead_calls, task: self.dead_calls.get(task, 0) + 1}
 
     def inside(self, key: str) -> AbstractContextManager[None]:
         """Mark what is run as an effect or memo."""
@@ -265,62 +247,15 @@ class Execution:
             self._mark = object()
         return inside(self._mark, key)
 
-    def add_effect(self, task: "asyncio.Task[Any]") -> None:
-        """Note that an effect runs in a task."""
-        self.effects = {*self.effects, task}
-        task.add_done_callback(self._effect_ended)
-
-    def _effect_ended(self, task: "asyncio.Task[Any]") -> None:
-        self.effects = self.effects - {task}
-
-    @property
-    def keys(self) -> Keys:
-        """The keys that this execution has derived so far."""
-        if self._keys is None:
-            self._keys = Keys()
-        return self._keys
-
-    def rebind(self, request: Request, call: Call, fence: int) -> None:
-        """Go on in another request (parked handlers)."""
-        self.request = request
-        self.call = call
-        self.fence = fence
-        self.asked = {}
-        self._ending = None
-        self.progress = float("-inf")
-        self.move(RUNNING)
-
-    def deliver_by(self, delivery: "Delivery") -> None:
-        """Let another delivery put the asks (parked handlers)."""
-        self.delivery = delivery
-
-    def release_request(self) -> None:
-        """Keep no more of the request than its caller: the handler sleeps until the next one."""
-        old = self.request
-        self.request = Request(
-            method=old.method, target=old.target, capabilities={}, principal=old.principal
-        )
-
-    @property
-    def behind(self) -> bool:
-        """Whether the handler has not come yet to where an earlier round had come."""
-        if self.replay.replaying:
-            return True
-        used, asked = self.replay.used, self.asked
-        return any(key not in asked and not used("ask", key) for key in self.call.pending)
-
-    @property
-    def branches_wait(self) -> bool:
-        """Whether child tasks wait for answers of their own."""
-        return bool(self._waiting)
-
     @property
     def in_branch(self) -> bool:
         """Whether this code runs in a child task. A thread stands for the handler."""
-        try:
-            return asyncio.current_task() is not self.task
-        except RuntimeError:
-            return False
+        return running_loop() is not None and asyncio.current_task() is not self.task
+
+    def _own_branches(self) -> Branches:
+        if self.branches is None:
+            self.branches = Branches()
+        return self.branches
 
     # --- the journal -----------------------------------------------------------------------------
 
@@ -333,36 +268,10 @@ class Execution:
         """
         task = asyncio.current_task()
         if task is not self.task:
-            self._branches = {*self._branches, task}
+            self._own_branches().add(task)
         try:
             return self.replay.recall(kind, key, digest, note)
         except HandlerError as error:
-            raise self.fault(error) from None
-
-    def recall_ask(self, ready: Question, given: str | None) -> tuple[str, Entry | None]:
-        """Return the key of an ask, and its answer if the journal holds one.
-
-        Guards, names and reads in one step, because a re-run does it for every recorded answer.
-
-        Raises:
-            KeyReused: This execution has used the key already.
-            Diverged: The journal holds something else under this key.
-        """
-        if self.state is not RUNNING or get_inside():
-            self.enter("ask")
-        task = asyncio.current_task()
-        branch = task is not self.task
-        if branch:
-            self._branches = {*self._branches, task}
-        try:
-            if given is None:
-                key = (self._keys or self.keys).derive(ready.base, in_branch=branch)
-            else:
-                key = check_key(given)
-            return key, self.replay.recall("ask", key, ready.digest, ready.note)
-        except HandlerError as error:
-            if given is not None and not isinstance(error, (KeyReused, Diverged)):
-                raise  # a key that cannot be used: an ordinary error of the author's
             raise self.fault(error) from None
 
     def check_new(self, kind: str, key: str, note: str) -> None:
@@ -374,7 +283,8 @@ class Execution:
         if not self.replay.unread:
             return
         if self.in_branch:
-            self._new_in_branch = self._new_in_branch or describe(kind, key, note)
+            branches = self._own_branches()
+            branches.new = branches.new or describe(kind, key, note)
             return
         try:
             self.replay.check_new(kind, key, note)
@@ -396,30 +306,24 @@ class Execution:
     ) -> Entry:
         """Add what was learned to the journal."""
         branch = self.in_branch
-        self.branch_cut = self.branch_cut or (branch and outcome == "cut")
+        if branch and outcome == "cut":
+            self._own_branches().cut = True
         entry = Entry(
             kind, key, payload, digest, note, secret, retry, False, outcome, branch, reused
         )
         return self.replay.record(entry)
 
-    def recall_memo(self, key: str) -> Any:
-        """Read a memo of the framework's own; None if there is none."""
-        entry = self.replay.seen("memo", key)
-        return None if entry is None else entry.value()
-
     def journal(self) -> Journal:
         """Return what the call knows at the end of this round."""
-        old = self.call.journal
+        old, asked = self.call.journal, bool(self.asked)
         return Journal(
-            seed=self.call.identity()[1],
-            entries=self.replay.entries(),
-            state=old.state if self.state_payload is None else self.state_payload,
-            asked=old.asked + bool(self.asked),
-            pauses=old.pauses + (not self.asked),
-            native=self.native,
+            self.call.seed,
+            self.replay.entries(),
+            old.state if self.state_payload is None else self.state_payload,
+            old.asked + asked,
+            old.pauses + (not asked),
+            self.native,
         )
-
-    # --- keys ------------------------------------------------------------------------------------
 
     def key_for(self, base: str, given: str | None) -> str:
         """Return the key of an ask: the author's, or one derived from what it asks for."""
@@ -430,13 +334,73 @@ class Execution:
         except HandlerError as error:
             raise self.fault(error) from None
 
-    def is_free(self, base: str) -> bool:
-        """Return whether nothing was asked or answered under a derived key in this call."""
-        return not (
-            base in self.keys or self.replay.used("ask", base) or self.replay.knows("ask", base)
-        )
+    # --- asks ------------------------------------------------------------------------------------
+
+    def recall_ask(self, ready: Question, given: str | None) -> tuple[str, Entry | None]:
+        """Return the key of an ask, and its answer if the journal holds one.
+
+        Names and reads in one step, because a re-run does it for every recorded answer.
+
+        Raises:
+            KeyReused: This execution has used the key already.
+            Diverged: The journal holds something else under this key.
+        """
+        key = None if given is None else check_key(given)
+        task = asyncio.current_task()
+        try:
+            if task is not self.task:
+                self._own_branches().add(task)
+                key = key or self.keys.derive(ready.base, in_branch=True)
+            elif key is None:
+                key = self.keys.derive(ready.base)
+            return key, self.replay.recall("ask", key, ready.digest, ready.note)
+        except HandlerError as error:
+            raise self.fault(error) from None
+
+    def reject(self, key: str, reason: str, before: Pending | Rejected | None) -> None:
+        """Drop an answer that does not fit; it will be asked for again, or the call ends.
+
+        Args:
+            key: Under which it came.
+            reason: Why it does not fit.
+            before: The ask as it was put, or its last answer that did not fit.
+        """
+        rejected = Rejected(1 if before is None else before.tries + 1, reason)
+        self.replay.forget("ask", key)
+        self.check_tries(key, rejected)
+        self.call.rejected = {**self.call.rejected, key: rejected}
+
+    def check_tries(self, key: str, rejected: Rejected) -> None:
+        """End a call whose client has given too many answers that do not fit."""
+        limit = self.environment.limits.reasks
+        if rejected.tries > limit:
+            raise ToolError(f"The answer to {key!r} did not fit after {limit} more tries.")
 
     # --- the end of a round ----------------------------------------------------------------------
+
+    def note_asked(self, batch: Batch) -> bool:
+        """Note what this round asks; returns whether a branch asks it."""
+        branch, call = asyncio.current_task() is not self.task, self.call
+        for key, ready in batch:
+            rejected, pending = call.rejected.get(key), call.pending.get(key)
+            if rejected is not None:
+                self.asked[key] = Asked(ready, rejected.tries, rejected.reason, branch)
+            else:
+                # An answer that stays away does not give back the tries that were used.
+                self.asked[key] = Asked(ready, 0 if pending is None else pending.tries, "", branch)
+        return branch
+
+    def suspend(self, batch: Batch, in_branch: bool) -> Awaitable[Any]:
+        """End the round: at once in the handler's own task, after the quiet time in a branch."""
+        if not in_branch:
+            if self.state is not CLOSED:
+                self.state = ENDING
+            raise Suspended(self)
+        return self._suspend_branch(batch)
+
+    async def _suspend_branch(self, batch: Batch) -> Any:
+        await self._own_branches().wait_for_end(self, batch)
+        raise Suspended(self)  # pragma: no cover - a wait that is cancelled does not come back
 
     async def pause(self, delay: float = 0.0) -> None:
         """End the round with state only."""
@@ -449,65 +413,13 @@ class Execution:
     async def detach(self, message: str) -> None:
         """End the round; the rest of the call becomes a task."""
         self._ending = Detached(message)
-        await self.suspend()
+        await self.suspend((), self.in_branch)
 
-    def put(self, batch: Batch) -> None:
-        """Note what this round asks."""
-        branch, call = asyncio.current_task() is not self.task, self.call
-        if not (call.rejected or call.pending):
-            for key, ready in batch:
-                self.asked[key] = Asked(ready, 0, "", branch)
-            return
-        for key, ready in batch:
-            rejected = call.rejected.get(key)
-            pending = call.pending.get(key)
-            # An answer that stays away does not give back the tries that were used.
-            tries = pending.tries if pending is not None else 0
-            if rejected is not None:
-                tries = rejected.tries
-            self.asked[key] = Asked(ready, tries, rejected.reason if rejected else "", branch)
-
-    def suspend(self, batch: Batch = ()) -> Awaitable[Any]:
-        """End the round: at once in the handler's own task, after the quiet time in a branch."""
-        if asyncio.current_task() is self.task:
-            if self.state is not CLOSED:
-                self.state = ENDING
-            raise Suspended(self)
-        return self._suspend_branch(batch)
-
-    async def _suspend_branch(self, batch: Batch) -> Any:
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        self._waiting = {*self._waiting, future}
-        self._restart_timer(loop)
-        try:
-            await future  # never resolved: it is cancelled when the round ends
-        finally:
-            self._waiting = self._waiting - {future}
-            if not self.ending:
-                # The author's own code ended the wait: nobody wants these answers any more.
-                self.branch_cut = True
-                for key, _ in batch:
-                    self.asked.pop(key, None)
-        raise Suspended(self)  # pragma: no cover - a cancelled future does not come back
-
-    def _restart_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._idle_times = 0
-        self._timer = loop.call_later(self.handler.options.settle, self._on_idle)
-
-    def _on_idle(self) -> None:
-        """Nothing has asked for a while: end the round, unless branches still have to catch up."""
-        if self.ending or not self._waiting:
-            return
-        self._idle_times += 1
-        if self.replay.replaying and self._idle_times < _CATCH_UP:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self.handler.options.settle, self._on_idle)
-            return
-        self.move(ENDING)
-        self._cancel_handler()
+    def suspended(self) -> ExecutionOutcome:
+        """Return how a round ends whose handler waits or was unwound."""
+        if isinstance(self._ending, Detached):
+            return self._ending
+        return NeedsInput(self.asked) if self.asked else self._ending or Paused()
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -518,42 +430,55 @@ class Execution:
             Abandoned: Another process has taken over.
             CancelledError: The client went away, or the server stops.
         """
-        self.task = asyncio.current_task()
-        before = self.task.cancelling() if self.task is not None else 0
+        task = self.task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
+        try:
+            value = await self._call_handler(context, arguments)
+            if task is not None and task.cancelling() > before:
+                self._uncancel_to(before)
+            outcome = self._returned(value)
+            if self.commits:
+                await self._commit(outcome)
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code: ours is taken, the rest has failed
+            outcome = self._raised(error, before)
+        finally:
+            self.close()
+            if self.effects:
+                await self.effects_settled()
+        return outcome if self.verdict is None and not self.abandoned else self.judge(outcome)
+
+    async def _call_handler(self, context: "Context", arguments: dict[str, Any]) -> Any:
+        """Call the handler; only one that really waits is driven."""
         loop = asyncio.get_running_loop()
-        self.started = loop.time()
         if loop.get_task_factory().__class__ is not ChildTaskFactory:
             guard_child_tasks(loop)
         mark = in_user_code.set(True)
         try:
-            running = self.handler.invoke(context, arguments)
-            # Only the handler holds its context from here on: an execution that held it too would
-            # be a cycle, and every request something for the collector to find.
-            del context
-            value = await run_user_code(running, self._swallowed)
-            del running
-            if self.task is not None and self.task.cancelling() > before:
-                self._uncancel_to(before)
-            outcome = await self._returned(value)
+            running: Any = self.handler.invoke(context, arguments)
+            if running.__class__ is not CoroutineType:
+                running = as_coroutine(running)
+            try:
+                waits_for = running.send(None)
+            except StopIteration as stop:
+                return stop.value
+            except GeneratorExit as exit:
+                raise UserCodeExit(exit) from exit
+            self.started = loop.time()
+            return await go_on(running, waits_for, self._swallowed)
         except GeneratorExit:
             mark = None  # the loop is closed, and the collector ends this in another context
             raise
-        except BaseException as error:  # noqa: BLE001 - user code: ours is taken, the rest has failed
-            if error.__class__ is Suspended and error.args[0] is self and not self._cuts:
-                if self.task is not None and self.task.cancelling() > before:
-                    self._uncancel_to(before)
-                outcome = self.suspended()
-            else:
-                outcome = self._classify_exit(error, before)
         finally:
             if mark is not None:
                 in_user_code.reset(mark)
-            self.close()
-            if self.effects:
-                await self.effects_settled()
-        if self.verdict is None and not self.abandoned:
-            return outcome
-        return self.judge(outcome)
+
+    async def _commit(self, outcome: ExecutionOutcome) -> None:
+        """Run the effects that belong to the end of the call."""
+        if isinstance(outcome, Completed):
+            for commit in self.commits.values():
+                await commit()
 
     def judge(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
         """Let the verdict decide, whatever the handler made of it.
@@ -565,114 +490,73 @@ class Execution:
             raise Abandoned
         return outcome if self.verdict is None else Failed(self.verdict)
 
-    async def _returned(self, value: Any) -> ExecutionOutcome:
-        """The handler returned: check what it has read, write its result, then commit."""
+    def _returned(self, value: Any) -> ExecutionOutcome:
+        """The handler returned: check what it has read, and write its result."""
         if self.state is ENDING:
             raise SwallowedAsk(self._first_key())
         if self.abandoned:
             raise Abandoned
         if self.verdict is not None:
             return Failed(self.verdict)
-        if self.calls:
-            self._check_awaited()
+        if self.calls and any(map(_frame_of, self.calls)):
+            check_awaited(self.calls)
         if self.replay.unread:
-            cut = self.branch_cut or any(t.cancelled() for t in self._branches if t is not None)
-            later = {f"commit:{key}" for key in self.commits}
-            self.replay.check_end(branches_cut=cut, later=later, now=self._new_in_branch)
+            self._check_read()
         if isinstance(value, InputRequired):
-            return self.delivery.returned(self, value)
-        meta = self.environment.meta
-        if self.handler.kind == "resource":
-            result = self.handler.write(value, meta, self.request.target)
-        else:
-            result = self.handler.write(value, meta)
-        for commit in self.commits.values():
-            await commit()
-        return Completed(result)
+            return ask_returned(self, value)
+        handler, meta = self.handler, self.environment.meta
+        if handler.kind == "resource":
+            return Completed(handler.write(value, meta, self.request.target))
+        return Completed(handler.write(value, meta))
 
-    def _check_awaited(self) -> None:
-        """Refuse a handler that forgot to await what the context handed out."""
-        owned: set[int] | None = None
-        for name, coroutine in self.calls:
-            made: Any = coroutine
-            if made.cr_frame is None or made.cr_running or made.cr_suspended:
-                continue
-            if owned is None:
-                owned = {id(coroutine_of(task)) for task in asyncio.all_tasks()}
-            if id(coroutine) not in owned:
-                coroutine.close()
-                raise HandlerError(
-                    f"the handler returned without awaiting ctx.{name}(...), so that it never "
-                    f"happened. Write `await ctx.{name}(...)`."
-                )
+    def _check_read(self) -> None:
+        """Refuse the end of a handler that has not come past what was recorded."""
+        branches = self.branches
+        self.replay.check_end(
+            branches_cut=branches is not None and branches.any_cancelled,
+            later={f"commit:{key}" for key in self.commits},
+            now="" if branches is None else branches.new,
+        )
 
-    def _classify_exit(self, error: BaseException, before: int) -> ExecutionOutcome:
+    def _raised(self, error: BaseException, before: int) -> ExecutionOutcome:
         """Distinguish the end of the round from the handler's own failure."""
-        self._uncancel_own()
+        branches, task = self.branches, self.task
+        if branches is not None:
+            branches.uncancel_handler(task)
         if isinstance(error, asyncio.CancelledError):
-            if self.task is not None and self.task.cancelling() > before:
+            if task is not None and task.cancelling() > before:
                 raise error  # the client went away, perhaps in the same moment: cancelled wins
-        else:
+        elif task is not None and task.cancelling() > before:
             self._uncancel_to(before)
-        if holds(error, Abandoned):
-            raise Abandoned from error
-        own = user_error(error, self._is_ours)
-        if own is None:
+        if type(error) is Suspended and error.args[0] is self:
             return self.suspended()
-        if isinstance(own, Suspended):
-            own = HandlerError("the end of another call's round came out of this handler")
-        elif self.state is ENDING and raised_while_suspending(own):
-            if not isinstance(own, SwallowedAsk):
-                own = _caused(SwallowedAsk(self._first_key()), error)
-        elif isinstance(own, asyncio.CancelledError):
-            own = _caused(RuntimeError("the handler was cancelled from inside"), error)
-        return self._failed(own if isinstance(own, Exception) else UserCodeExit(own))
+        failure = failure_of(error, self, self._first_key() if self.state is ENDING else "")
+        return self.suspended() if failure is None else self._failed(failure)
 
     def _failed(self, error: Exception) -> Failed:
         """Return how a handler that raised has ended.
 
         An error that is over with the round is no other end than a result: what was recorded must
-        have been read. Whatever else went wrong is tried again anyway.
+        have been read. Whatever else went wrong is tried again anyway; and an error in a branch has
+        ended the others early, and the handler's own task with them.
         """
         if not self.replay.unread or not isinstance(sole_error(error), DELIBERATE):
             return Failed(error)
-        if raised_in_branch(error):
-            return Failed(error)  # it ended the others early, and the handler's own task with them
         try:
-            self.replay.check_end(branches_cut=True, later=set())
+            if not raised_in_branch(error):
+                self.replay.check_end(branches_cut=True, later=set())
         except Diverged as verdict:
-            return Failed(_caused(verdict, error))
+            verdict.__cause__ = error
+            return Failed(verdict)
         return Failed(error)
 
-    def suspended(self) -> ExecutionOutcome:
-        """Return how a round ends whose handler waits or was unwound."""
-        if isinstance(self._ending, Detached):
-            return self._ending
-        return NeedsInput(self.asked) if self.asked else self._ending or Paused()
-
-    def _is_ours(self, error: BaseException) -> bool:
-        if isinstance(error, Suspended):
-            return error.args[0] is self
-        return self.state is ENDING and isinstance(error, asyncio.CancelledError)
-
-    def _cancel_handler(self) -> None:
-        """Cancel the handler's own task; structured concurrency carries it down."""
-        if self.task is not None:
-            self._cuts += 1
-            self.task.cancel()
-
-    def _uncancel_own(self) -> None:
-        """Take back our own cancellations, so that none is left over for the caller's scopes."""
-        while self._cuts and self.task is not None:
-            self._cuts -= 1
-            self.task.uncancel()
-
     def _uncancel_to(self, before: int) -> None:
-        """Take back what is left of others too, now that the handler did not end by it.
+        """Take back every cancellation that is left, now that the handler did not end by it.
 
         Task groups of Python 3.11 and 3.12 forget theirs when a child has failed.
         """
-        self._cuts = 0
+        if self.branches is not None:
+            self.branches.cancellations = 0
         while self.task is not None and self.task.cancelling() > before:
             self.task.uncancel()
 
@@ -680,28 +564,37 @@ class Execution:
         """Return the error with which a handler is left that cannot be unwound."""
         return SwallowedAsk(self._first_key()) if self._unwindable else None
 
+    def _first_key(self) -> str:
+        return next(iter(self.asked), "pause")
+
     def close(self) -> None:
         """End the context's life: what still holds it is refused from now on."""
         self.state = CLOSED
         self.calls.clear()
-        self.commits.clear()
-        if self._branches:
-            self._branches = frozenset()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._waiting:
-            for future in tuple(self._waiting):
-                future.cancel()
-
-    def _first_key(self) -> str:
-        return next(iter(self.asked), "pause")
+        self.commits = {}
+        if self.branches is not None:
+            self.branches.close()
 
     async def effects_settled(self) -> None:
         """Wait for the bodies of effects that were still running when the round ended."""
         while self.effects:
             await asyncio.wait(self.effects)
 
+    # --- parked handlers -------------------------------------------------------------------------
 
-def _caused(error: Exception, cause: BaseException) -> Exception:
-    error.__cause__ = cause
-    return error
+    def deliver_by(self, delivery: "Delivery") -> None:
+        """Let another delivery put the asks."""
+        self.delivery = delivery
+
+    def release_request(self) -> None:
+        """Keep no more of the request than its caller: the handler sleeps until the next one."""
+        old = self.request
+        self.request = Request(
+            method=old.method, target=old.target, capabilities={}, principal=old.principal
+        )
+
+    def go_on_in(self, request: Request, call: Call, fence: int) -> None:
+        """Serve another request from now on."""
+        self.request, self.call, self.fence = request, call, fence
+        self.asked, self._ending, self.progress = {}, None, float("-inf")
+        self.move(RUNNING)

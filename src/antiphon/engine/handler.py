@@ -1,10 +1,12 @@
 """What a registered tool, prompt or resource is: its function, its options, how it is called.
 
-Compiled once at registration. Also the caching hints that results carry (CACHE-01).
+Compiled once at registration. Also the caching hints that results carry (CACHE-01), and the call of
+any function of an author's.
 """
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -12,11 +14,13 @@ from typing import Any, Literal, TypeAlias
 
 from antiphon.core.asks import Ask, Elicit, ElicitUrl, ListRoots, Sample, Seconds, seconds
 from antiphon.core.capabilities import Capability
+from antiphon.engine.child_tasks import UserCodeExit, guard_child_tasks, in_user_code
+from antiphon.engine.suspension import as_failure
 from antiphon.errors import ConfigError
 
 HandlerKind = Literal["tool", "prompt", "resource"]
-Invoke: TypeAlias = Callable[[Any, dict[str, Any]], Awaitable[Any]]
-"""Run a handler with its context and arguments."""
+Invoke: TypeAlias = Callable[[Any, dict[str, Any]], Any]
+"""Run a handler with its context and arguments; returns what to await, mostly a coroutine."""
 
 _NEEDS: Mapping[type[Ask], tuple[Capability, ...]] = {
     Elicit: ("form",),
@@ -53,14 +57,11 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse options that do not fit, naming the option."""
-        for name, allowed in (
-            ("on_version_change", ("refuse", "restart")),
-            ("unasked", ("ignore", "accept")),
-            ("task", (None, "allowed", "required")),
-            ("detach", (None, "refuse")),
-            ("restarts", (None, "adopt")),
-        ):
-            check_choice(name, getattr(self, name), allowed)
+        check_choice("on_version_change", self.on_version_change, ("refuse", "restart"))
+        check_choice("unasked", self.unasked, ("ignore", "accept"))
+        check_choice("task", self.task, (None, "allowed", "required"))
+        check_choice("detach", self.detach, (None, "refuse"))
+        check_choice("restarts", self.restarts, (None, "adopt"))
         for ask in self.asks:
             if ask not in _NEEDS:
                 raise ConfigError("asks= takes Elicit, ElicitUrl, Sample and ListRoots")
@@ -70,8 +71,11 @@ class Options:
             raise ConfigError("restart_key= takes a function from the arguments to a text")
         if self.max_concurrent is not None and self.max_concurrent < 1:
             raise ConfigError("max_concurrent= must be at least one")
-        for name in ("ttl", "deadline", "park", "settle", "task_ttl"):
-            _check_span(name, getattr(self, name))
+        _check_span("ttl", self.ttl)
+        _check_span("deadline", self.deadline)
+        _check_span("park", self.park)
+        _check_span("settle", self.settle)
+        _check_span("task_ttl", self.task_ttl)
 
     @property
     def needs(self) -> tuple[Capability, ...]:
@@ -157,9 +161,18 @@ class Handler:
     identity: str = ""
     """What tokens are bound to; set from kind and name."""
 
+    parks: bool = False
+    """Whether it is kept in memory between its rounds; set from its options."""
+
+    guarded: bool = False
+    """Whether a request is checked against it before it is run; set from what it declares."""
+
     def __post_init__(self) -> None:
         """Derive the identity."""
         object.__setattr__(self, "identity", f"{self.kind}:{self.name}")
+        guarded = self.needs_tasks or bool(self.options.asks) or self.check is not None
+        object.__setattr__(self, "guarded", guarded)
+        object.__setattr__(self, "parks", self.options.park is not None and self.is_async)
 
     def with_legacy(self, other: "Handler") -> "Handler":
         """Return the same handler with a second one for old clients."""
@@ -183,3 +196,56 @@ def is_async(fn: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
         getattr(inner, "__call__", None)  # noqa: B004 - objects with an async __call__
     )
+
+
+# --- calling functions of authors --------------------------------------------------------------
+
+
+async def call_user(
+    fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    """Call a function of the author's: async ones here, others in a thread.
+
+    Raises:
+        UserCodeExit: It raised what is no `Exception`.
+    """
+    kwargs = kwargs or {}
+    guard_child_tasks(asyncio.get_running_loop())
+    mark = in_user_code.set(True)
+    try:
+        if is_async(fn):
+            return await fn(*args, **kwargs)
+        value = await call_in_thread(fn, *args, **kwargs)
+        return await value if inspect.isawaitable(value) else value
+    except Exception:
+        raise
+    except GeneratorExit as error:
+        mark = None  # perhaps the collector ends this in another context
+        raise as_failure(error) from error
+    except BaseException as error:
+        raise as_failure(error) from error
+    finally:
+        if mark is not None:
+            in_user_code.reset(mark)
+
+
+def call_in_thread(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+    """Call a function of the author's in a thread.
+
+    `StopIteration` cannot be raised into a future (on Python 3.11 the caller would wait for ever),
+    and `GeneratorExit` out of one looks as if the caller were closed.
+    """
+
+    def call() -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except (StopIteration, GeneratorExit) as error:
+            raise UserCodeExit(error) from error
+
+    return asyncio.to_thread(call)
+
+
+def cancelled_from_inside() -> bool:
+    """Return whether a `CancelledError` that came up here is not a cancellation of this task."""
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()

@@ -9,53 +9,8 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from antiphon.core.asks import seconds
-from antiphon.core.journal import Pending
-from antiphon.engine.questions import Question
+from antiphon.engine.questions import Asked
 from antiphon.errors import EffectFailed, Refused, ToolError
-
-
-class Asked(msgspec.Struct, frozen=True, gc=False):
-    """An ask that goes out to the client."""
-
-    question: Question
-    tries: int = 0
-    """How many answers to it were refused because they did not fit."""
-
-    reason: str = ""
-    """Why the last answer did not fit."""
-
-    branch: bool = False
-    """Whether a child task of the handler asks it."""
-
-    def pending(
-        self, key: str, now: float, *, before: Pending | None = None, native: bool = False
-    ) -> Pending:
-        """Return the ask as a token or a task's row remembers it.
-
-        Args:
-            key: Under which it is asked.
-            now: Seconds since the epoch.
-            before: The same ask as the round before put it: asking again does not start its time
-                anew.
-            native: Whether no re-run will ask again, so that the form must be remembered.
-        """
-        q = self.question
-        if before is not None and before.digest == q.digest and before.expires:
-            expires = before.expires
-        else:
-            expires = now + seconds(q.ask.timeout) if q.ask.timeout is not None else 0.0
-        return Pending(
-            key=key,
-            kind=q.kind,
-            digest=q.digest,
-            note=q.note,
-            tries=self.tries,
-            expires=expires,
-            schema=q.shown if native else b"",
-            secret=q.ask.secret,
-            branch=self.branch,
-        )
 
 
 class Completed(msgspec.Struct, frozen=True):

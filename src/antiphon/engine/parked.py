@@ -50,15 +50,15 @@ class ParkedHandler(Delivery):
 
     async def ask(self, execution: Execution, batch: Batch) -> Sequence[Any]:
         """Wait for the answers, or unwind where it cannot be told which branch waits."""
-        execution.put(batch)
-        if execution.in_branch or execution.branches_wait:
-            return await execution.suspend(batch)
+        in_branch, branches = execution.note_asked(batch), execution.branches
+        if in_branch or (branches is not None and branches.wait):
+            return await execution.suspend(batch, in_branch)
         return await self._wait(batch)
 
     async def pause(self, execution: Execution, delay: float) -> None:
         """Wait for the next round."""
         if execution.in_branch:
-            await execution.suspend()
+            await execution.suspend((), True)
         await self._wait(())
 
     async def _wait(self, batch: Batch) -> Sequence[Any]:
@@ -123,7 +123,7 @@ class ParkedHandler(Delivery):
         """Bind the handler to a new request and let it go on."""
         answer = self._answer
         assert answer is not None
-        self.execution.rebind(request, call, fence)
+        self.execution.go_on_in(request, call, fence)
         raws = {entry.key: entry.value() for entry in call.entries if entry.kind == "ask"}
         self._signal = asyncio.get_running_loop().create_future()
         self._answer = None

@@ -24,9 +24,11 @@ from antiphon.core.asks import (
     Root,
     Sample,
     Status,
+    seconds,
 )
 from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
+from antiphon.core.journal import Pending
 from antiphon.core.text import escape, preview, safe
 from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
 from antiphon.forms.form import Form, encoded_schema, of, of_encoded
@@ -98,6 +100,42 @@ class Question(msgspec.Struct, gc=False):
         return outcome
 
 
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """An ask that goes out to the client."""
+
+    question: Question
+    tries: int = 0
+    """How many answers to it were refused because they did not fit."""
+
+    reason: str = ""
+    """Why the last answer did not fit."""
+
+    branch: bool = False
+    """Whether a child task of the handler asks it."""
+
+    def pending(
+        self, key: str, now: float, *, before: Pending | None = None, native: bool = False
+    ) -> Pending:
+        """Return the ask as a token or a task's row remembers it.
+
+        Args:
+            key: Under which it is asked.
+            now: Seconds since the epoch.
+            before: The same ask as the round before put it: asking again does not start its time
+                anew.
+            native: Whether no re-run will ask again, so that the form must be remembered.
+        """
+        q, expires, timeout = self.question, 0.0, self.question.ask.timeout
+        if before is not None and before.digest == q.digest and before.expires:
+            expires = before.expires
+        elif timeout is not None:
+            expires = now + seconds(timeout)
+        shown = q.shown if native else b""
+        return Pending(
+            key, q.kind, q.digest, q.note, self.tries, expires, shown, q.ask.secret, self.branch
+        )
+
+
 def question(ask: Ask) -> Question:
     """Prepare an ask. Forms are compiled once per model."""
     if isinstance(ask, Elicit):
@@ -126,15 +164,15 @@ def question(ask: Ask) -> Question:
 
 def plain_form(message: str, spec: Any) -> Question:
     """Make a form without options ready."""
-    if len(message) <= _SHORT:
+    if len(message) <= SHORT:
         if isinstance(spec, type):
-            return _kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
+            return kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
         if type(spec) is dict:
             return _kept_dict_question(message, encoded_schema(cast("dict[str, Any]", spec)))
     return question(Elicit(message, spec))
 
 
-_SHORT = 512
+SHORT = 512
 """Characters of a message that is kept ready."""
 
 _KEPT = 1_024
@@ -142,7 +180,7 @@ _KEPT = 1_024
 
 
 @lru_cache(maxsize=_KEPT)
-def _kept_question(message: str, form: type[Any]) -> Question:
+def kept_question(message: str, form: type[Any]) -> Question:
     """Keep plain questions ready, because a replay asks the same ones in every round."""
     return question(Elicit(message, form))
 
@@ -337,31 +375,28 @@ def check_key(key: str) -> str:
 class Keys:
     """The keys that one execution has derived so far."""
 
-    __slots__ = ("_branches", "_counts")
+    _branches: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._branches: set[str] = set()
 
     def __contains__(self, base: str) -> bool:
         """Return whether a key was derived from this base."""
         return base in self._counts or base in self._branches
 
-    def derive(self, base: str, *, in_branch: bool) -> str:
+    def derive(self, base: str, *, in_branch: bool = False) -> str:
         """Derive a key from a base; the second of that base gets a number.
 
         Raises:
             AmbiguousKey: Branches run in any order, so that a number would say nothing.
         """
-        if in_branch:
-            if base in self._branches or base in self._counts:
+        if self._branches or in_branch:
+            if base in self._branches or (in_branch and base in self._counts):
                 raise AmbiguousKey(base)
-            self._branches.add(base)
-            return base
-        if base in self._branches:
-            raise AmbiguousKey(base)
-        number = self._counts.get(base, 0) + 1
-        self._counts[base] = number
+            if in_branch:
+                self._branches |= {base}
+                return base
+        number = self._counts[base] = self._counts.get(base, 0) + 1
         return base if number == 1 else f"{base}-{number}"
 
     def take_all(self, counts: Mapping[str, int]) -> None:

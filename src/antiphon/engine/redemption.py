@@ -14,22 +14,24 @@ reads what became of the round instead, and never runs it again.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary, ref
 
 from antiphon.core.capabilities import require
 from antiphon.core.journal import Entry
-from antiphon.core.request import Request
+from antiphon.core.request import Principal, Request
 from antiphon.core.retry import back_off
 from antiphon.core.text import span
 from antiphon.engine.call import Call
 from antiphon.engine.environment import Environment
+from antiphon.engine.handler import Handler
 from antiphon.engine.reply import Reply, encode_reply, from_bytes, to_bytes
 from antiphon.engine.suspension import Abandoned
 from antiphon.engine.tokens import load_journal
 from antiphon.errors import CallerError, StoreError, TokenRefused, Unavailable
-from antiphon.ports import NOTHING_KNOWN, About, Claim, Claimed, Recorded, Running, Spent
-from antiphon.seal.claims import decode_journal
+from antiphon.ports import About, Claim, Claimed, Recorded, Running, Spent
+from antiphon.seal.claims import Binding, decode_journal
 
 _T = TypeVar("_T")
 
@@ -39,53 +41,54 @@ _FIRST_PAUSE, _MOST_PAUSE = 0.05, 2.0
 _RUNS = 3
 """How often one request runs its round: again only when its lease was lost meanwhile."""
 
-Work = Callable[[int, list[Entry]], Awaitable[Reply]]
-"""Run the claimed round under a fence, after what an earlier attempt had learned."""
+Run = Callable[["RunningRound", list[Entry]], Awaitable[Reply]]
+"""Run a claimed round, after what an earlier attempt had learned."""
 
 
 class RunningRound:
     """A round that a request of this process wants to run, or is running."""
 
-    __slots__ = (
-        "about", "answers", "call", "done", "expires", "fence", "key", "request", "runs",
-        "waiters", "work",
-    )  # fmt: skip
+    # Most rounds set few of these: a default of the class costs nothing until it is overwritten.
+    fence: int = 0
+    runs: int = 0
+    waiters: int = 0
+    done: "asyncio.Future[None] | None" = None
 
     def __init__(
         self,
+        request: Request,
+        handler: Handler,
         call: Call,
-        key: tuple[str, int],
+        binding: Binding,
+        version: str,
+        bound: dict[str, Any],
         answers: bytes,
         expires: float,
-        request: Request,
-        work: Work,
-        about: About = NOTHING_KNOWN,
     ) -> None:
         """Take the round of a token.
 
         Args:
+            request: The one that brought the token.
+            handler: Whose call it is.
             call: As the token gave it.
-            key: Id of the call and number of the round.
+            binding: What the request says of itself.
+            version: Of the handler that asked.
+            bound: The arguments of the handler.
             answers: Digest of the answers.
             expires: When the token expires.
-            request: The one that brought the token.
-            work: Runs the round once it is claimed.
-            about: What operators are shown.
         """
+        self.request = request
+        self.handler = handler
         self.call = call
-        self.key = key
+        self.binding = binding
+        self.version = version
+        self.bound = bound
         self.answers = answers
         self.expires = expires
-        self.request = request
-        self.work = work
-        self.about = about
-        self.fence = 0
-        self.runs = 0
-        self.waiters = 0
-        self.done: asyncio.Future[None] | None = None
+        self.key = (call.id, call.number)
 
     def wanted(self) -> bool:
-        """Tell whether a duplicate waits, so that the round goes on without its own client."""
+        """Return whether a duplicate waits, so that the round goes on without its own client."""
         return self.waiters > 0
 
     def leave(self) -> None:
@@ -94,6 +97,14 @@ class RunningRound:
         running = self.done is not None and not self.done.done()
         if running and not self.waiters:
             self.request.channel.abort()
+
+    def end(self) -> None:
+        """Let those who wait look at what became of the round."""
+        if self.done is not None:
+            # It refers to the round, and the channel would keep it: a cycle.
+            self.request.channel.on_disconnect(None)
+            self.done.set_result(None)
+            self.done = None
 
 
 class LoopState:
@@ -113,19 +124,25 @@ class LoopState:
 class Redemptions:
     """Stands in front of every round that brings a token."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, run: Run) -> None:
         self._environment = environment
+        self._run_round = run
         self._lease = environment.limits.lease.total_seconds()
         self._remote = environment.store.durable or environment.store.shared
         """Whether the store is elsewhere. Memory answers at once, and nothing can come between."""
 
         self._states: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopState] = WeakKeyDictionary()
+        self._last_state = LoopState()
+        self._last_loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
 
     def _state(self) -> LoopState:
         loop = asyncio.get_running_loop()
+        if self._last_loop() is loop:  # a look into a weak mapping costs more
+            return self._last_state
         state = self._states.get(loop)
         if state is None:
             state = self._states[loop] = LoopState()
+        self._last_loop, self._last_state = ref(loop), state
         return state
 
     @property
@@ -154,47 +171,45 @@ class Redemptions:
             if running is not None:
                 await self._wait(running, own.answers)
                 continue
-            reply = await self._try(state, own)
+            state.rounds[own.key] = own
+            try:
+                reply = await self._try(state, own)
+            finally:
+                del state.rounds[own.key]
+                if own.done is not None:
+                    own.end()
             if reply is not None:
                 return reply
         raise Unavailable("other processes take this round over again and again; try again later")
 
-    async def _try(self, state: LoopState, running: RunningRound) -> Reply | None:
+    async def _try(self, state: LoopState, own: RunningRound) -> Reply | None:
         """Claim and run the round; None when somebody else had it and it is to be looked at again.
 
         Whoever has lost the round once takes over what is left of it, but begins nothing anew.
         """
-        environment = self._environment
-        state.rounds[running.key] = running
+        environment, (call, number) = self._environment, own.key
+        claiming = environment.store.claim(
+            call,
+            number,
+            own.answers,
+            lease=self._lease,
+            ttl=0.0 if own.runs else own.expires - environment.clock(),
+            tries=environment.limits.releases,
+            about=_about(own.handler.name, own.request.principal),
+        )
         try:
-            claiming = environment.store.claim(
-                *running.key,
-                running.answers,
-                lease=self._lease,
-                ttl=0.0 if running.runs else running.expires - environment.clock(),
-                tries=environment.limits.releases,
-                about=running.about,
-            )
-            try:
-                if self._remote:
-                    claiming = self._claim_elsewhere(running.key, claiming)
-                claim = await claiming
-            except StoreError as error:
-                raise environment.trouble.refused(error) from error
-            if isinstance(claim, Claimed):
-                running.fence = claim.fence
-                running.runs += 1
-                if state.renewal is None:
-                    self._keep_renewing(state)
-                return await self._run(running, claim.prefix)
-            return await self._other(running, claim)
-        finally:
-            del state.rounds[running.key]
-            if running.done is not None:
-                # It refers to the round, and the channel would keep it: a cycle.
-                running.request.channel.on_disconnect(None)
-                running.done.set_result(None)
-                running.done = None
+            if self._remote:
+                claiming = self._claim_elsewhere(own.key, claiming)
+            claim = await claiming
+        except StoreError as error:
+            raise environment.trouble.refused(error) from error
+        if type(claim) is not Claimed:
+            return await self._other(own, cast("Recorded | Running | Spent", claim))
+        own.fence = claim.fence
+        own.runs += 1
+        if state.renewal is None:
+            self._keep_renewing(state)
+        return await self._run(own, claim.prefix)
 
     async def _claim_elsewhere(
         self, key: tuple[str, int], claiming: Coroutine[Any, Any, Claim]
@@ -249,7 +264,7 @@ class Redemptions:
                 learned = await self._learned(running.key, prefix)
                 # Another try must see them again, whatever this one adds.
                 call.timed = [*call.timed, *learned]
-            reply = await running.work(running.fence, learned)
+            reply = await self._run_round(running, learned)
         except Abandoned:
             return None  # the new holder's outcome is the truth
         except BaseException as error:
@@ -266,12 +281,13 @@ class Redemptions:
         if self._remote or reply.task is not None:
             recording = self._shielded(self._record_elsewhere(running, reply))
         else:
-            environment = self._environment
-            recording = environment.store.record(
-                *running.key,
+            call, number = running.key
+            recording = self._environment.store.record(
+                call,
+                number,
                 running.fence,
                 encode_reply(reply),
-                ttl=max(running.expires - environment.clock(), self._lease),
+                ttl=self._kept_for(running),
                 final=reply.kind in _FINAL,
             )
         try:
@@ -406,6 +422,11 @@ class Redemptions:
             await self._environment.store.renew(*running.key, running.fence, lease=self._lease)
 
 
+@lru_cache(maxsize=1_024)
+def _about(tool: str, caller: Principal) -> About:
+    return About(tool, caller.owner)
+
+
 _FINAL = frozenset({"complete", "error"})
 """Ends of a round that are ends of its call."""
 
@@ -419,7 +440,7 @@ _REASONS = {
 
 
 def _is_failure(error: BaseException) -> bool:
-    """Tell whether a run has failed by itself: not by its client, the store or a shutdown."""
+    """Return whether a run has failed by itself: not by its client, the store or a shutdown."""
     return isinstance(error, Exception) and not isinstance(error, CallerError | StoreError)
 
 

@@ -83,13 +83,8 @@ async def take_over(
         return None
     log.info("call %s of %s was started over by its caller", taken.call, handler.identity)
     seed = await environment.reveal(taken.seed, _place(name))
-    again = Call(
-        id=taken.call,
-        number=taken.generation * ROUNDS_PER_START + 1,
-        deadline=call.deadline,
-        journal=Journal(seed),
-        entropy=environment.entropy,
-    )
+    number = taken.generation * ROUNDS_PER_START + 1
+    again = Call(number, call.deadline, Journal(seed), environment.entropy, id=taken.call)
     again.unasked = call.unasked
     return again
 

@@ -32,7 +32,7 @@ _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
 
-class Codec:
+class JsonCodec:
     """Both directions for one type; `None` or `Any` as a type means plain JSON."""
 
     __slots__ = ("_adapter",)
@@ -219,12 +219,12 @@ def _not_finite(value: Any, path: str = "") -> str | None:
 
 
 @functools.lru_cache(maxsize=512)
-def codec_for(type_: Any) -> Codec:
+def codec_for(type_: Any) -> JsonCodec:
     """Return the codec of a type, compiled once."""
-    return Codec(type_)
+    return JsonCodec(type_)
 
 
-def codec_of(fn: Callable[..., Any], returns: Any) -> Codec:
+def codec_of(fn: Callable[..., Any], returns: Any) -> JsonCodec:
     """Return the codec of a function's result: `returns=`, else its annotation, else plain JSON.
 
     Raises:
@@ -238,7 +238,7 @@ def codec_of(fn: Callable[..., Any], returns: Any) -> Codec:
         reason = f"{returns!r} is no type that can be read back from JSON ({_first_line(error)})"
         raise _unreadable(fn, reason) from error
     except TypeError:
-        return Codec(returns)  # an annotation that cannot be hashed is compiled each time
+        return JsonCodec(returns)  # an annotation that cannot be hashed is compiled each time
 
 
 def _first_line(error: PydanticUserError) -> str:

@@ -1,20 +1,26 @@
-"""Running user code: how a round ends inside it, how it is called, what came out of it.
+"""How a round ends inside user code, and what an exception that came out of it means.
 
-Owns the private signals that unwind a handler, the one way into user code (`call_user` for
-functions, `run_user_code` for the handler itself), the mark of code that runs inside an effect,
-and the reading of exceptions.
+Owns the private signals that unwind a handler, the driving of a handler that waits, and the
+reading of exceptions.
 """
 
 import asyncio
 import contextlib
-import inspect
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, cast
 
-from antiphon.engine.child_tasks import UserCodeExit, guard_child_tasks, in_user_code
-from antiphon.engine.handler import is_async
+from antiphon.engine.child_tasks import UserCodeExit
+from antiphon.errors import HandlerError, SwallowedAsk
+
+_CHAIN = 32
+"""How far back the chain of an exception is followed."""
+
+_ABORT = object()
+
+running_loop = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage] - documented
+"""Return the event loop of this thread. None in a worker thread, where nothing can be awaited."""
 
 
 class Suspended(BaseException):
@@ -39,13 +45,14 @@ class Abandoned(BaseException):
 _SIGNALS = (Suspended, Abandoned, asyncio.CancelledError)
 """What passes through user code and is no failure of it."""
 
-_ABORT = object()
 
-_CHAIN = 32
-"""How far back the chain of an exception is followed."""
+# --- inside effects and memos -------------------------------------------------------------------
 
 _inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("antiphon_inside", default=())
 """Whose effects or memos this code runs in. Child tasks and threads inherit it."""
+
+get_inside = _inside.get
+"""Whose effects or memos this code runs in; empty for nearly all code."""
 
 
 @contextlib.contextmanager
@@ -58,10 +65,6 @@ def inside(mark: object, key: str) -> Generator[None]:
         _inside.reset(token)
 
 
-get_inside = _inside.get
-"""Whose effects or memos this code runs in; empty for nearly all code."""
-
-
 def key_inside(mark: object) -> str | None:
     """Return the key of the effect or memo that this code runs in, or None."""
     for owner, key in _inside.get():
@@ -70,120 +73,51 @@ def key_inside(mark: object) -> str | None:
     return None
 
 
-def cancelled_from_inside() -> bool:
-    """Return whether a `CancelledError` that came up here is not a cancellation of this task."""
-    task = asyncio.current_task()
-    return task is not None and not task.cancelling()
+# --- driving a handler --------------------------------------------------------------------------
 
 
-running_loop = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage] - documented
-"""Return the event loop of this thread, or None."""
-
-
-def in_thread() -> bool:
-    """Return whether this is a thread of its own, where nothing can be awaited."""
-    return running_loop() is None
-
-
-# --- calling ------------------------------------------------------------------------------------
-
-
-async def call_user(
-    fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-) -> Any:
-    """Call a function of the author's: async ones here, others in a thread.
-
-    Raises:
-        UserCodeExit: It raised what is no `Exception`.
-    """
-    kwargs = kwargs or {}
-    guard_child_tasks(asyncio.get_running_loop())
-    mark = in_user_code.set(True)
-    try:
-        if is_async(fn):
-            return await fn(*args, **kwargs)
-        value = await call_in_thread(fn, *args, **kwargs)
-        return await value if inspect.isawaitable(value) else value
-    except Exception:
-        raise
-    except GeneratorExit as error:
-        mark = None  # perhaps the collector ends this in another context
-        raise _as_failure(error) from error
-    except BaseException as error:
-        raise _as_failure(error) from error
-    finally:
-        if mark is not None:
-            in_user_code.reset(mark)
-
-
-def call_in_thread(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
-    """Call a function of the author's in a thread.
-
-    `StopIteration` cannot be raised into a future (on Python 3.11 the caller would wait for ever),
-    and `GeneratorExit` out of one looks as if the caller were closed.
-    """
-
-    def call() -> Any:
-        try:
-            return fn(*args, **kwargs)
-        except (StopIteration, GeneratorExit) as error:
-            raise UserCodeExit(error) from error
-
-    return asyncio.to_thread(call)
-
-
-def _as_failure(error: BaseException) -> BaseException:
-    """Return what user code raised as an `Exception`, unless it only lets a signal pass."""
-    signal = any(holds(error, kind) for kind in _SIGNALS)
-    return error if signal else UserCodeExit(error)
+async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
+    """Await what is no coroutine itself."""
+    return await awaitable
 
 
 @types.coroutine
-def run_user_code(
-    handler: Awaitable[Any], unwindable: Callable[[], BaseException | None]
+def go_on(
+    handler: Coroutine[Any, Any, Any],
+    yielded: Any,
+    unwindable: Callable[[], BaseException | None],
 ) -> Generator[Any, Any, Any]:
-    """Await a handler; leave it with the error that `unwindable` returns once it cannot be unwound.
+    """Drive a handler that waits, from what it waits for to its end.
+
+    It is left with the error that `unwindable` returns once it cannot be unwound.
 
     Raises:
         UserCodeExit: It raised what is no `Exception`.
     """
-    # Nearly always it is a coroutine itself; the abstract class is slow to say so.
-    if type(handler) is types.CoroutineType or isinstance(handler, Coroutine):
-        inner = cast("Coroutine[Any, Any, Any]", handler)
-    else:
-        inner = _as_coroutine(handler)
-    step: Any = inner.send
-    value: Any = None
     while True:
+        value: Any = None
+        step: Callable[[Any], Any] = handler.send
+        error = unwindable() if yielded is _ABORT else None
+        if error is None:
+            try:
+                value = yield yielded
+            except GeneratorExit:
+                handler.close()
+                raise
+            except BaseException as thrown:  # noqa: BLE001 - handed on to the handler as it is
+                error, value, step = unwindable(), thrown, handler.throw
+        if error is not None:
+            with contextlib.suppress(RuntimeError):
+                handler.close()  # it may ignore even that; nobody runs it any more
+            raise error
         try:
             yielded = step(value)
         except StopIteration as stop:
             return stop.value
         except (Exception, *_SIGNALS):
             raise
-        except BaseException as error:
-            raise _as_failure(error) from error
-        error = unwindable() if yielded is _ABORT else None
-        if error is None:
-            try:
-                value = yield yielded
-                step = inner.send
-                continue
-            except GeneratorExit:
-                inner.close()
-                raise
-            except BaseException as thrown:  # noqa: BLE001 - handed on to the handler as it is
-                error = unwindable()
-                value = thrown
-                step = inner.throw
-        if error is not None:
-            with contextlib.suppress(RuntimeError):
-                inner.close()  # it may ignore even that; nobody runs it any more
-            raise error
-
-
-async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
+        except BaseException as exit:
+            raise as_failure(exit) from exit
 
 
 @types.coroutine
@@ -200,22 +134,55 @@ async def block_forever() -> None:
 # --- what came out ------------------------------------------------------------------------------
 
 
-def user_error(
-    error: BaseException, is_ours: Callable[[BaseException], bool]
-) -> BaseException | None:
-    """Return what is not the end of a round of ours; a group is ours if everything in it is.
+def as_failure(error: BaseException) -> BaseException:
+    """Return what user code raised as an `Exception`, unless it only lets a signal pass."""
+    signal = any(holds(error, kind) for kind in _SIGNALS)
+    return error if signal else UserCodeExit(error)
+
+
+def failure_of(error: BaseException, owner: object, unwinding: str) -> Exception | None:
+    """Return with what a handler has failed; None when its round ended by its own `Suspended`.
+
+    Args:
+        error: What came out of the handler.
+        owner: Whose `Suspended` counts.
+        unwinding: While the round ends, the key of its first ask. Cancellations are part of the end
+            then, and whatever else was raised in handling it means that the ask was swallowed.
+
+    Raises:
+        Abandoned: It is in there.
+    """
+    if holds(error, Abandoned):
+        raise Abandoned from error
+    own = _without_end(error, owner, cancelled=bool(unwinding))
+    if own is None:
+        return None
+    if isinstance(own, Suspended):
+        return HandlerError("the end of another call's round came out of this handler")
+    if unwinding and raised_while_suspending(own):
+        swallowed = isinstance(own, SwallowedAsk)
+        return own if swallowed else _caused(SwallowedAsk(unwinding), error)
+    if isinstance(own, asyncio.CancelledError):
+        return _caused(RuntimeError("the handler was cancelled from inside"), error)
+    return own if isinstance(own, Exception) else UserCodeExit(own)
+
+
+def _without_end(error: BaseException, owner: object, *, cancelled: bool) -> BaseException | None:
+    """Return what is not the end of the owner's round; a group is, if everything in it is.
 
     What would end the process has only failed (a serializer of the author's may raise it).
     """
+
+    def is_end(one: BaseException) -> bool:
+        if isinstance(one, Suspended):
+            return one.args[0] is owner
+        return cancelled and isinstance(one, asyncio.CancelledError)
+
     if isinstance(error, (SystemExit, KeyboardInterrupt)):
-        exit = UserCodeExit(error)
-        exit.__cause__ = error
-        return exit
+        return _caused(UserCodeExit(error), error)
     if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        # Python 3.11 takes a function here, and no method.
-        return group.split(lambda one: is_ours(one))[1]
-    return None if is_ours(error) else error
+        return cast("BaseExceptionGroup[BaseException]", error).split(is_end)[1]
+    return None if is_end(error) else error
 
 
 def holds(error: BaseException, kind: type[BaseException]) -> bool:
@@ -249,3 +216,8 @@ def _follows(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bo
             break
         seen = seen.__cause__ or seen.__context__
     return seen is not None
+
+
+def _caused(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error

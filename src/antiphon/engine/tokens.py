@@ -3,17 +3,22 @@
 Owns what a token claims, how long it lives, and where a journal goes that no token should carry.
 """
 
+from collections.abc import Awaitable, Mapping
+from operator import attrgetter
+from typing import cast
+
 import msgspec
 
 from antiphon.core.asks import seconds
 from antiphon.core.digest import arguments_digest, short_digest
 from antiphon.core.journal import Handle, Journal, Pending
 from antiphon.core.request import Request
-from antiphon.engine.asking import check_secret
 from antiphon.engine.call import Call
 from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
+from antiphon.engine.mistakes import check_secret
+from antiphon.engine.questions import Asked
 from antiphon.errors import StateTooLarge, StoreError, TokenRefused, Unavailable
 from antiphon.seal.claims import (
     FORMAT,
@@ -33,18 +38,19 @@ _SEGMENT_BYTES = 32 * 1024 * 1024
 class Tokens:
     """Seals and opens the tokens of one server's calls."""
 
-    def __init__(self, services: Environment) -> None:
-        self._services = services
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._sealer = environment.sealer
 
-    def binding(self, round: Request, handler: Handler) -> Binding:
+    def binding(self, request: Request, handler: Handler) -> Binding:
         """Say what a token of this request must be bound to."""
         return Binding(
-            method=round.method,
-            target=round.target,
-            arguments=arguments_digest(round.arguments),
-            principal=round.principal,
-            audience=self._services.sealer.audience,
-            handler=handler.identity,
+            request.method,
+            request.target,
+            arguments_digest(request.arguments),
+            request.principal,
+            self._sealer.audience,
+            handler.identity,
         )
 
     async def open(self, token: str | None, binding: Binding) -> tuple[Claims, Call]:
@@ -54,30 +60,31 @@ class Tokens:
             TokenRefused: It is not one of ours, or not for this request.
         """
         try:
-            claims = self._services.sealer.open(token, binding)
-            if not isinstance(claims, Claims):
-                claims = await claims
+            claims = self._sealer.open(token, binding)
+            if type(claims) is not Claims:
+                claims = await cast("Awaitable[Claims]", claims)
         except TokenRefused as refusal:
             if refusal.reason != "expired":
                 raise
             claims = await self._late(token, binding)
-        journal = claims.journal
+        journal, handle = claims.journal, claims.handle
         if journal is None:
-            assert claims.handle is not None
-            journal = Journal(claims.handle.seed)
+            assert handle is not None
+            journal = Journal(handle.seed)
         call = Call(
-            id=claims.call,
-            number=claims.round,
-            deadline=claims.deadline,
-            journal=journal,
-            entropy=self._services.entropy,
-            pending=claims.pending,
-            trace=claims.trace,
-            handle=claims.handle,
+            claims.round,
+            claims.deadline,
+            journal,
+            self._environment.entropy,
+            claims.call,
+            claims.pending,
+            claims.trace,
         )
-        if call.handle is not None and not call.handle.seed:
-            # Written by an earlier release: the answers cannot be compared without the journal.
-            await load_journal(self._services, call)
+        if handle is not None:
+            call.handle = handle
+            if not handle.seed:
+                # Written by an earlier release: answers cannot be compared without the journal.
+                await load_journal(self._environment, call)
         return claims, call
 
     async def _late(self, token: str | None, binding: Binding) -> Claims:
@@ -86,88 +93,90 @@ class Tokens:
         Only the ledger knows whether its round has begun and is not finished, for instance because
         an operator has to settle an effect first. Such a round can still be redeemed.
         """
-        claims = await self._services.sealer.inspect(token)
+        claims = await self._sealer.inspect(token)
         check(claims, binding, claims.issued)
         return claims
 
-    async def seal(self, run: Execution, journal: Journal, pending: tuple[Pending, ...]) -> str:
-        """Make the token of the next round."""
-        sealer, call, budget = self._services.sealer, run.call, self._services.limits.state_bytes
-        handle = None
-        if [entry for entry in journal.entries if entry.secret]:
-            handle = await self._keep(run, journal)
-        request, handler, now = run.request, run.handler, self._services.clock()
-        telemetry, binding = self._services.telemetry, run.binding
-        digest = arguments_digest(request.arguments) if binding is None else binding.arguments
-        ttl = handler.options.ttl
-        if ttl is not None or [a for a in run.asked.values() if a.question.ask.ttl is not None]:
-            ttl = _ttl(run)
+    async def seal(self, execution: Execution, asks: Mapping[str, Asked]) -> str:
+        """Make the token of the next round, in which the answers to these asks come."""
+        environment, sealer, call = self._environment, self._sealer, execution.call
+        request, handler, binding = execution.request, execution.handler, execution.binding
+        now, ttl = environment.clock(), handler.options.ttl
+        pending: list[Pending] = []
+        for key, asked in asks.items():
+            before = call.pending.get(key)
+            pending.append(asked.pending(key, now, before=before, native=execution.native))
+            if asked.question.ask.ttl is not None:
+                ttl = _patience(execution)
+        journal, handle = execution.journal(), None
+        if journal.entries and True in map(_secret_of, journal.entries):
+            handle = await self._keep(execution, journal)
+        trace = call.trace
+        if not trace:
+            telemetry = environment.telemetry
+            trace = request.trace if telemetry is None else telemetry.here() or request.trace
         claims = Claims(
-            format=FORMAT,
-            issued=now,
-            expires=min(now + (sealer.ttl if ttl is None else seconds(ttl)), call.deadline),
-            method=request.method,
-            target=request.target,
-            arguments=digest,
-            principal=request.principal,
-            audience=sealer.audience,
-            call=call.identity()[0],
-            round=call.number + 1,
-            deadline=call.deadline,
-            handler=handler.identity,
-            version=handler.options.version,
-            pending=pending,
-            trace=call.trace or (request.trace if telemetry is None else self._here(run)),
-            journal=journal if handle is None else None,
-            handle=handle,
+            FORMAT,
+            now,
+            min(now + (sealer.ttl if ttl is None else seconds(ttl)), call.deadline),
+            request.method,
+            request.target,
+            arguments_digest(request.arguments) if binding is None else binding.arguments,
+            request.principal,
+            sealer.audience,
+            call.id,
+            call.number + 1,
+            call.deadline,
+            handler.identity,
+            handler.options.version,
+            tuple(pending),
+            trace,
+            journal if handle is None else None,
+            handle,
         )
-        plain = encode(claims)
+        plain, budget = encode(claims), environment.limits.state_bytes
         # The journal is part of the claims: only where they are large is its own size looked at.
         if len(plain) > budget and handle is None:
             size = len(encode_journal(journal))
             if size > budget:
-                handle = await self._keep(run, journal, size)
-                claims = msgspec.structs.replace(claims, journal=None, handle=handle)
-                plain = encode(claims)
-        token = sealer.seal(plain, journal=claims.journal)
+                handle = await self._keep(execution, journal, size)
+                plain = encode(msgspec.structs.replace(claims, journal=None, handle=handle))
+        token = sealer.seal(plain, journal=journal)
         return token if isinstance(token, str) else await token
 
-    def _here(self, run: Execution) -> str:
-        telemetry = self._services.telemetry
-        return run.request.trace if telemetry is None else telemetry.here() or run.request.trace
-
-    async def _keep(self, run: Execution, journal: Journal, size: int = 0) -> Handle:
+    async def _keep(self, execution: Execution, journal: Journal, size: int = 0) -> Handle:
         """Put a journal that no token should carry into the store."""
-        services, call = self._services, run.call
-        if not services.spill:
+        environment, call = self._environment, execution.call
+        if not environment.spill:
             for entry in journal.entries:
-                check_secret(run, entry.kind, entry.key, secret=entry.secret)
-            raise StateTooLarge(size, services.limits.state_bytes, largest(journal))
+                check_secret(execution, entry.kind, entry.key, secret=entry.secret)
+            raise StateTooLarge(size, environment.limits.state_bytes, largest(journal))
         number = call.number + 1
-        data = await services.protect(encode_journal(journal), f"journal {call.id} {number}")
+        data = await environment.protect(encode_journal(journal), f"journal {call.id} {number}")
         digest = short_digest(data)
-        now = services.clock()
-        ttl = _ttl(run)
-        kept = await services.store.keep(
+        ttl, left = _patience(execution), call.deadline - environment.clock()
+        kept = await environment.store.keep(
             call.id,
             number,
             digest,
             data,
-            owner=run.request.principal.owner,
+            owner=execution.request.principal.owner,
             quota=_SEGMENT_BYTES,
-            ttl=min(services.sealer.ttl if ttl is None else ttl, call.deadline - now) + _SLACK,
+            ttl=min(self._sealer.ttl if ttl is None else ttl, left) + _SLACK,
         )
         if not kept:
             raise Unavailable("this caller has too many large calls open")
         return Handle(number, digest, call.seed)
 
 
+_secret_of = attrgetter("secret")
+
 _SLACK = 600.0
 """Seconds that a stored journal outlives its token. The token is sealed a little later, and expires
 by the clock of the server that reads it, which may be behind the clock of the store."""
 
 
-async def load_journal(services: Environment, call: Call) -> None:
+async def load_journal(environment: Environment, call: Call) -> None:
     """Fetch the journal of a call whose token does not carry it.
 
     Raises:
@@ -177,20 +186,21 @@ async def load_journal(services: Environment, call: Call) -> None:
     handle = call.handle
     assert handle is not None
     try:
-        data = await services.store.fetch(call.id, handle.round, handle.digest)
+        data = await environment.store.fetch(call.id, handle.round, handle.digest)
     except StoreError as error:
-        raise services.trouble.refused(error) from error
+        raise environment.trouble.refused(error) from error
     if data is None or short_digest(data) != handle.digest:
         raise TokenRefused("segment", "its journal is no longer in the store")
     place = f"journal {call.id} {handle.round}"
-    call.take_journal(decode_journal(await services.reveal(data, place)))
+    call.take_journal(decode_journal(await environment.reveal(data, place)))
 
 
-def _ttl(run: Execution) -> float | None:
-    own = run.handler.options.ttl
-    if not any(a.question.ask.ttl is not None for a in run.asked.values()):
+def _patience(execution: Execution) -> float | None:
+    """Return how long the asks of a round wait, in seconds; None where nobody says."""
+    own, asked = execution.handler.options.ttl, execution.asked.values()
+    if not any(one.question.ask.ttl is not None for one in asked):
         return None if own is None else seconds(own)
-    # The most patient ask of the round counts; one that says nothing has the usual patience.
-    usual = run.environment.sealer.ttl if own is None else seconds(own)
-    spans = (a.question.ask.ttl for a in run.asked.values())
+    # The most patient ask counts; one that says nothing has the usual patience.
+    usual = execution.environment.sealer.ttl if own is None else seconds(own)
+    spans = (one.question.ask.ttl for one in asked)
     return max(usual if span is None else seconds(span) for span in spans)

@@ -12,8 +12,7 @@ from antiphon.core.capabilities import TASKS
 from antiphon.core.limits import Limits
 from antiphon.core.methods import METHODS
 from antiphon.core.request import Request
-from antiphon.engine.handler import CachePolicy, Handler
-from antiphon.engine.suspension import call_user
+from antiphon.engine.handler import CachePolicy, Handler, call_user
 from antiphon.errors import ConfigError, InvalidRequest, TokenRefused
 from antiphon.handlers.registry import Listed, Registry
 from antiphon.handlers.signature import check_input_schema, check_schema

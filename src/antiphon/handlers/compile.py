@@ -13,8 +13,14 @@ from pydantic.errors import PydanticUserError
 
 from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Text, ToolResult
 from antiphon.engine.context import Context
-from antiphon.engine.handler import Handler, HandlerKind, Invoke, Options, is_async
-from antiphon.engine.suspension import call_in_thread
+from antiphon.engine.handler import (
+    Handler,
+    HandlerKind,
+    Invoke,
+    Options,
+    call_in_thread,
+    is_async,
+)
 from antiphon.errors import ConfigError
 from antiphon.handlers.resolvers import resolved_invoke
 from antiphon.handlers.results import prompt_writer, resource_writer, tool_writer

@@ -33,13 +33,11 @@ from pydantic_core import to_jsonable_python
 from antiphon.core.asks import Ask, Elicit, ElicitUrl, Kind, ListRoots, Opened, Outcome
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import EntryKind, encode_value
-from antiphon.engine.asking import ask_named
-from antiphon.engine.context import Context, execution_of
+from antiphon.engine.context import Context, ask_all, execution_of
 from antiphon.engine.execution import Execution
-from antiphon.engine.handler import Invoke
+from antiphon.engine.handler import Invoke, call_user
 from antiphon.engine.questions import question, read_answer
-from antiphon.engine.serialization import Codec
-from antiphon.engine.suspension import call_user
+from antiphon.engine.serialization import JsonCodec
 from antiphon.errors import AnswerInvalid, ConfigError, Diverged, HandlerError, UnsupportedForm
 from antiphon.forms import form as forms
 from antiphon.forms.form import Form
@@ -107,7 +105,7 @@ class Node:
     """Parameters that take the call's arguments of the same name."""
 
     wants: tuple[Want, ...]
-    codec: Codec | None = None
+    codec: JsonCodec | None = None
     """How its value is kept; None for values that are not."""
 
     secret: bool = False
@@ -219,8 +217,8 @@ class Graph:
         size = execution.environment.limits.asks_per_round
         for start in range(0, len(asking), size):
             batch = asking[start : start + size]
-            outcomes = await ask_named(
-                execution, [(self._key(execution, one), one.ask) for one in batch]
+            outcomes = await ask_all(
+                execution, [(self._key(execution, one), question(one.ask)) for one in batch]
             )
             for one, outcome in zip(batch, outcomes, strict=True):
                 _settle(one.node, outcome, values)
@@ -251,11 +249,18 @@ class Graph:
         entries = [execution.replay.peek("patch", other.entry) for other in self._nodes.values()]
         held = {_kept(entry.payload).k for entry in entries if entry is not None}
         for key in (base, node.name):
-            if key not in held and execution.is_free(key):
+            if key not in held and _is_free(execution, key):
                 return key
-        while (key := execution.key_for(base, None)) in held or not execution.is_free(key):
+        while (key := execution.key_for(base, None)) in held or not _is_free(execution, key):
             pass
         return key
+
+
+def _is_free(execution: Execution, base: str) -> bool:
+    """Return whether nothing was asked or answered under a derived key in this call."""
+    replay = execution.replay
+    known = replay.used("ask", base) or replay.peek("ask", base) is not None
+    return not known and base not in execution.keys
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,7 @@ from pydantic.errors import PydanticUserError
 from antiphon.core.asks import Ask
 from antiphon.engine.context import Context
 from antiphon.engine.handler import Invoke
-from antiphon.engine.serialization import Codec
+from antiphon.engine.serialization import JsonCodec
 from antiphon.errors import ConfigError, HandlerError
 from antiphon.handlers.graph import Graph, Node, Want, read_annotation
 from antiphon.handlers.signature import Parameter, Signature, is_context, read_parameters
@@ -133,7 +133,7 @@ class Flow:
             f"{', '.join(arguments) or 'none'}."
         )
 
-    def _codec(self, name: str, node: Node) -> Codec:
+    def _codec(self, name: str, node: Node) -> JsonCodec:
         """Say how a value is kept: as the step declares it, else as its consumers do."""
         declared, outcome = read_annotation(self._steps[name].returns)
         if outcome:
@@ -144,7 +144,7 @@ class Flow:
         declared = _value_type(declared)
         try:
             if declared is not Any:
-                return Codec(declared)
+                return JsonCodec(declared)
         except (PydanticUserError, TypeError) as error:
             raise ConfigError(
                 f"{self}: the value of step {name!r} is kept between rounds, and {declared!r} "
@@ -153,9 +153,9 @@ class Flow:
         except HandlerError as error:
             raise ConfigError(f"{self}: the value of step {name!r} is kept: {error}") from error
         try:
-            return Codec(node.type)
+            return JsonCodec(node.type)
         except (PydanticUserError, TypeError, HandlerError):
-            return Codec(Any)  # the answer to an ask, such as a Completion: kept as an answer
+            return JsonCodec(Any)  # the answer to an ask, such as a Completion: kept as an answer
 
     def __str__(self) -> str:
         """Name the flow in an error text."""

@@ -44,6 +44,9 @@ _RANDOM: Final = 16
 _HEAD: Final = 5 + 12
 _BODY: Final = _HEAD + 12
 
+_NO_AAD: Final = bytes(8)
+"""The length of bound data that is empty, as all tokens have it."""
+
 _GMAC_NONCE: Final = bytes(12)
 """One for all messages: what GMAC returns goes into a keyed hash, and nobody sees it."""
 
@@ -100,7 +103,7 @@ class Aead:
 
     def seal(self, data: bytes, aad: bytes) -> bytes:
         """Encrypt `data`, bound to `aad`, the key's id and the epoch."""
-        message = b"".join((len(aad).to_bytes(8, "big"), aad, data))
+        message = len(aad).to_bytes(8, "big") + aad + data if aad else _NO_AAD + data
         marks = self._marks.copy()
         marks.update(self._entropy(_RANDOM) + self._gmac.encrypt(_GMAC_NONCE, b"", message))
         mark = marks.digest()
@@ -114,7 +117,7 @@ class Aead:
             epoch = self._begin(mark[:12])
         epoch.left -= 1
         nonce, head = mark[12:], epoch.head
-        return b"".join((head, nonce, epoch.cipher.encrypt(nonce, data, head + aad)))
+        return head + nonce + epoch.cipher.encrypt(nonce, data, head + aad)
 
     def _begin(self, epoch: bytes) -> Epoch:
         name = self._first + epoch

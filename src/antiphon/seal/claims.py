@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from antiphon.core.earlier_journals import upgrade
 from antiphon.core.journal import Handle, Journal, Pending
 from antiphon.core.request import Principal
 from antiphon.core.text import span
@@ -26,7 +27,7 @@ SKEW: Final = 30.0
 _BIG_INT = 1
 
 
-class Claims(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class Claims(msgspec.Struct, array_like=True, frozen=True):
     """Everything a token is bound to, and the journal or where it is stored."""
 
     format: int
@@ -61,7 +62,7 @@ class Claims(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return f"<Claims call={self.call!r} round={self.round}>"
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True):
+class Binding(msgspec.Struct, frozen=True):
     """What the current request says of itself. Everything in it must equal the token's claims."""
 
     method: str
@@ -126,7 +127,9 @@ def _read_ext(code: int, data: memoryview) -> object:
     return int.from_bytes(data, "big", signed=True)
 
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = encode_journal = msgspec.msgpack.Encoder().encode
+"""Encode a journal alone: for a segment in a store, and to know its size."""
+
 _decode_claims = msgspec.msgpack.Decoder(Claims, ext_hook=_read_ext).decode
 _decode_journal = msgspec.msgpack.Decoder(Journal, ext_hook=_read_ext).decode
 
@@ -148,14 +151,14 @@ def decode(data: bytes, *, readable: frozenset[int] = READABLE) -> Claims:
         claims = _decode_claims(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise TokenRefused("format") from None
-    if claims.format not in readable or (claims.journal is None) == (claims.handle is None):
+    journal = claims.journal
+    if claims.format not in readable or (journal is None) == (claims.handle is None):
         raise TokenRefused("format")
+    if journal is not None and (journal.entries or journal.state is not None):
+        upgraded = upgrade(journal)
+        if upgraded is not journal:
+            return msgspec.structs.replace(claims, journal=upgraded)
     return claims
-
-
-def encode_journal(journal: Journal) -> bytes:
-    """Encode a journal alone: for a segment in a store, and to know its size."""
-    return _encode(journal)
 
 
 def decode_journal(data: bytes) -> Journal:
@@ -165,7 +168,7 @@ def decode_journal(data: bytes) -> Journal:
         TokenRefused: It is not one.
     """
     try:
-        return _decode_journal(data)
+        return upgrade(_decode_journal(data))
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise TokenRefused("format") from None
 

@@ -7,6 +7,7 @@ here shows a key: not a `repr`, not an error text.
 
 import re
 import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, Literal, NoReturn, TypeAlias
@@ -16,7 +17,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from antiphon.errors import ConfigError
 from antiphon.ports import Entropy
-from antiphon.seal import base64url
 
 Purpose: TypeAlias = Literal["token", "at-rest", "cursor"]
 """What a subkey is for. What was sealed for one purpose never opens for another."""
@@ -167,9 +167,17 @@ def _from_text(text: str, name: str) -> bytes:
         raise ConfigError(f"{name} is neither hex nor random base64url. {_CURE}")
     padded = len(text) % 4 == 0
     try:
-        return base64url.decode(text.removesuffix("=").removesuffix("=") if padded else text)
+        return _from_base64(text.removesuffix("=").removesuffix("=") if padded else text)
     except ValueError:
         raise ConfigError(f"{name} is neither hex nor base64url. {_CURE}") from None
+
+
+def _from_base64(text: str) -> bytes:
+    """Read canonical base64url: what does not come out as it went in is no key."""
+    material = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if urlsafe_b64encode(material).rstrip(b"=") != text.encode():
+        raise ValueError("not canonical base64url")
+    return material
 
 
 def _looks_chosen(material: bytes) -> bool:

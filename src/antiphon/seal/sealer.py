@@ -16,10 +16,11 @@ from collections.abc import Awaitable, Mapping
 from datetime import timedelta
 from typing import Final, TypeAlias, TypeVar
 
+import msgspec
+
 from antiphon.core.journal import Handle, Journal, Pending
 from antiphon.errors import StateTooLarge, TokenRefused
 from antiphon.ports import Clock, Entropy
-from antiphon.seal import base64url
 from antiphon.seal.aead import Aead
 from antiphon.seal.claims import FORMAT, Binding, Claims, check, decode, largest
 from antiphon.seal.codec import Codec, open_with, seal_with
@@ -126,7 +127,7 @@ class Sealer:
         """
         if self._codec is not None:
             return self._seal_by_codec(self._codec, plain, purpose, place, journal)
-        text = base64url.encode(self._boxes[purpose].seal(plain, place))
+        text = to_text(self._boxes[purpose].seal(plain, place))
         if not len(text) <= self._max:
             raise self._too_large(text, journal)
         return text
@@ -134,7 +135,7 @@ class Sealer:
     async def _seal_by_codec(
         self, codec: Codec, plain: bytes, purpose: Purpose, place: bytes, journal: Journal | None
     ) -> str:
-        text = base64url.encode(await seal_with(codec, plain, _LABELS[purpose] + place))
+        text = to_text(await seal_with(codec, plain, _LABELS[purpose] + place))
         if not len(text) <= self._max:
             raise self._too_large(text, journal)
         return text
@@ -180,7 +181,7 @@ class Sealer:
         if not len(text) <= self._max:
             raise TokenRefused("too-long")
         try:
-            sealed = base64url.decode(text)
+            sealed = from_text(text)
         except ValueError:
             raise TokenRefused("malformed") from None
         if self._codec is not None:
@@ -212,3 +213,42 @@ class Sealer:
     def __repr__(self) -> str:
         """Show for whom it seals; no key."""
         return f"<Sealer for {self.audience!r}>"
+
+
+# --- bytes as text -----------------------------------------------------------------------------
+
+_to_json = msgspec.json.Encoder().encode
+_convert = msgspec.convert
+
+_TO_URL = bytes.maketrans(b"+/", b"-_")
+_TO_STANDARD = bytes.maketrans(b"-_+/=", b"+/...")
+"""The standard alphabet's own characters become one that no alphabet holds."""
+
+_PADDING = ("", "", "==", "=")
+_LAST = ("", "", "AQgw", "AEIMQUYcgkosw048")
+"""By length modulo four: the last characters whose unused bits are zero."""
+
+
+def to_text(data: bytes) -> str:
+    """Write bytes as base64url (RFC 4648, section 5) without padding."""
+    return _to_json(data).strip(b'"=').translate(_TO_URL).decode("ascii")
+
+
+def from_text(text: str) -> bytes:
+    """Read canonical base64url: for any bytes exactly one text, and no other is read.
+
+    The codec of msgspec does the work in C and refuses every character outside the standard
+    alphabet. What it accepts and we do not is refused here: that alphabet's own two characters,
+    padding, and unused bits at the end that are not zero.
+
+    Raises:
+        ValueError: Any other text. The message does not repeat it.
+    """
+    rest = len(text) % 4
+    if rest and text[-1] not in _LAST[rest]:
+        raise ValueError("not canonical base64url")
+    try:
+        standard = text.encode("ascii").translate(_TO_STANDARD).decode("ascii")
+        return _convert(standard + _PADDING[rest], bytes)
+    except (msgspec.ValidationError, UnicodeError):
+        raise ValueError("not canonical base64url") from None

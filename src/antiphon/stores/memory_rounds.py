@@ -11,6 +11,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -75,14 +76,14 @@ class OpenRound(msgspec.Struct, gc=False):
     """All recorded rounds of the call, the highest first; on the highest open round only."""
 
 
-class _Done(NamedTuple):
+class RecordedRound(NamedTuple):
     round: int
     expires: float
     answers: bytes
     body: bytes | None
 
 
-def _unpack(rows: bytes) -> Iterator[_Done]:
+def _unpack(rows: bytes) -> Iterator[RecordedRound]:
     at = 0
     while at < len(rows):
         round, expires, answers, body = _HEAD.unpack_from(rows, at)
@@ -91,10 +92,10 @@ def _unpack(rows: bytes) -> Iterator[_Done]:
         at += answers
         kept = None if body == _NO_BODY else rows[at : at + body]
         at += max(body, 0)
-        yield _Done(round, expires, digest, kept)
+        yield RecordedRound(round, expires, digest, kept)
 
 
-def _find(rows: bytes, round: int) -> _Done | None:
+def _find(rows: bytes, round: int) -> RecordedRound | None:
     """Find a recorded round; the highest come first."""
     for done in _unpack(rows):
         if done.round <= round:
@@ -102,19 +103,20 @@ def _find(rows: bytes, round: int) -> _Done | None:
     return None
 
 
-def _with(rows: bytes, done: _Done) -> bytes:
+def _with(rows: bytes, done: RecordedRound) -> bytes:
     """Add a recorded round; it is nearly always the highest."""
     if not rows or _HEAD.unpack_from(rows)[0] < done.round:
         return _pack(done) + rows
     return b"".join(map(_pack, sorted([done, *_unpack(rows)], reverse=True)))
 
 
-def _pack(row: _Done) -> bytes:
+def _pack(row: RecordedRound) -> bytes:
     size = _NO_BODY if row.body is None else len(row.body)
     head = _HEAD.pack(row.round, row.expires, len(row.answers), size)
     return b"".join((head, row.answers, row.body or b""))
 
 
+@lru_cache(maxsize=1_024)
 def _key(call: str) -> _Key:
     """Return the shortest name of a call: ids are 32 hexadecimal digits."""
     if len(call) == 32:
@@ -192,10 +194,35 @@ class MemoryRounds(ABC):
         about: About = NOTHING_KNOWN,
     ) -> Claim:
         """Claim a round for running it."""
-        now, key = self._clock(), _key(call)
+        now, key, gauge = self._clock(), _key(call), self._rounds_gauge
         if self._due.next <= now:
             self._due.sweep(now, self._remove_call)
         known = self._calls.get(key)
+        if ttl > 0 and self._count < gauge.low and not gauge.warned and _is_above(known, round):
+            row = OpenRound(key, round, answers, now + lease, now + ttl, None, now, about)
+            if type(known) is bytes:
+                row.recorded = known
+            else:
+                self._due.add(key, now + ttl)
+            self._calls[key] = row
+            self._count += 1
+            return _FIRST
+        return self._claim_otherwise(key, known, round, answers, now, lease, ttl, tries, about)
+
+    def _claim_otherwise(
+        self,
+        key: _Key,
+        known: OpenRound | bytes | None,
+        round: int,
+        answers: bytes,
+        now: float,
+        lease: float,
+        ttl: float,
+        tries: int,
+        about: About,
+    ) -> Claim:
+        """Claim a round that was claimed before or is not the highest, or while space is short."""
+        gauge = self._rounds_gauge
         if known is not None:
             found = self._claim_known(key, round, answers, now, lease, ttl, tries)
             if found is not None:
@@ -213,7 +240,6 @@ class MemoryRounds(ABC):
             key, round, answers, now + lease, now + ttl, below, now, about, recorded=recorded
         )
         self._count += 1
-        gauge = self._rounds_gauge
         if self._count >= gauge.low or gauge.warned:
             gauge.show(self._count)
         if known is None:
@@ -265,8 +291,10 @@ class MemoryRounds(ABC):
         task: NewTask | None = None,
     ) -> bool:
         """Record the outcome and end the claim; False if the fence is lost."""
-        row = self._held(call, round, fence)
-        if row is None:
+        row = self._calls.get(_key(call))
+        if not (type(row) is OpenRound and row.round == round):
+            row = self._open_round(_key(call), round)
+        if row is None or row.fence != fence or row.state != "running":
             return False
         if task is not None:
             self.add_task(task)
@@ -283,7 +311,7 @@ class MemoryRounds(ABC):
             head = _HEAD.pack(round, now + ttl, len(row.answers), len(outcome))
             self._calls[key] = b"".join((head, row.answers, outcome, before))
         else:
-            self._become_recorded(key, row, _Done(round, now + ttl, row.answers, outcome))
+            self._become_recorded(key, row, RecordedRound(round, now + ttl, row.answers, outcome))
         if outcome:
             self._bodies.append(key)
             self._body_bytes += len(outcome)
@@ -294,7 +322,7 @@ class MemoryRounds(ABC):
             _wake(row)
         return True
 
-    def _become_recorded(self, key: _Key, row: OpenRound, done: _Done) -> None:
+    def _become_recorded(self, key: _Key, row: OpenRound, done: RecordedRound) -> None:
         """Turn an open round into bytes, beside those of its call that are still needed."""
         top = self._calls[key]
         assert isinstance(top, OpenRound)
@@ -528,6 +556,11 @@ class MemoryRounds(ABC):
     @abstractmethod
     def end_effects(self, call: str, until: float) -> None:
         """Let the effects of a call live no longer than until then."""
+
+
+def _is_above(known: OpenRound | bytes | None, round: int) -> bool:
+    """Return whether a round is above all that is known of its call, none of which is open."""
+    return known is None or (type(known) is bytes and _HEAD.unpack_from(known)[0] < round)
 
 
 def _claim_again(

@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, LiteralString, NamedTuple, TypeVar, cast
+from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg import AsyncConnection
@@ -27,7 +27,15 @@ from antiphon.ports import Clock
 from antiphon.stores import clocks
 from antiphon.stores.postgres_notices import LOOK_SELDOM, Notices
 from antiphon.stores.sql import schema
-from antiphon.stores.sql.dialect import POSTGRES, Kind, Notice, Query, TasksReady, Transaction
+from antiphon.stores.sql.dialect import (
+    POSTGRES,
+    Committed,
+    Kind,
+    Notice,
+    Query,
+    TasksReady,
+    Transaction,
+)
 from antiphon.stores.sql.store import SqlStore
 
 _T = TypeVar("_T")
@@ -54,11 +62,6 @@ class _Connection(AsyncConnection[Any]):
     """A connection that knows when it last worked."""
 
     used = 0.0
-
-
-class _Done(NamedTuple):
-    result: Any
-    notices: list[Notice]
 
 
 class PostgresStore(SqlStore):
@@ -252,12 +255,12 @@ class PostgresStore(SqlStore):
             self._clocks.compare(before, row[0], self._clock())
 
 
-async def _drive_together(connection: _Connection, steps: Transaction[_T]) -> _Done:
+async def _drive_together(connection: _Connection, steps: Transaction[_T]) -> Committed:
     async with connection.transaction():
         return await _drive(connection, steps)
 
 
-async def _drive(connection: _Connection, steps: Transaction[_T]) -> _Done:
+async def _drive(connection: _Connection, steps: Transaction[_T]) -> Committed:
     notices: list[Notice] = []
     try:
         step = next(steps)
@@ -269,7 +272,7 @@ async def _drive(connection: _Connection, steps: Transaction[_T]) -> _Done:
                 notices.append(step)
                 step = steps.send(())
     except StopIteration as end:
-        return _Done(end.value, notices)
+        return Committed(end.value, notices)
 
 
 async def _migrate(connection: _Connection) -> None:

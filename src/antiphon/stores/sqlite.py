@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import Clock
 from antiphon.stores.sql import dialect, schema
-from antiphon.stores.sql.dialect import Kind, Notice, Query, Transaction
+from antiphon.stores.sql.dialect import Committed, Kind, Notice, Query, Transaction
 from antiphon.stores.sql.store import SqlStore
 
 _T = TypeVar("_T")
@@ -57,12 +57,7 @@ class _Job(NamedTuple):
     loop: asyncio.AbstractEventLoop
 
 
-class _Done(NamedTuple):
-    result: Any
-    notices: list[Notice]
-
-
-_Answer: TypeAlias = tuple[_Job, _Done | StoreError]
+_Answer: TypeAlias = tuple[_Job, Committed | StoreError]
 
 
 class SqliteStore(SqlStore):
@@ -253,7 +248,7 @@ class SqliteStore(SqlStore):
 
     def _commit(
         self, connection: sqlite3.Connection, jobs: list[_Job], *, sweep: bool
-    ) -> list[_Done]:
+    ) -> list[Committed]:
         """Run the jobs in one transaction: all of them are on disk, or none."""
         writes = sum(job.write for job in jobs)
         self._check_file()
@@ -325,7 +320,7 @@ class _Replaced(Exception):
 
 def _drive(
     connection: sqlite3.Connection, steps: Transaction[Any], clock: Callable[[], float]
-) -> _Done:
+) -> Committed:
     notices: list[Notice] = []
     try:
         step = next(steps)
@@ -337,7 +332,7 @@ def _drive(
                 notices.append(step)
                 step = steps.send(())
     except StopIteration as end:
-        return _Done(end.value, notices)
+        return Committed(end.value, notices)
 
 
 def _deliver(store: SqliteStore, answers: list[_Answer]) -> None:

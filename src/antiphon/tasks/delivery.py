@@ -8,7 +8,7 @@ from antiphon.engine.execution import Execution
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import StateTooLarge
 from antiphon.ports import HeldTaskRun, TaskRow
-from antiphon.seal.claims import largest
+from antiphon.seal.claims import encode_journal, largest
 from antiphon.tasks.service import TaskService
 from antiphon.tasks.state import TaskState
 
@@ -39,9 +39,12 @@ class TaskRunDelivery(Delivery):
         sealed = await self._service.sealed(self._row.id, self.state)
         return HeldTaskRun(self._row.id, self._row.epoch, sealed)
 
-    async def say(self, execution: Execution, message: str) -> None:
-        """Show a status message."""
-        self.message = safe(message, _MESSAGE)
+    async def report(
+        self, execution: Execution, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """Show how far the task is as its status message."""
+        share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
+        self.message = safe(share if message is None else message, _MESSAGE)
         service = self._service
         kept = await service.store.save_run(
             self._row.id,
@@ -69,11 +72,11 @@ def learn(state: TaskState, execution: Execution) -> None:
 
     One that has come further than all before it is a reason to be patient with the next.
     """
-    size = execution.replay.size()
-    if size > _JOURNAL_BYTES:
-        raise StateTooLarge(size, _JOURNAL_BYTES, largest(execution.journal()))
     # Rounds and pauses of a call are bounded; a task is bounded by its own time.
     journal = msgspec.structs.replace(execution.journal(), asked=0, pauses=0)
+    size = len(encode_journal(journal))
+    if size > _JOURNAL_BYTES:
+        raise StateTooLarge(size, _JOURNAL_BYTES, largest(journal))
     if len(journal.entries) > len(state.journal.entries):
         state.failures = 0
     state.journal = journal

@@ -36,7 +36,7 @@ _GIVE_BACK = 1.0
 """Seconds after which a run that met a failing store is given back."""
 
 
-class _Running:
+class RunningTask:
     """A task run of this process."""
 
     __slots__ = ("cuttable", "good_until", "row", "started", "task", "unwanted")
@@ -96,7 +96,7 @@ class Runner:
         self._per_tool = dict(per_tool or {})
         self._lease = lease
         self._grace = grace
-        self._running: dict[tuple[str, int], _Running] = {}
+        self._running: dict[tuple[str, int], RunningTask] = {}
         self._tools: Counter[str] = Counter()
         self._stopping = False
         self._place = asyncio.Event()
@@ -143,7 +143,7 @@ class Runner:
         for run in self._of(id):
             run.cancel()
 
-    def _of(self, id: str) -> Iterator[_Running]:
+    def _of(self, id: str) -> Iterator[RunningTask]:
         return (run for run in list(self._running.values()) if run.row.id == id)
 
     # --- the loop --------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Runner:
                 server=self._service.server, limit=limit, lease=self._lease, busy=busy
             )
         for row in rows:
-            run = _Running(row, now + self._lease)
+            run = RunningTask(row, now + self._lease)
             self._running[run.name] = run
             self._tools[row.tool] += 1
             run.task = asyncio.create_task(self._execute(run), name=f"antiphon task {row.id[:8]}")
@@ -198,7 +198,7 @@ class Runner:
 
     # --- one run ---------------------------------------------------------------------------------
 
-    async def _execute(self, run: _Running) -> None:
+    async def _execute(self, run: RunningTask) -> None:
         row = run.row
         run.started = True
         try:
@@ -223,7 +223,7 @@ class Runner:
             self._tools[row.tool] -= 1
             self._place.set()
 
-    async def _alone(self, run: _Running) -> None:
+    async def _alone(self, run: RunningTask) -> None:
         """Let an older run of the same task unwind, whose lease this process has slept through."""
         older = [other for other in self._of(run.row.id) if other is not run]
         for other in older:
@@ -232,7 +232,7 @@ class Runner:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _change_by(self, run: _Running) -> TaskChange:
+    async def _change_by(self, run: RunningTask) -> TaskChange:
         row = run.row
         try:
             if run.unwanted:
@@ -255,7 +255,7 @@ class Runner:
         current = await self._service.store.task(row.id)
         return current is not None and current.cancel and current.epoch == row.epoch
 
-    async def _finish(self, run: _Running, change: TaskChange) -> None:
+    async def _finish(self, run: RunningTask, change: TaskChange) -> None:
         """Write down how the run ended; while the store fails, as long as the lease is good."""
         row, clock = run.row, asyncio.get_running_loop().time
         for pause in back_off(*_PAUSES):
@@ -270,7 +270,7 @@ class Runner:
                 raise Abandoned
             return
 
-    async def _give_back(self, runs: "Sequence[_Running]") -> None:
+    async def _give_back(self, runs: "Sequence[RunningTask]") -> None:
         """Make tasks ready whose runs ended by no fault of their own."""
         names = [run.name for run in runs]
         for run in runs:

@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import msgspec
 
+from antiphon.core.earlier_journals import upgrade
 from antiphon.core.journal import Journal, Pending
 from antiphon.core.request import Principal
 from antiphon.errors import TokenRefused
@@ -171,6 +172,8 @@ def decode_state(data: bytes) -> TaskState:
         TokenRefused: It is not one that this release can read.
     """
     try:
-        return _decode(data)
+        state = _decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise TokenRefused("format") from None
+    state.journal = upgrade(state.journal)
+    return state

@@ -21,7 +21,6 @@ from antiphon.engine.context import Context
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.outcome import (
-    Asked,
     Completed,
     Detached,
     ExecutionOutcome,
@@ -30,6 +29,7 @@ from antiphon.engine.outcome import (
     Paused,
     sole_error,
 )
+from antiphon.engine.questions import Asked
 from antiphon.engine.reply import Reply, ending, failed
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import (
@@ -142,11 +142,11 @@ class TaskRuns:
         environment = self._service.environment
         pending, answers = state.taken()
         call = Call(
+            state.runs + 1,
+            row.expires,
+            state.journal,
+            environment.entropy,
             id=state.call,
-            number=state.runs + 1,
-            deadline=row.expires,
-            journal=state.journal,
-            entropy=environment.entropy,
             pending=pending,
             trace=state.trace,
         )
@@ -276,13 +276,8 @@ class TaskRuns:
 
     async def _clean_up(self, row: TaskRow, state: TaskState, handler: Handler) -> None:
         environment = self._service.environment
-        call = Call(
-            id=state.call,
-            number=1,
-            deadline=environment.clock() + environment.limits.task.total_seconds(),
-            journal=Journal(b""),
-            entropy=environment.entropy,
-        )
+        deadline = environment.clock() + environment.limits.task.total_seconds()
+        call = Call(1, deadline, Journal(b""), environment.entropy, id=state.call)
         delivery = CleanUpDelivery(self._service, row, state, row.message)
         execution = Execution(environment, handler, request_of(state), call, delivery)
         execution.task = asyncio.current_task()

@@ -35,6 +35,15 @@ class TasksReady(NamedTuple):
 
 
 Notice: TypeAlias = RoundChanged | TasksReady
+
+
+class Committed(NamedTuple):
+    """What a transaction returned, and what others are to be told of it."""
+
+    result: Any
+    notices: list[Notice]
+
+
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 

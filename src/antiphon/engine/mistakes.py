@@ -1,0 +1,127 @@
+"""Mistakes that authors make with a context, and what they are told."""
+
+import asyncio
+import inspect
+from collections.abc import Coroutine, Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from antiphon.core.asks import Approval
+from antiphon.engine.child_tasks import coroutine_of
+from antiphon.errors import CannotAsk, HandlerError
+
+if TYPE_CHECKING:
+    from antiphon.engine.execution import Execution
+
+
+def needs_async(handler: str, what: str) -> CannotAsk:
+    """Return the refusal of what only an `async` handler can do."""
+    return CannotAsk(
+        f"ctx.{what} needs an async handler: a function of {handler!r} runs in a thread, where a "
+        "round cannot end. Write `async def`."
+    )
+
+
+def called_too_late(what: str) -> CannotAsk:
+    """Return the refusal of a call on the context of a call that has ended."""
+    return CannotAsk(
+        f"ctx.{what} was called after its call had ended: a task outlived the handler. Await it "
+        "inside the handler."
+    )
+
+
+def check_awaited(calls: Mapping[Coroutine[Any, Any, Any], str]) -> None:
+    """Refuse a handler that forgot to await what the context handed out.
+
+    Args:
+        calls: What was handed out, with the name of its method.
+    """
+    owned: set[int] | None = None
+    for coroutine, name in calls.items():
+        made: Any = coroutine
+        if made.cr_frame is None or made.cr_running or made.cr_suspended:
+            continue
+        if owned is None:
+            owned = {id(coroutine_of(task)) for task in asyncio.all_tasks()}
+        if id(coroutine) not in owned:
+            coroutine.close()
+            raise HandlerError(
+                f"the handler returned without awaiting ctx.{name}(...), so that it never "
+                f"happened. Write `await ctx.{name}(...)`."
+            )
+
+
+def check_function(what: str, key: object, fn: object) -> None:
+    """Refuse what cannot be called, before it is claimed and fails for good."""
+    if callable(fn) and isinstance(key, str):
+        return
+    if inspect.iscoroutine(fn):
+        fn.close()  # it was never going to be awaited
+    raise HandlerError(
+        f"ctx.{what} takes a key, a function and its arguments, and calls the function itself: "
+        f'ctx.{what}("create", create, name), not ctx.{what}(create(name)).'
+    )
+
+
+def check_secret(execution: "Execution", kind: str, key: str, *, secret: bool) -> None:
+    """Refuse a secret that could be kept nowhere but in the token."""
+    if secret and not execution.environment.spill and execution.request.era == "modern":
+        raise HandlerError(
+            f"{kind} {key!r} is secret=True, so its value must stay out of the token, and this "
+            "server has no store to keep it in. Give Server(store=...) one."
+        )
+
+
+def too_many_asks(limit: int) -> HandlerError:
+    """Return the refusal of a round that asks for too much at once."""
+    return HandlerError(
+        f"more than {limit} asks in one round: ask for less at a time, or raise "
+        "Limits(asks_per_round=...)"
+    )
+
+
+class NothingToAwait:
+    """What an optional `await` waits for: nothing."""
+
+    def __await__(self) -> Any:
+        """Return at once."""
+        return None
+        yield
+
+
+class ApprovalAwaitable(Coroutine[Any, Any, Approval]):
+    """What `ctx.approve` returns: it has no truth before it is awaited.
+
+    `if ctx.approve(...)` without `await` would find a coroutine, and every coroutine is true.
+    """
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Coroutine[Any, Any, Approval]) -> None:
+        self._inner = inner
+
+    def __bool__(self) -> bool:
+        """Refuse to be taken for a yes."""
+        self._inner.close()
+        raise HandlerError(
+            "ctx.approve was not awaited, so nobody was asked. Write `if await ctx.approve(...)`."
+        )
+
+    def __await__(self) -> Generator[Any, Any, Approval]:
+        """Ask, and wait for the answer."""
+        return self._inner.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        """Go on, as the coroutine does."""
+        return self._inner.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise inside, as the coroutine does."""
+        return self._inner.throw(*error)
+
+    def close(self) -> None:
+        """End it, as the coroutine does."""
+        self._inner.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what task groups look at in a coroutine (`cr_running` and its like)."""
+        return getattr(self._inner, name)
