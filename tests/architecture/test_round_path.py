@@ -134,4 +134,4 @@ def test_the_trace_sees_a_round_from_the_transport_to_the_handler(
     )
     assert entered("App.__call__")
     assert entered("Engine.call")
-    assert entered("HttpResponse.answer")
+    assert entered("HttpRequest.answer")

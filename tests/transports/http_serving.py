@@ -11,6 +11,7 @@ from typing import Any
 import uvloop
 
 from antiphon.transports.http1.limits import ConnectionLimits
+from antiphon.transports.http1.runner import serve_asgi
 from antiphon.transports.http1.server import HttpServer
 
 PATIENCE = 20.0
@@ -43,7 +44,7 @@ class Serving:
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.http = HttpServer(self._app, self._limits)
+        self.http = HttpServer(serve_asgi(self._app), self._limits)
         await self.http.listen("127.0.0.1", 0)
         self.port = self.http.sockets[0].getsockname()[1]
         self._ready.set()

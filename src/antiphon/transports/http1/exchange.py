@@ -4,8 +4,8 @@ Owns the framing of the response and what of the body has not been read yet. The
 it bytes and writes what it makes; `receive` and `send` wait only when there is something to wait
 for, so that an application that is called with a complete request may answer without waiting.
 
-One extension of ASGI, `antiphon.whole`: the exchange itself, from which an application takes a
-complete body and gives back a complete JSON response in one plain call each.
+Our own application is given the exchange itself: it takes a complete body and gives back a complete
+JSON response in one plain call each.
 """
 
 import asyncio
@@ -16,10 +16,6 @@ from antiphon.transports.http1.head import RequestHead
 from antiphon.transports.http1.response_head import write_head
 
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
-
-
-WHOLE = "antiphon.whole"
-"""The name of the extension."""
 
 _NO_BODY = frozenset({204, 304})
 _JSON = (b"content-type", b"application/json")
@@ -114,7 +110,6 @@ class HttpExchange:
         scope["raw_path"] = head.raw_path
         scope["query_string"] = head.query
         scope["headers"] = head.headers.copy()
-        scope["extensions"] = {WHOLE: self}
         return scope
 
     # --- called by the connection -------------------------------------------------------------
@@ -215,12 +210,11 @@ class HttpExchange:
         else:
             raise RuntimeError(f"an HTTP response has no message {kind!r}")
 
-    def take_whole(self) -> bytes | None:
-        """Return the body if it is complete and nothing of it was taken yet."""
-        if self._taken or not self.body_complete:
-            return None
-        self._taken = True
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+    def whole_body(self) -> bytes | None:
+        """Return the body if it is complete; `receive` gives it nevertheless."""
+        if self.body_complete and len(self._parts) == 1:
+            return self._parts[0]
+        return None
 
     def reply_json(self, status: int, body: bytes) -> None:
         """Send a complete response; the next request waits until the client has read enough."""
