@@ -12,6 +12,7 @@ from typing import Any
 import uvloop
 
 from antiphon.processes.event_loop import run_loop
+from antiphon.transports.http1.runner import serve_asgi
 from antiphon.transports.http1.server import HttpServer
 from bench.servers import bare
 from bench.servers.listening import listen
@@ -20,7 +21,7 @@ from bench.servers.ours import server
 
 async def serve_own(app: Any) -> None:
     """Serve until the process is terminated."""
-    http = HttpServer(app)
+    http = HttpServer(serve_asgi(app))
     await http.listen("127.0.0.1", 0)
     print(http.sockets[0].getsockname()[1], flush=True)
     async with server.running():

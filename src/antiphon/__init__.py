@@ -52,7 +52,7 @@ from antiphon.errors import SwallowedAsk as SwallowedAsk
 from antiphon.errors import ToolError as ToolError
 from antiphon.errors import TooManyRounds as TooManyRounds
 from antiphon.errors import UnsupportedForm as UnsupportedForm
-from antiphon.forms.form import Choices as Choices
+from antiphon.forms.choices import Choices as Choices
 from antiphon.handlers.signature import Resolve as Resolve
 from antiphon.handlers.steps import Flow as Flow
 from antiphon.seal.policy import Seal as Seal

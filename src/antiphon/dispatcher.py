@@ -66,8 +66,9 @@ class Dispatcher:
         self.changes = changes
         self.capabilities = capabilities
         self.probe = probe
-        self._calls = calls
-        self._others = others
+        self.routes: Mapping[str, Serve] = {**others, **dict.fromkeys(MAY_ASK, calls)}
+        """Who serves each method. Transports look up the methods that `served` has let pass."""
+
         self._store_failed = store_failed
 
     def dispatch(self, request: Request) -> Coroutine[Any, Any, bytes]:
@@ -76,10 +77,7 @@ class Dispatcher:
         Raises:
             CallerError: What the client is told as a JSON-RPC error.
         """
-        # No coroutine of its own around what every round goes through.
-        if request.method in MAY_ASK:
-            return self._calls(request)
-        serve = self._others.get(request.method)
+        serve = self.routes.get(request.method)
         if serve is None:
             raise InvalidRequest("Method not found", code=METHOD_NOT_FOUND)
         return serve(request)

@@ -21,7 +21,7 @@ from antiphon.seal.policy import Seal
 from antiphon.tasks.runner import Runner
 from antiphon.transports import stdio
 from antiphon.transports.http.app import App
-from antiphon.transports.http.request import PrincipalOf
+from antiphon.transports.http.principal import PrincipalOf
 from antiphon.transports.legacy.gateway import LegacyGateway, SessionLink
 from antiphon.wire.envelope import admit
 

@@ -28,9 +28,10 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from antiphon.errors import AnswerInvalid, UnsupportedForm
-from antiphon.forms.form import REASON, Choices, Form
-from antiphon.forms.models import NOT_SECRET, looks_secret
+from antiphon.forms.choices import Choices
+from antiphon.forms.form import REASON, Form
 from antiphon.forms.schema import MAX_SCHEMA_BYTES, FlatSchema
+from antiphon.forms.secrets import NOT_SECRET, looks_secret
 
 OFFICIAL: TypeAdapter[Any] = TypeAdapter(PrimitiveSchemaDefinition)
 

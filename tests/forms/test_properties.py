@@ -11,7 +11,8 @@ from mcp_types._v2026_07_28 import ElicitRequestFormParams, PrimitiveSchemaDefin
 from pydantic import BaseModel, Field, TypeAdapter, create_model
 
 from antiphon.errors import AnswerInvalid
-from antiphon.forms.form import Choices, Form
+from antiphon.forms.choices import Choices
+from antiphon.forms.form import Form
 from antiphon.forms.schema import FlatSchema
 
 OFFICIAL: TypeAdapter[Any] = TypeAdapter(PrimitiveSchemaDefinition)

@@ -11,6 +11,7 @@ from typing import Any
 import uvloop
 
 from antiphon.transports.http1.limits import ConnectionLimits
+from antiphon.transports.http1.runner import serve_asgi
 from antiphon.transports.http1.server import HttpServer
 
 PATIENCE = 20.0
@@ -24,11 +25,13 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 class Serving:
     """An application behind our server."""
 
-    def __init__(self, app: Any, limits: ConnectionLimits | None, loop: str) -> None:
+    def __init__(
+        self, app: Any, limits: ConnectionLimits | None, loop: str, *, asgi: bool = True
+    ) -> None:
         self.http: HttpServer
         self.loop: asyncio.AbstractEventLoop
         self.port = 0
-        self._app = app
+        self._serve_one = serve_asgi(app) if asgi else app.serve
         self._limits = limits
         self._ready = threading.Event()
         self._stop: asyncio.Event
@@ -43,7 +46,7 @@ class Serving:
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.http = HttpServer(self._app, self._limits)
+        self.http = HttpServer(self._serve_one, self._limits)
         await self.http.listen("127.0.0.1", 0)
         self.port = self.http.sockets[0].getsockname()[1]
         self._ready.set()
@@ -142,10 +145,10 @@ def statuses(data: bytes) -> list[int]:
 
 @contextlib.contextmanager
 def serving(
-    app: Any, limits: ConnectionLimits | None = None, loop: str = "uvloop"
+    app: Any, limits: ConnectionLimits | None = None, loop: str = "uvloop", *, asgi: bool = True
 ) -> Iterator[Serving]:
-    """Serve until the block ends."""
-    server = Serving(app, limits, loop)
+    """Serve until the block ends; our own application may be called without ASGI in between."""
+    server = Serving(app, limits, loop, asgi=asgi)
     server.start()
     try:
         yield server

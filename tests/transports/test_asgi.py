@@ -427,7 +427,7 @@ async def test_a_client_that_takes_only_streams_gets_its_result_as_one(app: App)
 async def test_a_long_stream_is_kept_alive_by_comments(
     app: App, rooms: Rooms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.transports.http.response.KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr("antiphon.transports.http.request.KEEP_ALIVE_SECONDS", 0.01)
     running = call(app, request(name="tell", arguments={"wait": True}))
     task = running.start()
     async with asyncio.timeout(5):

@@ -19,6 +19,7 @@ from antiphon.transports.http.app import App
 from antiphon.transports.http1.connection import HttpConnection
 from antiphon.transports.http1.head import HEAD_BYTES, HEAD_FIELDS, TARGET_BYTES
 from antiphon.transports.http1.limits import LINGER_BYTES, ConnectionLimits
+from antiphon.transports.http1.runner import serve_asgi
 from antiphon.transports.http1.server import HttpServer
 from tests.transports.http_serving import LOOPS, Serving, echo, serving, statuses
 from tests.transports.recording_dispatcher import Rooms
@@ -391,7 +392,7 @@ VALID = (
 async def feed(pieces: list[bytes]) -> bytes:
     """Hand a connection pieces exactly as they are; return everything that it answers."""
     loop = asyncio.get_running_loop()
-    http = HttpServer(echo)
+    http = HttpServer(serve_asgi(echo))
     await http.listen("127.0.0.1", 0)
     ours, theirs = socket.socketpair()
     ours.setblocking(False)

@@ -18,6 +18,7 @@ from starlette.routing import Mount, Route
 from antiphon.transports.http.app import App
 from antiphon.transports.http1.connection import HttpConnection
 from antiphon.transports.http1.limits import ConnectionLimits
+from antiphon.transports.http1.runner import serve_asgi
 from antiphon.transports.http1.server import HttpServer
 from tests.transports.http_serving import (
     LOOPS,
@@ -141,7 +142,7 @@ def test_a_client_that_has_closed_its_half_still_gets_an_answer_that_does_not_wa
 async def leave_at_once(app: Any, raw: bytes) -> bytes:
     """Deliver a request and the end of the stream before the application was called."""
     loop = asyncio.get_running_loop()
-    http = HttpServer(app)
+    http = HttpServer(serve_asgi(app))
     await http.listen("127.0.0.1", 0)
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -172,7 +173,7 @@ def test_a_client_that_leaves_before_its_request_was_begun_is_answered_or_told()
 
 def test_ipv6_is_served() -> None:
     async def main() -> bytes:
-        http = HttpServer(echo)
+        http = HttpServer(serve_asgi(echo))
         await http.listen("::1", 0)
         reader, writer = await asyncio.open_connection("::1", http.sockets[0].getsockname()[1])
         writer.write(LAST)

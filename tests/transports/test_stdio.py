@@ -266,8 +266,8 @@ async def test_a_client_that_reads_slowly_loses_nothing_and_is_not_read_meanwhil
     rooms = Rooms()
     filler = "x" * 100_000
     async with connected(rooms) as (client, _):
-        big = msgspec.json.encode(request("resources/read", uri="u")) + b"\n"
-        rooms.dispatch = _answer(filler)  # type: ignore[method-assign]
+        big = msgspec.json.encode(request(name="big")) + b"\n"
+        rooms.tools = {"big": _says(filler)}
         os.set_blocking(client._to, False)
         sent = 0
         while sent < 50_000:
@@ -287,11 +287,11 @@ async def test_a_client_that_reads_slowly_loses_nothing_and_is_not_read_meanwhil
         os.write(client._to, b"\n")
 
 
-def _answer(text: str) -> Any:
-    async def dispatch(round: Any) -> bytes:
-        return msgspec.json.encode({"said": text})
+def _says(text: str) -> Any:
+    async def tool(round: Any) -> str:
+        return text
 
-    return dispatch
+    return tool
 
 
 async def test_a_client_that_stops_reading_ends_the_session() -> None:
@@ -373,11 +373,11 @@ from antiphon.transports.stdio import serve
 from tests.transports.recording_dispatcher import Rooms
 
 class Noisy(Rooms):
-    async def dispatch(self, round):
+    async def serve(self, round):
         print("a stray print")
         subprocess.run([sys.executable, "-c", "print('a child')"], check=True)
         assert sys.stdin.buffer.raw.read() == b""
-        return await super().dispatch(round)
+        return await super().serve(round)
 
 asyncio.run(serve(Noisy()))
 print("after")

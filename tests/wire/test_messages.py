@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from antiphon.errors import CapabilityMissing, InvalidRequest, TokenRefused, Unavailable
-from antiphon.wire import messages
+from antiphon.wire import messages, results
 
 
 def test_a_response_joins_what_was_encoded() -> None:
-    assert messages.response(b'"a"', b'{"x":1}') == b'{"jsonrpc":"2.0","id":"a","result":{"x":1}}'
+    assert results.response(b'"a"', b'{"x":1}') == b'{"jsonrpc":"2.0","id":"a","result":{"x":1}}'
 
 
 def test_an_error_without_a_readable_id_has_no_id_member() -> None:

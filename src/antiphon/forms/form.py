@@ -9,19 +9,21 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, partial
-from typing import Any, Generic, Literal, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, overload
 
 import msgspec
-from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from antiphon.core.digest import short_digest
 from antiphon.core.text import ELLIPSIS, preview, snake_case
 from antiphon.errors import AnswerInvalid, UnsupportedForm
 from antiphon.forms.fast_path import AnswerType, answer_type
 from antiphon.forms.fields import Schema
-from antiphon.forms.models import Choices as Choices
-from antiphon.forms.models import describe, without_secrets
+from antiphon.forms.models import describe
 from antiphon.forms.schema import MAX_REASONS, MAX_SCHEMA_BYTES, FlatSchema
+from antiphon.forms.secrets import without_secrets
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 T = TypeVar("T")
 
@@ -103,7 +105,7 @@ class Form(Generic[T]):
         if self._type is not None:
             try:
                 return self._accept(_encode(_convert(content, self._type)))
-            except (msgspec.ValidationError, ValidationError):
+            except ValueError:  # what both libraries raise for an answer that does not fit
                 pass  # reading it field by field says why, or accepts it after all
         return self._build(self.flat.read({} if content is None else content))
 
@@ -116,7 +118,7 @@ class Form(Generic[T]):
             return None
         try:
             return self._accept(_encode(self._decode(answer).content))
-        except (msgspec.ValidationError, ValidationError):
+        except ValueError:
             return None
 
 
@@ -133,6 +135,8 @@ def of(spec: Any) -> Form[Any]:
 
 @lru_cache(maxsize=_KEPT_TYPES)
 def _of_type(spec: type[Any]) -> Form[Any]:
+    from pydantic import PydanticUserError, TypeAdapter, ValidationError
+
     name = spec.__name__
     if not _is_record(spec):
         _refuse_spec(spec)
@@ -206,6 +210,8 @@ def encoded_schema(schema: Mapping[str, Any]) -> bytes:
 
 
 def _is_record(spec: type[Any]) -> bool:
+    from pydantic import BaseModel
+
     return issubclass(spec, BaseModel) or is_dataclass(spec) or hasattr(spec, "__required_keys__")
 
 
@@ -224,7 +230,7 @@ def _kind(spec: object) -> str:
 # --- reasons ----------------------------------------------------------------------------------
 
 
-def _reasons(error: ValidationError, values: Mapping[str, Any]) -> list[str]:
+def _reasons(error: "ValidationError", values: Mapping[str, Any]) -> list[str]:
     typed = {text for value in values.values() for text in _spellings(value)}
     reasons: list[str] = []
     for item in error.errors(include_url=False, include_input=False)[:MAX_REASONS]:

@@ -78,7 +78,7 @@ async def serve_http(
     stop = stop or asyncio.Event()
     hurry = asyncio.Event()
     app.will_drain()
-    server = HttpServer(app, ConnectionLimits(connections=_most_connections()))
+    server = HttpServer(app.serve, ConnectionLimits(connections=_most_connections()))
     lifespan = Lifespan(app)
     with _signals(stop, hurry):
         try:

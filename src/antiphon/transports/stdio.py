@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context, copy_context
 from typing import Any, Protocol, TypeAlias, cast
 
+import msgspec
+
 from antiphon.core.request import ConnectedChannel, Principal, Request
 from antiphon.dispatcher import Dispatcher
 from antiphon.errors import INVALID_REQUEST, InvalidRequest, Unavailable
@@ -40,8 +42,9 @@ from antiphon.wire.envelope import (
     refuse_handshake,
     request_id,
 )
+from antiphon.wire.ordinary import OrdinaryRequests
+from antiphon.wire.results import response
 
-Id: TypeAlias = str | int
 Write: TypeAlias = Callable[[bytes], None]
 """Writes one message; the newline is added."""
 
@@ -125,7 +128,7 @@ class _WaitingRequest:
 
     def __init__(
         self,
-        id: Id,
+        id: bytes,
         channel: LineChannel,
         work: Coroutine[Any, Any, bytes | None],
         yielded: Any,
@@ -144,6 +147,8 @@ class StdioConnection:
     def __init__(self, dispatcher: Dispatcher, *, legacy: Legacy | None = None) -> None:
         """Serve a dispatcher, and the earlier era if there is one."""
         self._dispatcher = dispatcher
+        self._routes = dispatcher.routes
+        self._ordinary = OrdinaryRequests(dispatcher.served, dispatcher.limits.depth)
         self._legacy = legacy
         self._limit = dispatcher.limits.body_bytes
         self._splitter = Splitter(self._limit)
@@ -158,7 +163,7 @@ class StdioConnection:
         self._ended = False
         self._paused = False
         self._drained = asyncio.Event()
-        self._running: dict[Id, LineChannel] = {}
+        self._running: dict[bytes, LineChannel] = {}
         self._subscriptions: set[Subscription] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._output: Output
@@ -269,53 +274,67 @@ class StdioConnection:
         """Serve one line as far as it goes without waiting; None when it is done with."""
         id: bytes | None = None
         try:
-            if line is None:
-                raise InvalidRequest("Invalid Request: the line is too long", code=INVALID_REQUEST)
             if not line or line.isspace():
-                return None
+                return self._no_message(line)
+            channel = LineChannel(self._output)
+            found = self._ordinary.read(line, STDIO, channel)
+            if found is not None:
+                id, request = found
+                self._check_unused(id)
+                return self._begin(request, id, channel)
             message = parse(line)
             own_id = request_id(message)
             id = messages.encode_id(own_id) if own_id is not None else None
             if not claims_modern(message) and self._handed_over(message, line):
                 return None
             check_shape(message, own_id, line, self._dispatcher.limits.depth)
-            if own_id is None:
+            if id is None:
                 self._notified(message)
                 return None
-            return self._begin(message, own_id, id or b"")
+            self._check_unused(id)
+            request = admit(message, self._dispatcher.served, STDIO, channel=channel)
+            return self._begin(request, id, channel)
         except Exception as error:  # noqa: BLE001 - the outermost: every error becomes an answer
             self._write(messages.refusal(id, self._dispatcher.refusal(error)))
         return None
 
-    def _begin(self, message: Json, own_id: Id, id: bytes) -> _WaitingRequest | None:
-        if own_id in self._running:
+    def _no_message(self, line: bytes | None) -> None:
+        """Ignore an empty line; refuse one that was too long to be kept."""
+        if line is None:
+            raise InvalidRequest("Invalid Request: the line is too long", code=INVALID_REQUEST)
+
+    def _check_unused(self, id: bytes) -> None:
+        if id in self._running:
             raise InvalidRequest(
                 "Invalid Request: a request with this id is still running", code=INVALID_REQUEST
             )
-        channel = LineChannel(self._output)
-        request = admit(message, self._dispatcher.served, STDIO, channel=channel)
+
+    def _begin(self, request: Request, id: bytes, channel: LineChannel) -> _WaitingRequest | None:
         if len(self._tasks) > RUNNING:
             raise Unavailable("Too many requests are running.")
         if request.method == "subscriptions/listen":
-            work: Coroutine[Any, Any, bytes | None] = self._listen(request, own_id, channel)
+            work: Coroutine[Any, Any, bytes | None] = self._listen(request, id, channel)
         else:
-            work = self._dispatcher.dispatch(request)
+            work = self._routes[request.method](request)
         # Each request has a context of its own, as it would have in a task of its own.
         context = copy_context()
         try:
             yielded = context.run(work.send, None)
         except StopIteration as end:
-            channel.over = True
-            self._answer(id, end.value)
-            return None
-        self._running[own_id] = channel
-        return _WaitingRequest(own_id, channel, work, yielded, context)
+            result = end.value
+        else:
+            self._running[id] = channel
+            return _WaitingRequest(id, channel, work, yielded, context)
+        channel.over = True
+        if result is not None:
+            self._write(response(id, result))
+        return None
 
     async def _finish(self, running: _WaitingRequest) -> None:
-        channel, id = running.channel, messages.encode_id(running.id)
+        channel, id = running.channel, running.id
         try:
             result = await resume(running.work, running.yielded, running.context)
-            answer = messages.response(id, result) if result is not None else None
+            answer = response(id, result) if result is not None else None
         except asyncio.CancelledError:
             if not channel.disconnected:
                 raise
@@ -324,15 +343,11 @@ class StdioConnection:
             answer = messages.refusal(id, self._dispatcher.refusal(error))
         finally:
             channel.over = True
-            if self._running.get(running.id) is channel:
-                del self._running[running.id]
+            if self._running.get(id) is channel:
+                del self._running[id]
         if answer is not None and not channel.disconnected:
             await self._output.drain()
             self._write(answer)
-
-    def _answer(self, id: bytes, result: bytes | None) -> None:
-        if result is not None:
-            self._write(messages.response(id, result))
 
     def _write(self, message: bytes) -> None:
         self._output.write(message + b"\n")
@@ -342,20 +357,22 @@ class StdioConnection:
     def _notified(self, message: Json) -> None:
         """Take the one notification that clients send; a stale or malformed one is ignored."""
         if message["method"] == "notifications/cancelled":
-            channel = self._cancellable(message)
-            if channel is not None:
+            id = self._cancellable(message)
+            if id is not None:
                 # The client awaits nothing under this id any more, so it may use it again.
-                del self._running[message["params"]["requestId"]]
-                channel.disconnect()
+                self._running.pop(id).disconnect()
 
-    def _cancellable(self, message: Json) -> LineChannel | None:
+    def _cancellable(self, message: Json) -> bytes | None:
+        """Return the id of the running request that a cancellation names, encoded."""
         params: Any = message.get("params")
         named: Any = cast("Json", params).get("requestId") if type(params) is dict else None
-        return self._running.get(named) if type(named) in (str, int) else None
+        id = messages.encode_id(named) if type(named) in (str, int) else b""
+        return id if id in self._running else None
 
     # --- listening ----------------------------------------------------------------------------
 
-    async def _listen(self, request: Request, id: Id, channel: LineChannel) -> None:
+    async def _listen(self, request: Request, encoded: bytes, channel: LineChannel) -> None:
+        id = msgspec.json.decode(encoded)
         subscription = await self._dispatcher.subscriptions.subscribe(request)
         self._subscriptions.add(subscription)
         try:
@@ -367,7 +384,7 @@ class StdioConnection:
             if not channel.disconnected:
                 # The server ends it: with both messages that the protocol names.
                 self._write(messages.cancelled(id, "the server is ending"))
-                self._write(messages.listen_result(messages.encode_id(id)))
+                self._write(messages.listen_result(encoded))
         finally:
             subscription.close()
             self._subscriptions.discard(subscription)

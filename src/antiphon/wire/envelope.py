@@ -31,15 +31,11 @@ from antiphon.errors import (
 )
 from antiphon.wire import params as shapes
 from antiphon.wire.headers import (
-    KEPT_NAME,
-    METHOD,
-    NAME,
-    VERSION,
+    TRACE,
     HeaderParam,
     Headers,
     check_mirrors,
     check_params,
-    kept_mirrors,
 )
 
 Json: TypeAlias = dict[str, Any]
@@ -48,9 +44,6 @@ PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
 CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
-
-_REQUIRED = 2
-"""Members that every `_meta` has."""
 
 ID_LENGTH = 1024
 """Characters of a request id. It is kept while the request runs and repeated in its answer."""
@@ -90,6 +83,17 @@ class RequestHeaders(msgspec.Struct, frozen=True):
     values: Headers
     doubled: frozenset[bytes] = frozenset()
     """Names that were sent more than once."""
+
+
+class EnvelopeMeta(msgspec.Struct, frozen=True):
+    """What `_meta` says. Requests may share one: nobody may change what it holds."""
+
+    version: str
+    capabilities: Json
+    client: Json | None
+    progress_token: str | int | None
+    log_level: str | None
+    trace: str
 
 
 # --- parse ------------------------------------------------------------------------------------
@@ -217,7 +221,6 @@ def admit(
     *,
     headers: RequestHeaders | None = None,
     channel: Channel = NO_CHANNEL,
-    trace: str = "",
 ) -> Request:
     """Check a modern request and make a `Request` of it.
 
@@ -227,67 +230,84 @@ def admit(
     """
     name: str = message["method"]
     params: Any = message.get("params")
-    meta: Any = params.get("_meta") if type(params) is _OBJECT else None
-    version: Any = meta.get(PROTOCOL_VERSION) if type(meta) is _OBJECT else None
-    capabilities: Any = meta.get(CLIENT_CAPABILITIES) if type(version) is str else None
-    if type(capabilities) is not _OBJECT:
-        raise _bad_envelope(params, meta, version)
+    meta, version, capabilities = _required(params)
     method = MODERN_METHODS.get(name)
     member = method.target if method is not None else None
     target: Any = params.get(member) if member is not None else None
     if headers is not None:
-        values = headers.values
-        if headers.doubled or type(target) is not str or len(target) > KEPT_NAME:
-            check_mirrors(values, headers.doubled, version, name, target)
-        else:
-            kept_mirrors(
-                values.get(VERSION), values.get(METHOD), values.get(NAME), version, name, target
-            )
+        check_mirrors(headers.values, headers.doubled, version, name, target)
     if version not in served.versions or method is None or name not in served.methods:
         raise _not_served(served, version, name)
-    arguments: Any = params.get("arguments")
-    if not (
-        name == "tools/call"  # most requests: no function of its own
-        and type(target) is str
-        and 0 < len(target) <= shapes.TARGET_LENGTH
-        and (arguments is None or type(arguments) is _OBJECT)
-    ):
-        arguments = shapes.check(name, member, params)
+    arguments = shapes.check(name, member, params)
     request = Request(
         method=name,
         target=target if member is not None else "",
         arguments=arguments,
+        answers=params.get("inputResponses") if method.may_ask else None,
+        token=_token(params) if method.may_ask else None,
         capabilities=capabilities,
         principal=principal,
         version=version,
         channel=channel,
         params=params,
     )
-    if method.may_ask:
-        request.answers = params.get("inputResponses")
-        token: Any = params.get("requestState")
-        if token is not None:
-            request.token = token if type(token) is str and token else _refuse_token()
-    if len(meta) > _REQUIRED or trace:
-        _optional(request, meta, trace)
-    if headers is not None and target in served.header_params and name == "tools/call":
-        mirrored = served.header_params[target]
-        check_params(headers.values, headers.doubled, mirrored, arguments)
+    _optional(request, meta, headers)
+    if headers is not None and name == "tools/call" and target in served.header_params:
+        check_params(headers.values, headers.doubled, served.header_params[target], arguments)
     return request
 
 
-def _optional(request: Request, meta: Json, trace: str) -> None:
+def read_meta(meta: Json) -> EnvelopeMeta:
+    """Read all that `_meta` says.
+
+    Raises:
+        InvalidRequest: A member is missing or wrong.
+    """
+    _, version, capabilities = _required({"_meta": meta})
+    return EnvelopeMeta(
+        version,
+        capabilities,
+        _client(meta),
+        _progress_token(meta),
+        _log_level(meta),
+        valid_trace(meta.get("traceparent")),
+    )
+
+
+def _required(params: Any) -> tuple[Json, str, Json]:
+    """Return `_meta` and its required members (WIRE-02)."""
+    if type(params) is not _OBJECT:
+        raise InvalidRequest('"params" with "_meta" is missing or not an object')
+    meta = params.get("_meta")
+    if type(meta) is not _OBJECT:
+        raise InvalidRequest('params need an object "_meta"')
+    version, capabilities = meta.get(PROTOCOL_VERSION), meta.get(CLIENT_CAPABILITIES)
+    if type(version) is not str:
+        raise InvalidRequest(f'_meta needs "{PROTOCOL_VERSION}", a string')
+    if type(capabilities) is not _OBJECT:
+        raise InvalidRequest(f'_meta needs "{CLIENT_CAPABILITIES}", an object')
+    return meta, version, capabilities
+
+
+def _optional(request: Request, meta: Json, headers: RequestHeaders | None) -> None:
     """Read what `_meta` may hold besides its required members."""
+    request.client = _client(meta)
+    request.progress_token = _progress_token(meta)
+    request.log_level = _log_level(meta)
+    request.trace = valid_trace(meta.get("traceparent"))
+    if not request.trace and headers is not None:
+        request.trace = valid_trace(headers.values.get(TRACE))
+
+
+def _client(meta: Json) -> Json | None:
     client = meta.get(CLIENT_INFO)
-    if type(client) is _OBJECT:
-        # For display only: one that is malformed is not worth refusing a request for.
-        request.client = client
-    if "progressToken" in meta:
-        request.progress_token = _progress_token(meta)
-    if LOG_LEVEL in meta:
-        request.log_level = _log_level(meta)
-    if trace or "traceparent" in meta:
-        request.trace = _trace(meta, trace)
+    # For display only: one that is malformed is not worth refusing a request for.
+    return client if type(client) is _OBJECT else None
+
+
+def _token(params: Json) -> str | None:
+    token = params.get("requestState")
+    return None if token is None else token if type(token) is str and token else _refuse_token()
 
 
 def _refuse_token() -> NoReturn:
@@ -302,37 +322,24 @@ def _not_served(served: Served, version: str, name: str) -> InvalidRequest:
     return InvalidRequest(text, code=METHOD_NOT_FOUND)
 
 
-def _bad_envelope(params: Any, meta: Any, version: Any) -> InvalidRequest:
-    """Name the first member of the envelope that is missing or wrong (WIRE-02)."""
-    if type(params) is not _OBJECT:
-        return InvalidRequest('"params" with "_meta" is missing or not an object')
-    if type(meta) is not _OBJECT:
-        return InvalidRequest('params need an object "_meta"')
-    if type(version) is not str:
-        return InvalidRequest(f'_meta needs "{PROTOCOL_VERSION}", a string')
-    return InvalidRequest(f'_meta needs "{CLIENT_CAPABILITIES}", an object')
-
-
 def _progress_token(meta: Json) -> str | int | None:
-    token = meta["progressToken"]
+    token = meta.get("progressToken")
     if token is None or type(token) is str or type(token) is int:
         return token
     raise InvalidRequest('"progressToken" must be a string or an integer')
 
 
 def _log_level(meta: Json) -> str | None:
-    level = meta[LOG_LEVEL]
+    level = meta.get(LOG_LEVEL)
     if level is None or level in LEVELS:
         return level
     raise InvalidRequest(f'"{LOG_LEVEL}" must be one of {", ".join(LEVELS)}')
 
 
-def _trace(meta: Json, header: str) -> str:
-    """Return the trace of `_meta`, else that of the transport; ignore an invalid one."""
-    own = meta.get("traceparent")
-    if type(own) is str and _TRACEPARENT.fullmatch(own):
-        return own
-    return header if header and _TRACEPARENT.fullmatch(header) else ""
+def valid_trace(sent: object) -> str:
+    """Return a `traceparent` as text, or nothing where there is none that is valid."""
+    text = sent.decode("latin-1") if type(sent) is bytes else sent
+    return text if type(text) is str and _TRACEPARENT.fullmatch(text) else ""
 
 
 def _unsupported(served: Served, requested: str) -> InvalidRequest:

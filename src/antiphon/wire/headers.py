@@ -9,7 +9,6 @@ than once: a mirrored header that was sent twice is refused, whatever it says.
 import binascii
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from antiphon.errors import HEADER_MISMATCH, ConfigError, InvalidRequest
@@ -20,6 +19,7 @@ VERSION = b"mcp-protocol-version"
 METHOD = b"mcp-method"
 NAME = b"mcp-name"
 PARAM = b"mcp-param-"
+TRACE = b"traceparent"
 
 SAFE_INTEGER = 2**53 - 1
 """Beyond it, a client that counts in floating point cannot mirror an integer (HDR-10)."""
@@ -28,7 +28,6 @@ _BLANKS = b" \t"
 _PREFIX = b"=?base64?"
 _SUFFIX = b"?="
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_PLAIN = re.compile(r"[0-9A-Za-z_.:/-]+").fullmatch
 _DECIMAL = re.compile(r"(-?[0-9]{1,20})(?:\.0{1,20})?")
 
 
@@ -42,6 +41,33 @@ class HeaderParam(NamedTuple):
 # --- one request ------------------------------------------------------------------------------
 
 
+class Mirrors(NamedTuple):
+    """What the headers say that mirror a body; None for one that is absent or cannot be read."""
+
+    version: str | None
+    method: str | None
+    name: str | None
+
+
+def read_mirrors(version: bytes | None, method: bytes | None, name: bytes | None) -> Mirrors:
+    """Read the three standard headers."""
+    return Mirrors(_plain(version), _plain(method), _name(name))
+
+
+def _plain(sent: bytes | None) -> str | None:
+    try:
+        return None if sent is None else sent.strip(_BLANKS).decode()
+    except ValueError:
+        return None
+
+
+def _name(sent: bytes | None) -> str | None:
+    try:
+        return None if sent is None else decode_value(sent, "Mcp-Name")
+    except InvalidRequest:
+        return None
+
+
 def check_mirrors(
     headers: Headers, doubled: frozenset[bytes], version: str, method: str, name: object
 ) -> None:
@@ -51,38 +77,15 @@ def check_mirrors(
     """
     if doubled and (VERSION in doubled or METHOD in doubled or NAME in doubled):
         raise _mismatch("a mirrored header was sent twice")
-    mirrored = name if type(name) is str else None
-    sent = (headers.get(VERSION), headers.get(METHOD), headers.get(NAME), version, method)
-    if mirrored is None or len(mirrored) <= KEPT_NAME:
-        kept_mirrors(*sent, mirrored)
-    else:
-        _check_mirrors(*sent, mirrored)
-
-
-def _check_mirrors(
-    sent_version: bytes | None,
-    sent_method: bytes | None,
-    sent_name: bytes | None,
-    version: str,
-    method: str,
-    name: str | None,
-) -> None:
-    if sent_version != version.encode() and not _repeats(sent_version, version):
-        raise _differs("MCP-Protocol-Version", sent_version, "the protocol version in _meta")
-    if sent_method != method.encode() and not _repeats(sent_method, method):
-        raise _differs("Mcp-Method", sent_method, "the method")
-    # Most names are plain words, which are sent as they are.
-    if name is None or (sent_name == name.encode() and _PLAIN(name)):
-        return
-    if sent_name is None or decode_value(sent_name, "Mcp-Name") != name:
-        raise _differs("Mcp-Name", sent_name, "the name, uri or taskId in params")
-
-
-KEPT_NAME = 256
-"""Characters of a name whose mirrored headers are remembered once they have been found right."""
-
-kept_mirrors = lru_cache(maxsize=256)(_check_mirrors)
-"""Compare the three headers with the body, once for each set of values: clients repeat them."""
+    sent = headers.get(VERSION)
+    if not _repeats(sent, version):
+        raise _differs("MCP-Protocol-Version", sent, "the protocol version in _meta")
+    sent = headers.get(METHOD)
+    if not _repeats(sent, method):
+        raise _differs("Mcp-Method", sent, "the method")
+    sent = headers.get(NAME)
+    if type(name) is str and (sent is None or decode_value(sent, "Mcp-Name") != name):
+        raise _differs("Mcp-Name", sent, "the name, uri or taskId in params")
 
 
 def _repeats(sent: bytes | None, expected: str) -> bool:

@@ -20,6 +20,7 @@ from antiphon.errors import (
     VERSION_UNSUPPORTED,
     CallerError,
 )
+from antiphon.wire.results import response
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
@@ -48,11 +49,6 @@ encode_id = _encode
 def status(code: int) -> int:
     """Return the HTTP status of a JSON-RPC error, where nothing has been sent yet."""
     return _STATUS.get(code, 200)
-
-
-def response(id: bytes, result: bytes) -> bytes:
-    """Write a result response from an encoded id and an encoded result."""
-    return b'{"jsonrpc":"2.0","id":' + id + b',"result":' + result + b"}"
 
 
 def error(id: bytes | None, code: int, message: str, data: object = None) -> bytes:

@@ -1,4 +1,7 @@
-"""The `result` objects of the protocol as bytes, joined from parts that are encoded already."""
+"""The `result` objects of the protocol as bytes, joined from parts that are encoded already.
+
+Also the JSON-RPC message that carries one; the other messages are in `messages`.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,6 +12,11 @@ _encode = msgspec.json.encode
 
 _TEXT_RESULT = b'{"resultType":"complete","content":[{"type":"text","text":'
 _RESULT_META = b',"_meta":{"io.modelcontextprotocol/serverInfo":'
+
+
+def response(id: bytes, result: bytes) -> bytes:
+    """Write a result response from an encoded id and an encoded result."""
+    return b'{"jsonrpc":"2.0","id":' + id + b',"result":' + result + b"}"
 
 
 def server_meta(name: str, version: str, title: str | None = None) -> bytes:

@@ -9,10 +9,14 @@ set of values and looked up afterwards.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-Headers: TypeAlias = Mapping[bytes, bytes]
+import msgspec
+
+from antiphon.core.request import LEGACY
+from antiphon.wire.headers import METHOD, NAME, VERSION, Mirrors, read_mirrors
 
 HEAD_BYTES = 64 * 1024
 """All header values of one request; a mirrored name or argument fits many times."""
@@ -24,9 +28,17 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 ANY = "*"
 
-_SINGLE = (b"host", b"origin", b"content-type", b"content-length", b"mcp-session-id")
-_KEPT, _KEPT_BYTES = 64, 1024
+_SESSION = b"mcp-session-id"
+_SINGLE = (b"host", b"origin", b"content-type", b"content-length", _SESSION)
+_LEGACY_VERSIONS = frozenset({*(version.encode() for version in LEGACY), b""})
+_KEPT, _KEPT_BYTES = 256, 1024
 """Sets of header values that are remembered, and the size of the largest."""
+
+_KEPT_HEADS = 512
+_OF_ONE_REQUEST = frozenset(
+    {b"authorization", b"cookie", b"proxy-authorization", _SESSION, b"traceparent", b"tracestate"}
+)
+"""Credentials, which are kept nowhere, and what no second request repeats."""
 
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -49,7 +61,7 @@ class Accepts(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """What the headers of a request allow."""
+    """What the headers of a request allow, and what they mirror of its body."""
 
     refused: HttpRefusal | None
     """Why no request with these headers is served; None when it may go on."""
@@ -57,10 +69,38 @@ class Admission(NamedTuple):
     media: HttpRefusal | Accepts
     """For a POST: which answers the client accepts, or why its body is not read."""
 
+    maybe_legacy: bool
+    """Whether the version header is absent or names a revision of the earlier era."""
+
+    mirrors: Mirrors
+
+
+class CheckedHeaders(msgspec.Struct, frozen=True, gc=False):
+    """The headers of one request and what they allow. Requests may share one."""
+
+    admission: Admission
+    headers: dict[bytes, bytes]
+    doubled: frozenset[bytes]
+    """Names that were sent more than once."""
+
+    accepts: Accepts | None
+    """Which answers the client accepts, when nothing speaks against reading its body."""
+
+    mirrors: Mirrors
+    """What the headers that mirror the body say; nothing where one of them was sent twice."""
+
+    body_bytes: int
+    """How long the body is by its head; 0 when it is not said."""
+
 
 _NO_MEDIA = Accepts(json=False, stream=False)
-_TOO_LARGE = Admission(HttpRefusal(431, "The headers are too large."), _NO_MEDIA)
-_DOUBLED = Admission(HttpRefusal(400, "A header that may stand once was sent twice."), _NO_MEDIA)
+_NO_MIRRORS = Mirrors(None, None, None)
+_TOO_LARGE = Admission(
+    HttpRefusal(431, "The headers are too large."), _NO_MEDIA, False, _NO_MIRRORS
+)
+_DOUBLED = Admission(
+    HttpRefusal(400, "A header that may stand once was sent twice."), _NO_MEDIA, False, _NO_MIRRORS
+)
 _BAD_HOST = HttpRefusal(
     403, "This Host is not allowed. The server's author names it in allowed_hosts."
 )
@@ -68,8 +108,10 @@ _BAD_ORIGIN = HttpRefusal(
     403, "This Origin is not allowed. The server's author names it in allowed_origins."
 )
 
-Facts: TypeAlias = tuple[bytes | None, bytes | None, bytes | None, bytes | None, bool]
-"""Host, Origin, Content-Type, Accept, and whether there is a Content-Encoding."""
+Facts: TypeAlias = tuple[bytes | None, ...]
+"""Host, Origin, Content-Type, Accept, Content-Encoding and the three headers that mirror a body."""
+
+_NONE: frozenset[bytes] = frozenset()
 
 
 class AccessPolicy(dict[Facts, Admission]):
@@ -82,32 +124,60 @@ class AccessPolicy(dict[Facts, Admission]):
         super().__init__()
         self._names = LOOPBACK | {host.lower() for host in hosts or ()}
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins or ())
+        self._heads: dict[tuple[tuple[bytes, bytes], ...], CheckedHeaders] = {}
 
-    def check(self, headers: Headers, doubled: frozenset[bytes]) -> Admission:
-        """Return what the headers of one request allow."""
-        if len(headers) > HEAD_FIELDS or sum(map(len, headers.values())) > HEAD_BYTES:
-            return _TOO_LARGE
+    def check(self, pairs: Sequence[tuple[bytes, bytes]]) -> CheckedHeaders:
+        """Return the headers of one request and what they allow."""
+        try:
+            key = tuple(pairs)
+            return self._heads.get(key) or self._check_new(key)
+        except TypeError:  # a server that gives lists, which cannot be looked up
+            return self._check_new(tuple((name, value) for name, value in pairs))
+
+    def _check_new(self, pairs: tuple[tuple[bytes, bytes], ...]) -> CheckedHeaders:
+        """Check headers that are not known, and keep them unless they belong to one request."""
+        headers = dict(pairs)
+        head = self._judge(headers, _NONE if len(headers) == len(pairs) else doubled_names(pairs))
+        size = len(b"".join(headers.values()))
+        if size <= _KEPT_BYTES and _OF_ONE_REQUEST.isdisjoint(headers):
+            if len(self._heads) >= _KEPT_HEADS:
+                self._heads.clear()
+            self._heads[pairs] = head
+        return head
+
+    def _judge(self, headers: dict[bytes, bytes], doubled: frozenset[bytes]) -> CheckedHeaders:
+        if len(headers) > HEAD_FIELDS or len(b"".join(headers.values())) > HEAD_BYTES:
+            return _checked(_TOO_LARGE, headers, doubled)
         if doubled and any(name in doubled for name in _SINGLE):
-            return _DOUBLED
+            return _checked(_DOUBLED, headers, doubled)
         get = headers.get
-        return self[
+        admission = self[
             get(b"host"),
             get(b"origin"),
             get(b"content-type"),
             get(b"accept"),
-            b"content-encoding" in headers,
+            get(b"content-encoding"),
+            get(VERSION),
+            get(METHOD),
+            get(NAME),
         ]
+        return _checked(admission, headers, doubled)
 
     def __missing__(self, facts: Facts) -> Admission:
         """Compute and keep; forget everything when full, because clients choose the values."""
-        host, origin, content_type, accept, encoded = facts
+        host, origin, content_type, accept, encoding, version, method, name = facts
         refused = None
         if host is None or not self._host_allowed(host):
             refused = _BAD_HOST
         elif origin is not None and not self._origin_allowed(origin, host):
             refused = _BAD_ORIGIN
-        admission = Admission(refused, _media(content_type, accept, encoded))
-        if sum(len(value) for value in facts[:4] if value is not None) <= _KEPT_BYTES:
+        admission = Admission(
+            refused,
+            _media(content_type, accept, encoding is not None),
+            version is None or version.strip() in _LEGACY_VERSIONS,
+            read_mirrors(version, method, name),
+        )
+        if sum(len(value) for value in facts if value is not None) <= _KEPT_BYTES:
             if len(self) >= _KEPT:
                 self.clear()
             self[facts] = admission
@@ -130,6 +200,22 @@ class AccessPolicy(dict[Facts, Admission]):
         default = _DEFAULT_PORT[origin[1]]
         same_port = (origin[3] or default) == (authority[2] or default)
         return origin[2] == authority[1] and same_port
+
+
+def _checked(
+    admission: Admission, headers: dict[bytes, bytes], doubled: frozenset[bytes]
+) -> CheckedHeaders:
+    announced = headers.get(b"content-length", b"0")
+    return CheckedHeaders(
+        admission,
+        headers,
+        doubled,
+        admission.media
+        if admission.refused is None and isinstance(admission.media, Accepts)
+        else None,
+        _NO_MIRRORS if doubled else admission.mirrors,
+        int(announced) if announced.isdigit() and len(announced) <= 18 else sys.maxsize,
+    )
 
 
 def _media(
@@ -160,3 +246,13 @@ def doubled_names(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     for name, _ in headers:
         (twice if name in seen else seen).add(name)
     return frozenset(twice)
+
+
+def is_old(head: CheckedHeaders) -> bool:
+    """Whether a request may belong to the earlier era, by its headers."""
+    return head.admission.maybe_legacy and VERSION not in head.doubled
+
+
+def in_session(head: CheckedHeaders) -> bool:
+    """Whether a request belongs to a session of the earlier era."""
+    return is_old(head) and _SESSION in head.headers

@@ -14,26 +14,32 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
+import msgspec
+
 from antiphon.core.changes import Changes
-from antiphon.core.request import LEGACY, Request
+from antiphon.core.request import Principal, Request
 from antiphon.dispatcher import Dispatcher
 from antiphon.errors import ConfigError, Unavailable
 from antiphon.transports.http import health
-from antiphon.transports.http.access import Accepts, AccessPolicy, HttpRefusal, doubled_names
+from antiphon.transports.http.access import (
+    Accepts,
+    AccessPolicy,
+    CheckedHeaders,
+    HttpRefusal,
+    in_session,
+    is_old,
+)
+from antiphon.transports.http.principal import ANONYMOUS, PrincipalOf, identify
 from antiphon.transports.http.request import (
-    ANONYMOUS,
     HttpRequest,
-    PrincipalOf,
     Receive,
     Scope,
     Send,
-    identify,
     read_body,
     refuse,
     relative_path,
 )
-from antiphon.transports.http.response import HttpResponse
-from antiphon.transports.http1.exchange import WHOLE, HttpExchange
+from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.legacy.gateway import LegacyGateway, LegacyRequest
 from antiphon.wire import messages
 from antiphon.wire.envelope import (
@@ -46,16 +52,14 @@ from antiphon.wire.envelope import (
     refuse_handshake,
     request_id,
 )
-from antiphon.wire.headers import VERSION
+from antiphon.wire.ordinary import OrdinaryRequests
+from antiphon.wire.results import response
 
 CUT_SECONDS = 1.0
 """How long telling a client that its round was cut may take while the server shuts down."""
 
-_LEGACY_VERSIONS = frozenset({*(version.encode() for version in LEGACY), b""})
 _LEGACY_HTTP_METHODS = ("GET", "DELETE")
-_SESSION = b"mcp-session-id"
 _DAY = 86_400.0
-_NONE: frozenset[bytes] = frozenset()
 
 _log = logging.getLogger("antiphon.http")
 
@@ -94,6 +98,9 @@ class App:
                 f"got {path!r}"
             )
         self._dispatcher = dispatcher
+        self._routes = dispatcher.routes
+        self._limits = dispatcher.limits
+        self._ordinary = OrdinaryRequests(dispatcher.served, dispatcher.limits.depth)
         self.path = path
         self._access = AccessPolicy(hosts=allowed_hosts, origins=allowed_origins)
         self._principal = principal
@@ -110,42 +117,84 @@ class App:
         """Serve one connection of the ASGI server."""
         if scope["type"] != "http":
             return await self._not_http(scope, receive, send)
-        if scope["path"] != self.path and relative_path(scope) != self.path:
-            return await refuse(send, await self._other_path(scope))
-        if not self._alive and not await self._come_alive():
-            return await refuse(send, _NOT_STARTED)
-        pairs: list[tuple[bytes, bytes]] = scope["headers"]
-        headers = dict(pairs)
-        doubled = _NONE if len(headers) == len(pairs) else doubled_names(pairs)
-        admission = self._access.check(headers, doubled)
-        if admission.refused is not None:
-            return await refuse(send, admission.refused)
-        principal = ANONYMOUS
-        if self._principal is not None or scope.get("user") is not None:
-            found = await identify(scope, self._principal)
+        head = self._access.check(scope["headers"])
+        accepts, principal = head.accepts, ANONYMOUS
+        if (
+            accepts is None
+            or self._principal is not None
+            or scope["path"] != self.path
+            or scope["method"] != "POST"
+            or not self._alive
+            or "user" in scope
+        ):
+            judged = await self._judge(scope, receive, send, head)
+            if judged is None:
+                return None
+            accepts, principal = judged
+        body = await read_body(head, receive, self._limits.body_bytes)
+        if isinstance(body, HttpRefusal):
+            return await refuse(send, body)
+        if body is not None:
+            request = HttpRequest(head, accepts, principal, receive, send)
+            if not await self._post(request, body):
+                await self._hand_over(scope, request, body)
+        return None
+
+    async def serve(self, exchange: HttpExchange) -> None:
+        """Serve a request of our own HTTP server: what `__call__` does, without messages of ASGI.
+
+        Only a POST that came as a whole and is not refused; every other one is for `__call__`.
+        """
+        line, body = exchange.head, exchange.whole_body()
+        head = self._access.check(line.headers)
+        accepts, principal = head.accepts, ANONYMOUS
+        if (
+            body is None
+            or accepts is None
+            or line.path != self.path
+            or line.method != "POST"
+            or not self._alive
+            or len(body) > self._limits.body_bytes
+        ):
+            return await self(exchange.scope(), exchange.receive, exchange.send)
+        if self._principal is not None:
+            found = await identify(exchange.scope(), self._principal)
             if isinstance(found, HttpRefusal):
-                return await refuse(send, found)
+                return await refuse(exchange.send, found)
             principal = found
-        version = headers.get(VERSION)
-        maybe_legacy = VERSION not in doubled and (
-            version is None or version.strip() in _LEGACY_VERSIONS
-        )
-        request = HttpRequest(
-            scope, receive, send, RequestHeaders(headers, doubled), principal, maybe_legacy
-        )
+        request = HttpRequest(head, accepts, principal, exchange.receive, exchange.send, exchange)
+        if not await self._post(request, body):
+            await self._hand_over(exchange.scope(), request, body)
+        return None
+
+    async def _judge(
+        self, scope: Scope, receive: Receive, send: Send, head: CheckedHeaders
+    ) -> tuple[Accepts, Principal] | None:
+        """Check a request in order, up to its body; None when it is answered."""
+        refused, media = head.admission.refused, head.admission.media
+        if scope["path"] != self.path or not self._alive:
+            refused = await self._elsewhere(scope) or refused
+        if refused is not None:
+            return await refuse(send, refused)
+        principal = await identify(scope, self._principal)
+        if isinstance(principal, HttpRefusal):
+            return await refuse(send, principal)
         if scope["method"] != "POST":
-            return await self._other_method(request)
-        if isinstance(admission.media, HttpRefusal):
-            return await refuse(send, admission.media)
-        return await self._post(request, admission.media)
+            return await self._other_method(scope, receive, send, head, principal)
+        if isinstance(media, HttpRefusal):
+            return await refuse(send, media)
+        return media, principal
 
     async def _not_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._live(receive, send)
         return await send({"type": "websocket.close", "code": 1008})
 
-    async def _other_path(self, scope: Scope) -> HttpRefusal:
+    async def _elsewhere(self, scope: Scope) -> HttpRefusal | None:
+        """Answer a request that is not for the endpoint, or came before the server is open."""
         path = relative_path(scope)
+        if path == self.path:
+            return None if self._alive or await self._come_alive() else _NOT_STARTED
         if path not in health.PATHS:
             return HttpRefusal(404, f"Nothing here; try {self.path}")
         if scope["method"] not in ("GET", "HEAD"):
@@ -156,55 +205,81 @@ class App:
             return health.NOT_READY
         return await self._readiness.check()
 
-    async def _other_method(self, request: HttpRequest) -> None:
+    async def _other_method(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        head: CheckedHeaders,
+        principal: Principal,
+    ) -> None:
         """Serve GET and DELETE of a legacy session; everything else is a POST."""
-        method = request.scope["method"]
-        if self._legacy is not None and method in _LEGACY_HTTP_METHODS and _in_session(request):
-            return await self._hand_over(request, b"", "")
+        if (
+            self._legacy is not None
+            and scope["method"] in _LEGACY_HTTP_METHODS
+            and in_session(head)
+        ):
+            return await self._legacy.serve(LegacyRequest(scope, receive, send, b"", principal))
         allow = b"POST" if self._legacy is None else b"POST, GET, DELETE"
         refusal = HttpRefusal(405, "Send each message as a POST.", ((b"allow", allow),))
-        return await refuse(request.send, refusal)
+        return await refuse(send, refusal)
 
     # --- one message --------------------------------------------------------------------------
 
-    async def _post(self, request: HttpRequest, accepts: Accepts) -> None:
-        limits = self._dispatcher.limits
-        extensions = request.scope.get("extensions")
-        whole: HttpExchange | None = extensions.get(WHOLE) if extensions else None
-        if whole is not None and (request.receive != whole.receive or request.send != whole.send):
-            whole = None  # a middleware wants to see the messages
-        body = await read_body(request.headers.values, request.receive, limits.body_bytes, whole)
-        if isinstance(body, HttpRefusal):
-            return await refuse(request.send, body)
-        if body is None:
-            return None
-        response = HttpResponse(request.receive, request.send, accepts, whole)
-        id: bytes | None = None
+    async def _post(self, request: HttpRequest, body: bytes) -> bool:
+        """Answer one message; False when it belongs to the earlier era."""
+        head, result = request.head, None
         try:
-            message = parse(body)
-            own_id = request_id(message)
-            id = messages.encode_id(own_id) if own_id is not None else None
-            if not (request.maybe_legacy and self._is_legacy(request, message)):
-                check_shape(message, own_id, body, limits.depth)
-                if id is not None:
-                    return await self._serve(message, request, id, response)
-                # Core defines no notification for HTTP; one that is well-formed does no harm.
-                return await refuse(request.send, HttpRefusal(202, ""))
-            if not _in_session(request):
-                check_shape(message, own_id, body, limits.depth)
+            found = self._ordinary.read(
+                body, request.principal, request, head.mirrors, head.headers
+            )
+            if found is None:
+                admitted = self._read_in_full(request, body)
+                if admitted is None or admitted.method == "subscriptions/listen":
+                    return await self._without_result(request, admitted)
+            else:
+                request.id, admitted = found
+            work = self._routes[admitted.method](admitted)
+            try:
+                yielded = work.send(None)
+            except StopIteration as end:  # the common case: it never waited
+                result = end.value
+            else:
+                result = await request.watch(work, yielded)
+            if result is not None:
+                await request.answer(response(request.id or b"", result))
         except Exception as error:  # noqa: BLE001 - the outermost: every error becomes an answer
             refused = self._dispatcher.refusal(error)
-            answer = messages.refusal(id, refused)
-            return await response.answer(answer, messages.status(refused.code))
+            answer = messages.refusal(request.id, refused)
+            await request.answer(answer, messages.status(refused.code))
         except asyncio.CancelledError:
-            await _tell_cut(id, response)
+            await _tell_cut(request)
             raise
         finally:
-            if response.keep_alive is not None:
-                response.stop_keep_alive()
-        return await self._hand_over(request, body, message.get("method") if id is not None else "")
+            if request.keep_alive is not None:
+                request.stop_keep_alive()
+        return True
 
-    def _is_legacy(self, request: HttpRequest, message: Json) -> bool:
+    def _read_in_full(self, request: HttpRequest, body: bytes) -> Request | None:
+        """Check a message rule by rule; None when it is no modern request.
+
+        Raises:
+            CallerError: It breaks a rule.
+        """
+        message = parse(body)
+        own_id = request_id(message)
+        request.id = messages.encode_id(own_id) if own_id is not None else None
+        head = request.head
+        request.is_legacy = is_old(head) and self._is_legacy(message, own_id)
+        if not (request.is_legacy and in_session(head)):
+            check_shape(message, own_id, body, self._limits.depth)
+        if request.is_legacy or own_id is None:
+            return None
+        headers = RequestHeaders(head.headers, head.doubled)
+        served = self._dispatcher.served
+        return admit(message, served, request.principal, headers=headers, channel=request)
+
+    def _is_legacy(self, message: Json, id: str | int | None) -> bool:
         """Whether a request without a modern version header belongs to the earlier era.
 
         Raises:
@@ -214,61 +289,46 @@ class App:
             return False
         if self._legacy is not None:
             return True
-        if message.get("method") == "initialize" and request_id(message) is not None:
+        if message.get("method") == "initialize" and id is not None:
             refuse_handshake(message, self._dispatcher.served)
         return False
 
-    async def _hand_over(self, request: HttpRequest, body: bytes, method: object) -> None:
-        assert self._legacy is not None
-        legacy = LegacyRequest(
-            request.scope, request.receive, request.send, body, request.principal
-        )
-        await self._legacy.serve(legacy, opens=method == "initialize")
-
-    async def _serve(
-        self, message: Json, request: HttpRequest, id: bytes, response: HttpResponse
-    ) -> None:
-        trace = request.headers.values.get(b"traceparent")
-        admitted = admit(
-            message,
-            self._dispatcher.served,
-            request.principal,
-            headers=request.headers,
-            channel=response,
-            trace=trace.decode("latin-1") if trace else "",
-        )
-        if admitted.method == "subscriptions/listen":
-            return await self._listen(admitted, message["id"], request, response)
-        work = self._dispatcher.dispatch(admitted)
-        try:
-            yielded = work.send(None)
-        except StopIteration as end:  # the common case: it never waited
-            result = end.value
+    async def _without_result(self, request: HttpRequest, listening: Request | None) -> bool:
+        """Serve a message that has no result: listening, a notification, one of the earlier era."""
+        if listening is not None:
+            await self._listen(listening, request)
+        elif request.is_legacy:
+            return False
         else:
-            result = await response.watch(work, yielded)
-        if result is not None:
-            await response.answer(messages.response(id, result))
-        return None
+            # Core defines no notification for HTTP; one that is well-formed does no harm.
+            await refuse(request.send, HttpRefusal(202, ""))
+        return True
+
+    async def _hand_over(self, scope: Scope, request: HttpRequest, body: bytes) -> None:
+        assert self._legacy is not None
+        opens = request.id is not None and parse(body).get("method") == "initialize"
+        legacy = LegacyRequest(scope, request.receive, request.send, body, request.principal)
+        await self._legacy.serve(legacy, opens=opens)
 
     # --- listening ----------------------------------------------------------------------------
 
-    async def _listen(
-        self, admitted: Request, id: str | int, request: HttpRequest, response: HttpResponse
-    ) -> None:
-        if not response.accepts.stream:
+    async def _listen(self, admitted: Request, request: HttpRequest) -> None:
+        if not request.accepts.stream:
             refusal = HttpRefusal(406, "Accept must list text/event-stream to listen.")
             return await refuse(request.send, refusal)
         subscription = await self._dispatcher.subscriptions.subscribe(admitted)
-        watcher = asyncio.create_task(_disconnected(request.receive))
+        watcher = asyncio.create_task(request.disconnection())
         watcher.add_done_callback(lambda _: subscription.end())
+        encoded = request.id or b""
+        id = msgspec.json.decode(encoded)
         try:
-            await response.open_stream()
-            await response.send_event(messages.acknowledged(subscription.accepted, id))
+            await request.open_stream()
+            await request.send_event(messages.acknowledged(subscription.accepted, id))
             while not subscription.ended:
                 for method, params in await subscription.news():
-                    await response.send_event(messages.subscribed(method, params, id))
+                    await request.send_event(messages.subscribed(method, params, id))
             if not watcher.done():
-                await response.answer(messages.listen_result(messages.encode_id(id)))
+                await request.answer(messages.listen_result(encoded))
         finally:
             subscription.close()
             watcher.cancel()
@@ -354,23 +414,14 @@ class App:
 _NOT_STARTED = HttpRefusal(503, "The server could not start; see its log.")
 
 
-def _in_session(request: HttpRequest) -> bool:
-    return request.maybe_legacy and _SESSION in request.headers.values
-
-
-async def _tell_cut(id: bytes | None, response: HttpResponse) -> None:
+async def _tell_cut(request: HttpRequest) -> None:
     """Answer a round that was cancelled from outside: the server is shutting down."""
-    if id is None or response.answered:
+    if request.id is None or request.answered:
         return
     refused = Unavailable("the server is shutting down; send the round again")
     try:
         async with asyncio.timeout(CUT_SECONDS):
-            await response.answer(messages.refusal(id, refused))
+            await request.answer(messages.refusal(request.id, refused))
         _log.warning("a round was cut at shutdown; its client was told to send it again")
     except TimeoutError:
         _log.warning("a round was cut at shutdown; its client does not read the error")
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -1,53 +1,42 @@
-"""One HTTP request: its path, its body within a size and a time, and who is calling.
+"""One HTTP request: its body within a size and a time, its response, the channel of its round.
 
-Nobody is authenticated here: what a middleware found out is read. Three sources of the caller, the
-first that is there: the author's function, `scope["user"]` as Starlette's authentication middleware
-and the official SDK's bearer check leave it, nobody. A source that is there and fails refuses the
-request: a caller is never taken for anonymous by accident.
+The response is JSON, or an event stream opened by the first notification. A round that never waits
+is answered before anybody could look. For one that waits, a watcher reads `receive` until the
+client disconnects; what that means for the round is `ConnectedChannel`'s to decide. Exactly the
+cancellation that follows from it is swallowed here; any other is passed on.
 """
 
 import asyncio
-import inspect
-import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from types import CoroutineType
 from typing import Any, TypeAlias
 
-import msgspec
-
-from antiphon.core.request import Principal
-from antiphon.transports.http.access import Headers, HttpRefusal
+from antiphon.core.request import ConnectedChannel, Principal
+from antiphon.transports.http.access import Accepts, CheckedHeaders, HttpRefusal
 from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.stepping import resume
-from antiphon.wire.envelope import RequestHeaders
+from antiphon.wire import messages
 
 Scope: TypeAlias = dict[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
-PrincipalOf: TypeAlias = Callable[[Mapping[str, Any]], "Principal | Awaitable[Principal]"]
 
 BODY_SECONDS = 30.0
 """How long a client may take to send a body that its head announced."""
 
-ANONYMOUS = Principal(transport="http")
+KEEP_ALIVE_SECONDS = 15.0
+"""Shorter than the idle limit of common proxies."""
 
 _COROUTINE: Any = CoroutineType
 _LATE = HttpRefusal(408, "The body did not come in time.")
-
-_log = logging.getLogger("antiphon.http")
-
-
-class HttpRequest(msgspec.Struct, frozen=True):
-    """A request whose head has been accepted."""
-
-    scope: Scope
-    receive: Receive
-    send: Send
-    headers: RequestHeaders
-    principal: Principal
-    maybe_legacy: bool
-    """Whether the version header is absent or names a revision of the earlier era."""
+_STREAM_HEAD = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+_JSON = (b"content-type", b"application/json")
 
 
 def relative_path(scope: Mapping[str, Any]) -> str:
@@ -67,20 +56,153 @@ async def refuse(send: Send, refusal: HttpRefusal) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+class HttpRequest(ConnectedChannel):
+    """A request whose head has been accepted; its response, and the channel of its round."""
+
+    id: bytes | None = None
+    """Of the JSON-RPC request, encoded, once it is known."""
+
+    is_legacy = False
+    """Whether it belongs to the earlier era."""
+
+    answered = False
+    """Whether the final response has been sent, wholly or in part."""
+
+    keep_alive: asyncio.Task[None] | None = None
+    """Sends comments on an open stream."""
+
+    _streaming = False
+    _lock: asyncio.Lock | None = None
+
+    def __init__(
+        self,
+        head: CheckedHeaders,
+        accepts: Accepts,
+        principal: Principal,
+        receive: Receive,
+        send: Send,
+        whole: HttpExchange | None = None,
+    ) -> None:
+        """Answer on `send` in a form that the client accepts.
+
+        `whole` is the exchange of our own HTTP server, which takes a whole response at once.
+        """
+        self.head = head
+        self.accepts = accepts
+        self.principal = principal
+        self.receive = receive
+        self.send = send
+        self._whole = whole
+
+    # --- running ------------------------------------------------------------------------------
+
+    async def watch(self, work: Coroutine[Any, Any, bytes], yielded: Any) -> bytes | None:
+        """Run work that waits to its end; None when the client disconnected and it was cancelled.
+
+        `yielded` is what the first step of the work gave to the event loop.
+        """
+        task = asyncio.current_task()
+        assert task is not None, "an ASGI application runs in a task"
+        self.runs_in(task.cancel)
+        watcher = asyncio.create_task(self._watch())
+        try:
+            return await resume(work, yielded)
+        except asyncio.CancelledError:
+            if self.aborted and task.cancelling() == 1:
+                return None
+            raise
+        finally:
+            # Also when the work ended in another way than by our cancellation.
+            if self.aborted:
+                task.uncancel()
+            self.over = True
+            watcher.cancel()
+
+    async def _watch(self) -> None:
+        with contextlib.suppress(OSError):  # some servers report a disconnect this way
+            await self.disconnection()
+        self.disconnect()
+
+    async def disconnection(self) -> None:
+        """Wait until the client has gone."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    # --- answering ----------------------------------------------------------------------------
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification; the first one turns the answer into a stream (HTTP-22)."""
+        if self.accepts.stream and not (self.over or self.disconnected):
+            await self.send_event(messages.notification(method, params))
+
+    async def answer(self, body: bytes, status: int = 200) -> None:
+        """Send the response: the last event of an open stream, or the body.
+
+        A client that accepts only streams gets its result as one; an error keeps its status.
+        """
+        self.over = self.answered = True
+        if self.disconnected:
+            return
+        if self._streaming or not (self.accepts.json or status != 200):
+            await self.send_event(body, last=True)
+        elif self._whole is not None:
+            self._whole.reply_json(status, body)
+        else:
+            send, head = self.send, [_JSON, (b"content-length", b"%d" % len(body))]
+            try:
+                await send({"type": "http.response.start", "status": status, "headers": head})
+                await send({"type": "http.response.body", "body": body})
+            except OSError:
+                self.disconnected = True
+
+    async def open_stream(self) -> None:
+        """Send the head of a stream before there is anything to say."""
+        self._streaming = True
+        start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEAD}
+        await self.send(start)
+        self.keep_alive = asyncio.create_task(self._keep_alive_forever())
+
+    async def send_event(self, message: bytes, *, last: bool = False) -> None:
+        """Send one message on the stream, which the first one opens."""
+        # Branches of one handler may notify at the same time; the head of the stream goes first.
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        async with self._lock:
+            try:
+                if not self._streaming:
+                    await self.open_stream()
+                if last:
+                    self.stop_keep_alive()
+                await self._chunk(messages.sse(message), more=not last)
+            except OSError:
+                self.disconnected = True
+
+    async def _chunk(self, body: bytes, *, more: bool) -> None:
+        await self.send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def _keep_alive_forever(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(KEEP_ALIVE_SECONDS)
+                await self._chunk(messages.KEEP_ALIVE, more=True)
+        except OSError:
+            self.disconnected = True
+
+    def stop_keep_alive(self) -> None:
+        """Send no more keep-alives. Idempotent."""
+        if self.keep_alive is not None:
+            self.keep_alive.cancel()
+            self.keep_alive = None
+
+
 # --- the body ---------------------------------------------------------------------------------
 
 
 async def read_body(
-    headers: Headers, receive: Receive, limit: int, whole: HttpExchange | None = None
+    head: CheckedHeaders, receive: Receive, limit: int
 ) -> bytes | HttpRefusal | None:
     """Read the body; None when the client disconnected before it was complete."""
-    complete = whole.take_whole() if whole is not None else None
-    if complete is not None:
-        return complete if len(complete) <= limit else _too_large(limit)
-    announced = headers.get(b"content-length")
-    if announced is not None and (
-        not announced.isdigit() or len(announced) > 18 or int(announced) > limit
-    ):
+    if head.body_bytes > limit:
         return _too_large(limit)
     try:
         waiting: Any = receive()
@@ -96,7 +218,7 @@ async def read_body(
             first = await _within(waiting)
         if first["type"] != "http.request":
             return None
-        body: bytes = first.get("body", b"")
+        body = bytes(first.get("body", b""))
         if first.get("more_body", False):
             return await _rest(body, receive, limit)
     except TimeoutError:
@@ -124,89 +246,3 @@ async def _rest(first: bytes, receive: Receive, limit: int) -> bytes | HttpRefus
 
 def _too_large(limit: int) -> HttpRefusal:
     return HttpRefusal(413, f"The body is larger than {limit} bytes.")
-
-
-# --- who is calling ---------------------------------------------------------------------------
-
-
-async def identify(
-    scope: Mapping[str, Any], principal_of: PrincipalOf | None
-) -> Principal | HttpRefusal:
-    """Return who is calling, or a refusal when a source is there and does not tell."""
-    if principal_of is not None:
-        return await _ask_author(principal_of, scope)
-    user = scope.get("user")
-    return ANONYMOUS if user is None else _read_user(user)
-
-
-async def _ask_author(
-    principal_of: PrincipalOf, scope: Mapping[str, Any]
-) -> Principal | HttpRefusal:
-    """Call the author's function. `PermissionError` is 403; everything else it raises is 401."""
-    try:
-        principal = principal_of(scope)
-        if inspect.isawaitable(principal):
-            principal = await principal
-    except PermissionError:
-        return _FORBIDDEN
-    except Exception:  # noqa: BLE001 - whatever it is, it must not pass for anonymous
-        _log.warning("principal= raised; the request is refused", exc_info=True)
-        return _UNKNOWN
-    # What the function returns need not be what its annotation says.
-    if not isinstance(principal, Principal):  # pyright: ignore[reportUnnecessaryIsInstance]
-        _log.warning(
-            "principal= gave %s instead of a Principal; the request is refused. Return "
-            "Principal() for callers that may stay anonymous",
-            type(principal).__name__,
-        )
-        return _UNKNOWN
-    return principal
-
-
-def _read_user(user: object) -> Principal | HttpRefusal:
-    """Read an authenticated user of the scope."""
-    authenticated = getattr(user, "is_authenticated", None)
-    if authenticated is False:
-        return ANONYMOUS
-    principal = _of_token(user) or _of_name(user) if authenticated is True else None
-    if principal is None or principal.anonymous:
-        _log.warning(
-            'scope["user"] is a %s without a name that could be bound; the request is refused. '
-            "Pass principal= to say who it is",
-            type(user).__name__,
-        )
-        return _UNKNOWN
-    return principal
-
-
-def _of_token(user: object) -> Principal | None:
-    """Read the same three parts that the official SDK compares, so that both agree."""
-    token = getattr(user, "access_token", None)
-    if token is None:
-        return None
-    claims: Mapping[str, Any] = getattr(token, "claims", None) or {}
-    subject = getattr(token, "subject", None) or claims.get("sub")
-    return Principal(
-        issuer=_text(claims.get("iss")),
-        subject=_text(subject),
-        client_id=_text(getattr(token, "client_id", None)),
-    )
-
-
-def _of_name(user: object) -> Principal | None:
-    for attribute in ("identity", "username"):
-        try:
-            name = getattr(user, attribute, None)
-        except NotImplementedError:  # what Starlette's base class does for each of them
-            continue
-        if name:
-            return Principal(subject=_text(name))
-    return None
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-_UNKNOWN = HttpRefusal(401, "Who is calling?", ((b"www-authenticate", b"Bearer"),))
-_FORBIDDEN = HttpRefusal(403, "This caller may not use this server.")

@@ -184,7 +184,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _await_more(self) -> None:
         """Wait for the rest of a head or of a small body; each has its time."""
-        self._resume_reading()
+        if self._reading_paused:
+            self._resume_reading()
         stage = self._reader.stage
         if stage is self._stage:
             return
@@ -301,7 +302,9 @@ class HttpConnection(asyncio.Protocol):
             self.deadline = self._host.later(self._host.limits.idle_seconds)
             if len(self._reader) or self._eof:
                 self._advance()
-            self._pace()
+                self._pace()
+            elif self._reading_paused:
+                self._resume_reading()
 
     # --- ending -------------------------------------------------------------------------------
 

@@ -4,22 +4,18 @@ Owns the framing of the response and what of the body has not been read yet. The
 it bytes and writes what it makes; `receive` and `send` wait only when there is something to wait
 for, so that an application that is called with a complete request may answer without waiting.
 
-One extension of ASGI, `antiphon.whole`: the exchange itself, from which an application takes a
-complete body and gives back a complete JSON response in one plain call each.
+Our own application is given the exchange itself: it takes a complete body and gives back a complete
+JSON response in one plain call each.
 """
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from antiphon.transports.http1.head import RequestHead
 from antiphon.transports.http1.response_head import write_head
 
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
-
-
-WHOLE = "antiphon.whole"
-"""The name of the extension."""
 
 _NO_BODY = frozenset({204, 304})
 _JSON = (b"content-type", b"application/json")
@@ -73,31 +69,31 @@ class Carrier(Protocol):
 class HttpExchange:
     """One request and its response."""
 
-    __slots__ = (
-        "_bodiless", "_carrier", "_chunked", "_head_sent", "_headers", "_left", "_news", "_parts",
-        "_status", "_taken", "body_complete", "buffered", "complete", "disconnected", "head",
-        "keep_alive", "task",
-    )  # fmt: skip
+    # Most exchanges set few of these: a default of the class costs nothing until overwritten.
+    complete = False
+    """Whether the whole response has been sent."""
+
+    disconnected = False
+    task: asyncio.Task[Any] | None = None
+    """That the application waits in."""
+
+    _taken = False
+    _news: asyncio.Event | None = None
+    _status = 0
+    _headers: Sequence[tuple[bytes, bytes]] = ()
+    _head_sent = False
+    _bodiless = False
+    _chunked = False
+    _left: int | None = None
 
     def __init__(self, carrier: Carrier, head: RequestHead, body: bytes, *, whole: bool) -> None:
         """Begin with a head and what has arrived of the body."""
         self.head = head
         self.body_complete = whole
         self.buffered = len(body)
-        self.complete = False
-        self.disconnected = False
         self.keep_alive = head.keep_alive
-        self.task: asyncio.Task[Any] | None = None
         self._carrier = carrier
         self._parts = [body]
-        self._taken = False
-        self._news: asyncio.Event | None = None
-        self._status = 0
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._head_sent = False
-        self._bodiless = False
-        self._chunked = False
-        self._left: int | None = None
 
     @property
     def started(self) -> bool:
@@ -114,7 +110,6 @@ class HttpExchange:
         scope["raw_path"] = head.raw_path
         scope["query_string"] = head.query
         scope["headers"] = head.headers.copy()
-        scope["extensions"] = {WHOLE: self}
         return scope
 
     # --- called by the connection -------------------------------------------------------------
@@ -215,12 +210,11 @@ class HttpExchange:
         else:
             raise RuntimeError(f"an HTTP response has no message {kind!r}")
 
-    def take_whole(self) -> bytes | None:
-        """Return the body if it is complete and nothing of it was taken yet."""
-        if self._taken or not self.body_complete:
-            return None
-        self._taken = True
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+    def whole_body(self) -> bytes | None:
+        """Return the body if it is complete; `receive` gives it nevertheless."""
+        if self.body_complete and len(self._parts) == 1:
+            return self._parts[0]
+        return None
 
     def reply_json(self, status: int, body: bytes) -> None:
         """Send a complete response; the next request waits until the client has read enough."""
@@ -231,8 +225,9 @@ class HttpExchange:
         self._status = status
         if status == 200 and self.keep_alive and self.body_complete and not self._carrier.ending:
             self._head_sent = self.complete = True
-            self._carrier.write(b"%b%d\r\n\r\n%b" % (self._carrier.json_head, len(body), body))
-            self._tell()
+            self._carrier.write(self._carrier.json_head + b"%d\r\n\r\n" % len(body) + body)
+            if self._news is not None:
+                self._news.set()
         else:
             self._headers = [_JSON]
             self._respond(body, last=True)

@@ -5,7 +5,7 @@ soon as its head is, and its body is read piece by piece.
 """
 
 from enum import Enum
-from typing import NamedTuple
+from typing import TypeAlias
 
 from antiphon.transports.http1.chunked import ChunkedBody
 from antiphon.transports.http1.head import (
@@ -32,13 +32,9 @@ class Stage(Enum):
     """Its head is complete, its small body is not."""
 
 
-class ReadRequest(NamedTuple):
-    """A request that can be served."""
-
-    head: RequestHead
-    body: bytes
-    whole: bool
-    """Whether the body is complete; otherwise `read_body` gives it."""
+ReadRequest: TypeAlias = tuple[RequestHead, bytes, bool]
+"""A request that can be served: its head, its body, and whether that is complete; where it is not,
+`read_body` gives it."""
 
 
 class RequestReader:
@@ -95,16 +91,20 @@ class RequestReader:
                 return None
         length = head.length
         if 0 <= length <= COLLECTED_BYTES:
-            if len(self._buffer) < length:
+            buffer = self._buffer
+            if len(buffer) < length:
                 self.head = head
                 return None
-            body = bytes(self._buffer[:length])
-            self._consume(length)
             self.head = None
-            return ReadRequest(head, body, True)
+            if len(buffer) == length and type(buffer) is bytes:  # mostly: nothing behind it
+                self._buffer = b""
+                return head, buffer, True
+            body = bytes(buffer[:length])
+            self._consume(length)
+            return head, body, True
         self._body_left = length
         self._chunks = ChunkedBody() if length == CHUNKED else None
-        return ReadRequest(head, b"", False)
+        return head, b"", False
 
     def read_body(self) -> tuple[bytes, bool]:
         """Return what has come of a body that is read piece by piece, and whether it is complete.
@@ -121,7 +121,7 @@ class RequestReader:
         return data, self._body_left == 0
 
     def _take_head(self) -> RequestHead | None:
-        if not self._skipped and self._buffer[:2] == b"\r\n":
+        if not self._skipped and self._buffer.startswith(b"\r\n"):
             # One empty line, which some clients send behind a body.
             self._skipped, self._scanned = True, 0
             self._consume(2)

@@ -20,6 +20,7 @@ from antiphon.transports.stepping import resume
 AsgiReceive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
 AsgiSend: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 AsgiApp: TypeAlias = Callable[[dict[str, Any], AsgiReceive, AsgiSend], Awaitable[None]]
+ServeExchange: TypeAlias = Callable[[HttpExchange], Awaitable[None]]
 
 NAME = "antiphon http"
 """Of the tasks that requests are run in."""
@@ -37,12 +38,17 @@ class _SuspendedCall(NamedTuple):
     context: Context
 
 
+def serve_asgi(app: AsgiApp) -> ServeExchange:
+    """Return what serves a request by calling an ASGI application."""
+    return lambda exchange: app(exchange.scope(), exchange.receive, exchange.send)
+
+
 class RequestRunner:
     """Runs the requests of all connections of one server."""
 
-    def __init__(self, app: AsgiApp) -> None:
-        """Call this application."""
-        self._app = app
+    def __init__(self, serve: ServeExchange) -> None:
+        """Call this for every request."""
+        self._serve = serve
         self._queue: deque[HttpExchange] = deque()
         self._wake: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,7 +104,7 @@ class RequestRunner:
         context = copy_context()
         failure: BaseException | None = None
         try:
-            call: Any = self._app(exchange.scope(), exchange.receive, exchange.send)
+            call: Any = self._serve(exchange)
             work = call if type(call) is _COROUTINE else _awaited(call)
             yielded = context.run(work.send, None)
         except StopIteration:

@@ -16,7 +16,7 @@ from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.http1.head import HeadParser
 from antiphon.transports.http1.limits import ConnectionLimits
 from antiphon.transports.http1.response_head import json_head
-from antiphon.transports.http1.runner import AsgiApp, RequestRunner
+from antiphon.transports.http1.runner import RequestRunner, ServeExchange
 
 TICK_SECONDS = 1.0
 """How often deadlines are looked at."""
@@ -30,8 +30,11 @@ BACKLOG = 2048
 class HttpServer:
     """An HTTP/1.1 server. TLS is left to a proxy."""
 
-    def __init__(self, app: AsgiApp, limits: ConnectionLimits | None = None) -> None:
-        """Serve an application; nothing is opened yet."""
+    def __init__(self, serve: ServeExchange, limits: ConnectionLimits | None = None) -> None:
+        """Have every request served by a function; nothing is opened yet.
+
+        `serve_asgi` makes that function of any ASGI application.
+        """
         self.limits = limits or ConnectionLimits()
         self.parser = HeadParser()
         self.date = b""
@@ -40,7 +43,7 @@ class HttpServer:
         self.state: dict[str, Any] = {}
         """Of the application's lifespan; every scope has a copy."""
 
-        self._runner = RequestRunner(app)
+        self._runner = RequestRunner(serve)
         self._connections: set[HttpConnection] = set()
         self._listeners: list[asyncio.AbstractServer] = []
         self._empty = asyncio.Event()
