@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, cast
 
 import msgspec
-from pydantic import TypeAdapter
 
 from antiphon.core.capabilities import TASKS
 from antiphon.core.limits import Limits
@@ -15,8 +14,9 @@ from antiphon.core.request import Request
 from antiphon.engine.handler import CachePolicy, Handler
 from antiphon.engine.suspension import call_user
 from antiphon.errors import ConfigError, InvalidRequest, TokenRefused
+from antiphon.handlers.output import DeclaredOutput
 from antiphon.handlers.registry import Listed, Registry
-from antiphon.handlers.signature import check_input_schema, check_schema
+from antiphon.handlers.signature import check_input_schema
 from antiphon.seal.sealer import Sealer
 from antiphon.wire import results
 
@@ -173,7 +173,7 @@ def _number(listed: Listed) -> int:
 
 def tool_entry(
     handler: Handler,
-    adapter: TypeAdapter[Any] | None,
+    output: DeclaredOutput | None,
     *,
     title: str | None,
     description: str | None,
@@ -186,19 +186,9 @@ def tool_entry(
     check_input_schema(schema, handler.name)
     entry = _named(handler.name, title, description)
     entry["inputSchema"] = schema
-    if adapter is not None:
-        entry["outputSchema"] = _output_schema(adapter, handler.name)
+    if output is not None:
+        entry["outputSchema"] = output.schema
     return _with(entry, annotations=annotations, _meta=meta)
-
-
-def _output_schema(adapter: TypeAdapter[Any], tool: str) -> dict[str, Any]:
-    schema = adapter.json_schema(mode="serialization", by_alias=True)
-    check_schema(schema, f"tool {tool!r}: output schema")
-    if "$ref" in schema:
-        # Older clients need an object at the root, not a reference to one.
-        name = schema["$ref"].rpartition("/")[2]
-        schema = {**schema["$defs"][name], "$defs": schema["$defs"]}
-    return schema
 
 
 def prompt_entry(

@@ -3,26 +3,19 @@
 Owns how each shape of handler is called.
 """
 
-import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
-from pydantic.errors import PydanticUserError
-
-from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Text, ToolResult
 from antiphon.engine.context import Context
 from antiphon.engine.handler import Handler, HandlerKind, Invoke, Options, is_async
 from antiphon.engine.suspension import call_in_thread
 from antiphon.errors import ConfigError
+from antiphon.handlers.output import DeclaredOutput, declared_output
 from antiphon.handlers.resolvers import resolved_invoke
 from antiphon.handlers.results import prompt_writer, resource_writer, tool_writer
 from antiphon.handlers.signature import Signature, validator
 from antiphon.handlers.steps import Flow
-
-_PLAIN = (str, int, float, bool, bytes, type(None), object, Any, inspect.Parameter.empty)
-_BLOCKS = (Text, Image, Audio, Embedded, Link, Contents, ToolResult)
 
 
 def own_name(fn: object, name: str | None, kind: HandlerKind) -> str:
@@ -50,11 +43,12 @@ def tool_handler(
     options: Options,
     *,
     input_schema: Mapping[str, Any] | None = None,
+    output_schema: Mapping[str, Any] | None = None,
     flow: Flow | None = None,
-) -> tuple[Handler, TypeAdapter[Any] | None]:
-    """Compile a tool; returns the adapter of its structured output beside it, if it has one."""
+) -> tuple[Handler, DeclaredOutput | None]:
+    """Compile a tool; returns its structured output beside it, if it declares one."""
     signature = Signature(fn, Context, flow.steps if flow is not None else ())
-    adapter = output_adapter(signature.returns)
+    output = declared_output(signature.returns, output_schema, name)
     handler = _handler(
         "tool",
         name,
@@ -62,10 +56,10 @@ def tool_handler(
         signature,
         options,
         flow,
-        write=tool_writer(adapter),
+        write=tool_writer(output),
         check=validator(input_schema, name) if input_schema is not None else None,
     )
-    return handler, adapter
+    return handler, output
 
 
 def prompt_handler(
@@ -148,33 +142,6 @@ def plain_invoke(fn: Callable[..., Any], signature: Signature) -> Invoke:
         return fn(**arguments)
 
     return with_context
-
-
-def output_adapter(returns: Any) -> TypeAdapter[Any] | None:
-    """Return the adapter of a structured result: a model, dataclass, typed dict or dict."""
-    if not _is_record(returns):
-        return None
-    try:
-        adapter: TypeAdapter[Any] = TypeAdapter(returns)
-        adapter.json_schema(mode="serialization")
-    except PydanticUserError as error:
-        raise ConfigError(f"the return type {returns!r} cannot be described: {error}") from error
-    return adapter
-
-
-def _is_record(type_: Any) -> bool:
-    if type_ in _PLAIN or type_ in _BLOCKS:
-        return False
-    if get_origin(type_) is dict or type_ is dict:
-        return get_args(type_) == () or get_args(type_)[0] is str
-    if not isinstance(type_, type):
-        return False
-    type_ = cast("type[Any]", type_)
-    return (
-        issubclass(type_, BaseModel)
-        or dataclasses.is_dataclass(type_)
-        or hasattr(type_, "__required_keys__")
-    )
 
 
 def docstring(fn: Callable[..., Any]) -> str | None:

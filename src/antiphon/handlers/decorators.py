@@ -72,10 +72,17 @@ class HandlerDecorators:
         def register(fn: Callable[..., Any], flow: Flow | None = None) -> Any:
             own = own_name(fn, name or declared.name, "tool")
             schema = declared.input_schema
-            handler, adapter = tool_handler(fn, own, declared.calls, input_schema=schema, flow=flow)
+            handler, output = tool_handler(
+                fn,
+                own,
+                declared.calls,
+                input_schema=schema,
+                output_schema=declared.output_schema,
+                flow=flow,
+            )
             entry = tool_entry(
                 handler,
-                adapter,
+                output,
                 title=declared.title,
                 description=declared.description or docstring(fn),
                 input_schema=schema,

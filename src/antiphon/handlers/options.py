@@ -80,6 +80,10 @@ class FlowOptions(_Common, total=False):
     input_schema: Mapping[str, Any] | None
     """A JSON schema instead of the one that the signature gives."""
 
+    output_schema: Mapping[str, Any] | None
+    """A JSON schema of the structured result, instead of the one that the return type gives;
+    results are checked against it."""
+
     annotations: Mapping[str, Any] | None
     """Hints for clients, such as `readOnlyHint`."""
 
@@ -122,6 +126,7 @@ class Declaration:
     description: str | None = None
     meta: Mapping[str, Any] | None = None
     input_schema: Mapping[str, Any] | None = None
+    output_schema: Mapping[str, Any] | None = None
     annotations: Mapping[str, Any] | None = None
     mime_type: str | None = None
     cache: CachePolicy | None = None

@@ -247,13 +247,13 @@ def _undescribed(parameters: Mapping[str, Parameter]) -> str:
     return f"its parameters have no JSON schema together. {cure}"
 
 
-def reasons_of(error: ValidationError) -> list[str]:
-    """Return what is wrong with arguments, without repeating their values."""
+def reasons_of(error: ValidationError, whole: str = "arguments") -> list[str]:
+    """Return what is wrong with values, without repeating them; `whole` names all of them."""
     if error.error_count() > _MANY:
         return [f"{error.error_count()} values do not fit"]
     reasons: list[str] = []
     for item in error.errors(include_url=False, include_input=False, include_context=False):
-        place = ".".join(str(part) for part in item["loc"]) or "arguments"
+        place = ".".join(str(part) for part in item["loc"]) or whole
         reasons.append(safe(f"{place}: {item['msg']}", _REASON))
     return reasons[:_REASONS]
 
@@ -291,7 +291,9 @@ def check_input_schema(schema: Mapping[str, Any], tool: str) -> None:
     check_schema(schema, f"tool {tool!r}: input schema")
 
 
-def validator(schema: Mapping[str, Any], tool: str) -> Callable[[Any], list[str]]:
+def validator(
+    schema: Mapping[str, Any], tool: str, whole: str = "arguments"
+) -> Callable[[Any], list[str]]:
     """Return a function that returns why a value does not fit a schema that an author gave.
 
     The library that checks it is imported only for such schemas; Pydantic checks signatures.
@@ -307,7 +309,7 @@ def validator(schema: Mapping[str, Any], tool: str) -> Callable[[Any], list[str]
     def check(value: Any) -> list[str]:
         reasons: list[str] = []
         for error in checker.iter_errors(value):
-            place = ".".join(str(part) for part in error.absolute_path) or "arguments"
+            place = ".".join(str(part) for part in error.absolute_path) or whole
             reasons.append(safe(f"{place}: does not fit {error.validator!r}", _REASON))
             if len(reasons) == _REASONS:
                 break
