@@ -45,6 +45,7 @@ from antiphon.errors import MemoFailed as MemoFailed
 from antiphon.errors import NestedEffect as NestedEffect
 from antiphon.errors import NotDone as NotDone
 from antiphon.errors import Refused as Refused
+from antiphon.errors import StartError as StartError
 from antiphon.errors import StateTooLarge as StateTooLarge
 from antiphon.errors import StoreError as StoreError
 from antiphon.errors import StoreFull as StoreFull

@@ -22,7 +22,7 @@ from antiphon.engine.environment import Environment, Redeem
 from antiphon.engine.handler import CachePolicy
 from antiphon.handlers.catalog import Catalog
 from antiphon.handlers.registry import Registry
-from antiphon.lifetime import ServerLifetime
+from antiphon.lifetime import EnterLifespan, ServerLifetime
 from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
@@ -66,6 +66,7 @@ def assemble(
     redeem: Redeem,
     cache: CachePolicy,
     settings: ServerSettings,
+    lifespan: EnterLifespan | None = None,
 ) -> ServerParts:
     """Make the parts of a server and join them; nothing is opened."""
     environment, own_keys, key_ids = _environment(info, limits, seal, store, redeem, settings)
@@ -113,7 +114,14 @@ def assemble(
         engine=engine,
         subscriptions=subscriptions,
         lifetime=ServerLifetime(
-            environment, registry, engine, tasks, polling, own_keys=own_keys, key_ids=key_ids
+            environment,
+            registry,
+            engine,
+            tasks,
+            polling,
+            own_keys=own_keys,
+            key_ids=key_ids,
+            lifespan=lifespan,
         ),
         dispatcher=dispatcher,
     )

@@ -27,6 +27,7 @@
       StoreError           the store failed; `retryable` says whether trying again can help
         StoreFull            the store has no space left
       ConfigError          wrong settings, found at start
+      StartError           the server could not start: its lifespan failed
 
 `ToolError` and `NotDone` are for handlers to raise.
 """
@@ -56,6 +57,7 @@ __all__ = [
     "NotDone",
     "Refused",
     "ResourceNotFound",
+    "StartError",
     "StateTooLarge",
     "StoreError",
     "StoreFull",
@@ -399,6 +401,10 @@ class StoreFull(StoreError):
 
 class ConfigError(AntiphonError):
     """Wrong settings, found at start. The text names the setting and the cure."""
+
+
+class StartError(AntiphonError):
+    """The server could not start, because its lifespan failed. The text names the cause."""
 
 
 class ArgumentsInvalid(AntiphonError):

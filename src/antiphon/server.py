@@ -1,9 +1,9 @@
 """`Server`: what authors write against. Its parts are joined in `assembly`."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, Unpack, cast, get_args
 
 import msgspec
 
@@ -44,6 +44,8 @@ class Server(HandlerDecorators):
         eras: `("modern",)` refuses clients of the earlier era.
         principal: Says who calls, from the ASGI scope; raising refuses the request.
         task_runs: `workers` leaves running tasks to `antiphon worker` processes.
+        lifespan: Takes the server and returns an async context manager that is open while the
+            server runs, in every process; handlers find what it yields by `ctx.lifespan(Type)`.
         settings: `telemetry` traces and counts rounds (`antiphon.telemetry.OpenTelemetry()`);
             `cache` gives the caching hints of the lists; `expose_errors` shows clients the text of
             unexpected exceptions, for development; `clock` (seconds since the epoch), `entropy`
@@ -64,6 +66,7 @@ class Server(HandlerDecorators):
         eras: tuple[Era, ...] = ("modern", "legacy"),
         principal: PrincipalOf | None = None,
         task_runs: TaskRuns = "in_process",
+        lifespan: "Callable[[Server], AbstractAsyncContextManager[object]] | None" = None,
         **settings: Unpack[ServerSettings],
     ) -> None:
         """Make a server; nothing is opened before a transport starts."""
@@ -77,7 +80,8 @@ class Server(HandlerDecorators):
         info = ServerInfo(name, version, title, instructions)
         cache = settings.get("cache") or CachePolicy()
         seal = seal or Seal()
-        parts = assemble(info, self.limits, seal, store, redeem, cache, settings)
+        enter = None if lifespan is None else partial(_enter, lifespan, self)
+        parts = assemble(info, self.limits, seal, store, redeem, cache, settings, enter)
         self._services, self._engine, self._tasks = parts.environment, parts.engine, parts.tasks
         self._changes, self._subscriptions = parts.changes, parts.subscriptions
         self._lifetime = parts.lifetime
@@ -223,6 +227,18 @@ class InProcessChannel(Channel):
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Hand over a notification."""
         await self._notify(method, params)
+
+
+def _enter(
+    lifespan: Callable[[Server], object], server: Server
+) -> AbstractAsyncContextManager[object]:
+    manager = lifespan(server)
+    if not isinstance(manager, AbstractAsyncContextManager):
+        raise ConfigError(
+            f"Server(lifespan=...) returned a {type(manager).__name__}: put @asynccontextmanager "
+            "of contextlib above the function"
+        )
+    return cast("AbstractAsyncContextManager[object]", manager)
 
 
 def _check(
