@@ -54,6 +54,10 @@ from antiphon.errors import ToolError as ToolError
 from antiphon.errors import TooManyRounds as TooManyRounds
 from antiphon.errors import UnsupportedForm as UnsupportedForm
 from antiphon.forms.form import Choices as Choices
+from antiphon.handlers.middleware import CallInfo as CallInfo
+from antiphon.handlers.middleware import Middleware as Middleware
+from antiphon.handlers.middleware import Next as Next
+from antiphon.handlers.signature import Depends as Depends
 from antiphon.handlers.signature import Resolve as Resolve
 from antiphon.handlers.steps import Flow as Flow
 from antiphon.seal.policy import Seal as Seal

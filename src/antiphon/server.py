@@ -1,6 +1,6 @@
 """`Server`: what authors write against. Its parts are joined in `assembly`."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Literal, Unpack, cast, get_args
@@ -16,6 +16,7 @@ from antiphon.engine.environment import Redeem
 from antiphon.engine.handler import CachePolicy, check_choice
 from antiphon.errors import ConfigError, StoreError
 from antiphon.handlers.decorators import HandlerDecorators
+from antiphon.handlers.middleware import Middleware
 from antiphon.ports import Store
 from antiphon.seal.policy import Seal
 from antiphon.tasks.runner import Runner
@@ -46,6 +47,8 @@ class Server(HandlerDecorators):
         task_runs: `workers` leaves running tasks to `antiphon worker` processes.
         lifespan: Takes the server and returns an async context manager that is open while the
             server runs, in every process; handlers find what it yields by `ctx.lifespan(Type)`.
+        middleware: Async functions of a call and of `next`, around every handler; the first one is
+            outermost.
         settings: `telemetry` traces and counts rounds (`antiphon.telemetry.OpenTelemetry()`);
             `cache` gives the caching hints of the lists; `expose_errors` shows clients the text of
             unexpected exceptions, for development; `clock` (seconds since the epoch), `entropy`
@@ -67,6 +70,7 @@ class Server(HandlerDecorators):
         principal: PrincipalOf | None = None,
         task_runs: TaskRuns = "in_process",
         lifespan: "Callable[[Server], AbstractAsyncContextManager[object]] | None" = None,
+        middleware: Sequence[Middleware] = (),
         **settings: Unpack[ServerSettings],
     ) -> None:
         """Make a server; nothing is opened before a transport starts."""
@@ -88,7 +92,7 @@ class Server(HandlerDecorators):
         self.dispatcher: Dispatcher = parts.dispatcher
         """What transports are given."""
 
-        super().__init__(parts.registry, parts.catalog, cache)
+        super().__init__(parts.registry, parts.catalog, cache, middleware)
 
     def resource_updated(self, uri: str) -> None:
         """Notify subscribers that a resource has changed."""

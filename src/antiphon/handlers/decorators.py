@@ -4,8 +4,8 @@ Owns what can be put above a function and what hangs on the function afterwards:
 `on_cancel`.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
 from antiphon.engine.handler import CachePolicy, Handler
@@ -18,13 +18,13 @@ from antiphon.handlers.catalog import (
     tool_entry,
 )
 from antiphon.handlers.compile import (
+    HandlerCompiler,
     check_uri,
     docstring,
     own_name,
-    prompt_handler,
-    resource_handler,
-    tool_handler,
 )
+from antiphon.handlers.dependencies import Overrides
+from antiphon.handlers.middleware import Middleware, check_middleware
 from antiphon.handlers.options import (
     Declaration,
     FlowOptions,
@@ -42,10 +42,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 class HandlerDecorators:
     """What can be registered with a server."""
 
-    def __init__(self, registry: Registry, catalog: Catalog, cache: CachePolicy) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        catalog: Catalog,
+        cache: CachePolicy,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
         self._registry = registry
         self._catalog = catalog
         self._cache = cache
+        self._overrides = Overrides()
+        self._compiler = HandlerCompiler(self._overrides, check_middleware(middleware))
         self._flows: list[Flow] = []
 
     @overload
@@ -72,7 +80,7 @@ class HandlerDecorators:
         def register(fn: Callable[..., Any], flow: Flow | None = None) -> Any:
             own = own_name(fn, name or declared.name, "tool")
             schema = declared.input_schema
-            handler, output = tool_handler(
+            handler, output = self._compiler.tool(
                 fn,
                 own,
                 declared.calls,
@@ -111,7 +119,7 @@ class HandlerDecorators:
         def register(fn: Callable[..., Any]) -> Any:
             own = own_name(fn, declared.name, "prompt")
             text = declared.description or docstring(fn)
-            handler = prompt_handler(fn, own, declared.calls, text)
+            handler = self._compiler.prompt(fn, own, declared.calls, text)
             entry = prompt_entry(
                 handler, title=declared.title, description=text, meta=declared.meta
             )
@@ -129,7 +137,7 @@ class HandlerDecorators:
         def register(fn: Callable[..., Any]) -> Any:
             own = own_name(fn, declared.name, "resource")
             hints = (declared.cache or self._cache).members()
-            handler = resource_handler(
+            handler = self._compiler.resource(
                 fn, uri, names, declared.calls, mime_type=declared.mime_type, hints=hints
             )
             entry = resource_entry(
@@ -168,7 +176,7 @@ class HandlerDecorators:
             current = replaced
 
         def legacy(second: F) -> F:
-            replace(current.with_legacy(_second_handler(second, handler)))
+            replace(current.with_legacy(self._second_handler(second, handler)))
             return second
 
         def on_cancel(undo: F) -> F:
@@ -185,13 +193,21 @@ class HandlerDecorators:
         """Remove something; listeners are notified. False if there is none of that name."""
         return self._registry.remove(kind, name)
 
+    def _second_handler(self, fn: Callable[..., Any], handler: Handler) -> Handler:
+        """Compile the handler that old clients get in place of another."""
+        compiler, name, options = self._compiler, handler.name, handler.options
+        if handler.kind == "tool":
+            return compiler.tool(fn, name, options)[0]
+        if handler.kind == "prompt":
+            return compiler.prompt(fn, name, options, docstring(handler.fn))
+        names = Template(name).names if is_template(name) else ()
+        return compiler.resource(fn, name, names, options, mime_type=None, hints=b"")
 
-def _second_handler(fn: Callable[..., Any], handler: Handler) -> Handler:
-    """Compile the handler that old clients get in place of another."""
-    name, options = handler.name, handler.options
-    if handler.kind == "tool":
-        return tool_handler(fn, name, options)[0]
-    if handler.kind == "prompt":
-        return prompt_handler(fn, name, options, docstring(handler.fn))
-    names = Template(name).names if is_template(name) else ()
-    return resource_handler(fn, name, names, options, mime_type=None, hints=b"")
+    def override(
+        self, dependency: Callable[..., Any], replacement: Callable[..., Any]
+    ) -> AbstractContextManager[None]:
+        """Let another function stand in for that of a `Depends`, for tests.
+
+        with server.override(get_pool, lambda: FakePool()): ...
+        """
+        return self._overrides.override(dependency, replacement)
