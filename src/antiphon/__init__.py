@@ -39,6 +39,7 @@ from antiphon.errors import Diverged as Diverged
 from antiphon.errors import EffectFailed as EffectFailed
 from antiphon.errors import EffectUncertain as EffectUncertain
 from antiphon.errors import Expired as Expired
+from antiphon.errors import HandlerTimeout as HandlerTimeout
 from antiphon.errors import InvalidRequest as InvalidRequest
 from antiphon.errors import KeyReused as KeyReused
 from antiphon.errors import MemoFailed as MemoFailed
@@ -51,6 +52,7 @@ from antiphon.errors import StoreError as StoreError
 from antiphon.errors import StoreFull as StoreFull
 from antiphon.errors import SwallowedAsk as SwallowedAsk
 from antiphon.errors import ToolError as ToolError
+from antiphon.errors import TooManyCalls as TooManyCalls
 from antiphon.errors import TooManyRounds as TooManyRounds
 from antiphon.errors import UnsupportedForm as UnsupportedForm
 from antiphon.forms.form import Choices as Choices

@@ -21,7 +21,7 @@ from antiphon.engine.engine import Engine
 from antiphon.engine.environment import Environment, Redeem
 from antiphon.engine.handler import CachePolicy
 from antiphon.handlers.catalog import Catalog
-from antiphon.handlers.registry import Registry
+from antiphon.handlers.registry import Registry, TaskHandlers
 from antiphon.lifetime import EnterLifespan, ServerLifetime
 from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal.policy import Seal
@@ -80,7 +80,7 @@ def assemble(
         cache=cache,
         instructions=info.instructions,
     )
-    tasks = TaskService(environment, registry, changes)
+    tasks = TaskService(environment, TaskHandlers(registry), changes)
     engine = Engine(environment, registry, tasks)
     subscriptions = Subscriptions(
         limits,

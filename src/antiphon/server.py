@@ -92,7 +92,8 @@ class Server(HandlerDecorators):
         self.dispatcher: Dispatcher = parts.dispatcher
         """What transports are given."""
 
-        super().__init__(parts.registry, parts.catalog, cache, middleware)
+        clock = parts.environment.clock
+        super().__init__(parts.registry, parts.catalog, cache, clock, middleware)
 
     def resource_updated(self, uri: str) -> None:
         """Notify subscribers that a resource has changed."""

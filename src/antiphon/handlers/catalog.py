@@ -10,7 +10,7 @@ import msgspec
 from antiphon.core.capabilities import TASKS
 from antiphon.core.limits import Limits
 from antiphon.core.methods import METHODS
-from antiphon.core.request import Request
+from antiphon.core.request import Principal, Request
 from antiphon.engine.handler import CachePolicy, Handler
 from antiphon.engine.suspension import call_user
 from antiphon.errors import ConfigError, InvalidRequest, TokenRefused
@@ -96,6 +96,8 @@ class Catalog:
         if self._pages_of != self._registry.revision:
             self._pages.clear()
             self._pages_of = self._registry.revision
+        if method == "tools/list" and self._registry.restricted:
+            return await self._write(method, member, after, round.principal)
         kept = self._pages.get((method, after))
         if kept is not None:
             return kept
@@ -105,13 +107,17 @@ class Catalog:
             self._pages[(method, after)] = page
         return page
 
-    async def _write(self, method: str, member: str, after: int) -> bytes:
-        """Write the page behind an entry.
+    async def _write(
+        self, method: str, member: str, after: int, principal: Principal | None = None
+    ) -> bytes:
+        """Write the page behind an entry, of what a caller may see; without one, of everything.
 
         A cursor names the last entry that was sent by its number, which no other entry ever has:
         what is removed or added between two pages makes the next one skip nothing.
         """
         entries = list(self._table(method).values())
+        if principal is not None:
+            entries = [e for e in entries if e.admission is None or e.admission.sees(principal)]
         start = bisect_right(entries, after, key=_number)
         page = entries[start : start + self._page_size]
         body = b'"' + member.encode() + b'":[' + b",".join([e.entry for e in page]) + b"]"

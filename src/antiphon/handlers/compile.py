@@ -11,6 +11,7 @@ from antiphon.engine.context import Context
 from antiphon.engine.handler import Handler, HandlerKind, Invoke, Options, is_async
 from antiphon.engine.suspension import call_in_thread
 from antiphon.errors import ConfigError
+from antiphon.handlers.call_limits import CallLimits
 from antiphon.handlers.dependencies import Dependencies, Overrides
 from antiphon.handlers.middleware import Middleware, with_middleware
 from antiphon.handlers.output import DeclaredOutput, declared_output
@@ -55,6 +56,7 @@ class HandlerCompiler:
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
         flow: Flow | None = None,
+        limits: CallLimits | None = None,
     ) -> tuple[Handler, DeclaredOutput | None]:
         """Compile a tool; returns its structured output beside it, if it declares one."""
         signature = Signature(fn, Context, flow.steps if flow is not None else ())
@@ -66,6 +68,7 @@ class HandlerCompiler:
             signature,
             options,
             flow,
+            limits,
             write=tool_writer(output),
             check=validator(input_schema, name) if input_schema is not None else None,
         )
@@ -108,6 +111,7 @@ class HandlerCompiler:
         signature: Signature,
         options: Options,
         flow: Flow | None = None,
+        limits: CallLimits | None = None,
         **more: Any,
     ) -> Handler:
         if options.unasked == "accept" and (flow or signature.resolved or options.park is not None):
@@ -121,7 +125,7 @@ class HandlerCompiler:
             fn=fn,
             bind=signature.bind,
             schema=signature.schema,
-            invoke=self._invoke(kind, name, fn, signature, flow),
+            invoke=self._invoke(kind, name, fn, signature, flow, limits),
             options=options,
             is_async=is_async(fn) or flow is not None or bool(signature.resolved),
             **more,
@@ -134,6 +138,7 @@ class HandlerCompiler:
         fn: Callable[..., Any],
         signature: Signature,
         flow: Flow | None,
+        limits: CallLimits | None,
     ) -> Invoke:
         what = f"{kind} {name!r}"
         if signature.depends:
@@ -145,6 +150,8 @@ class HandlerCompiler:
             invoke = flow.invoke(invoke, signature, self._overrides)
         elif signature.resolved:
             invoke = resolved_invoke(invoke, signature, what, self._overrides)
+        if limits is not None:
+            invoke = limits.around(invoke)
         if self._middleware:
             invoke = with_middleware(invoke, self._middleware, kind, name)
         return invoke

@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
 from antiphon.engine.handler import CachePolicy, Handler
 from antiphon.errors import ConfigError
+from antiphon.handlers.admission import admission
+from antiphon.handlers.call_limits import CallLimits
 from antiphon.handlers.catalog import (
     Catalog,
     completer,
@@ -35,6 +37,7 @@ from antiphon.handlers.options import (
 from antiphon.handlers.registry import Registry
 from antiphon.handlers.steps import Flow
 from antiphon.handlers.uri_template import Template, is_template
+from antiphon.ports import Clock
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,11 +50,13 @@ class HandlerDecorators:
         registry: Registry,
         catalog: Catalog,
         cache: CachePolicy,
+        clock: Clock,
         middleware: Sequence[Middleware] = (),
     ) -> None:
         self._registry = registry
         self._catalog = catalog
         self._cache = cache
+        self._clock = clock
         self._overrides = Overrides()
         self._compiler = HandlerCompiler(self._overrides, check_middleware(middleware))
         self._flows: list[Flow] = []
@@ -80,6 +85,13 @@ class HandlerDecorators:
         def register(fn: Callable[..., Any], flow: Flow | None = None) -> Any:
             own = own_name(fn, name or declared.name, "tool")
             schema = declared.input_schema
+            limits = CallLimits(
+                own,
+                self._clock,
+                rate=declared.rate,
+                concurrency=declared.concurrency,
+                timeout=declared.timeout,
+            )
             handler, output = self._compiler.tool(
                 fn,
                 own,
@@ -87,6 +99,7 @@ class HandlerDecorators:
                 input_schema=schema,
                 output_schema=declared.output_schema,
                 flow=flow,
+                limits=limits,
             )
             entry = tool_entry(
                 handler,
@@ -97,8 +110,9 @@ class HandlerDecorators:
                 annotations=declared.annotations,
                 meta=declared.meta,
             )
-            self._registry.add_tool(handler, entry)
-            return self._with_legacy(fn, handler)
+            admitting = admission(own, declared.visible, limits)
+            self._registry.add_tool(handler, entry, admitting)
+            return self._with_legacy(fn, handler, limits)
 
         return register
 
@@ -166,7 +180,9 @@ class HandlerDecorators:
 
         return register
 
-    def _with_legacy(self, fn: Callable[..., Any], handler: Handler) -> Any:
+    def _with_legacy(
+        self, fn: Callable[..., Any], handler: Handler, limits: CallLimits | None = None
+    ) -> Any:
         """Add `legacy`, which registers a second handler for old clients, and `on_cancel`."""
         current = handler
 
@@ -176,7 +192,7 @@ class HandlerDecorators:
             current = replaced
 
         def legacy(second: F) -> F:
-            replace(current.with_legacy(self._second_handler(second, handler)))
+            replace(current.with_legacy(self._second_handler(second, handler, limits)))
             return second
 
         def on_cancel(undo: F) -> F:
@@ -193,11 +209,13 @@ class HandlerDecorators:
         """Remove something; listeners are notified. False if there is none of that name."""
         return self._registry.remove(kind, name)
 
-    def _second_handler(self, fn: Callable[..., Any], handler: Handler) -> Handler:
+    def _second_handler(
+        self, fn: Callable[..., Any], handler: Handler, limits: CallLimits | None
+    ) -> Handler:
         """Compile the handler that old clients get in place of another."""
         compiler, name, options = self._compiler, handler.name, handler.options
         if handler.kind == "tool":
-            return compiler.tool(fn, name, options)[0]
+            return compiler.tool(fn, name, options, limits=limits)[0]
         if handler.kind == "prompt":
             return compiler.prompt(fn, name, options, docstring(handler.fn))
         names = Template(name).names if is_template(name) else ()

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from antiphon.core.asks import Ask, Seconds
+from antiphon.core.request import Principal
 from antiphon.engine.handler import CachePolicy, Options
 from antiphon.errors import ConfigError
+from antiphon.handlers.admission import check_visible
+from antiphon.handlers.call_limits import check_limits
 
 
 class _Common(TypedDict, total=False):
@@ -104,7 +107,22 @@ class FlowOptions(_Common, total=False):
     """Refuse clients without tasks, instead of going on in the call at `ctx.detach`."""
 
     max_concurrent: int | None
-    """How many of its tasks one process runs at a time."""
+    """How many of its tasks one process runs at a time; `concurrency` unless given."""
+
+    visible: Callable[[Principal], bool] | None
+    """Says whether a caller may know of it: to others it is neither listed nor found."""
+
+    timeout: Seconds | None
+    """How long it may work in one round; the time that people take to answer does not count, and
+    tasks are not stopped."""
+
+    concurrency: int | None
+    """How many of its handlers run at once in one process; further calls are refused. When several
+    callers use it, one of them gets at most half."""
+
+    rate: str | None
+    """How often one caller may begin a call of it in one process, such as `"10/minute"`; further
+    calls are refused."""
 
 
 class ToolOptions(FlowOptions, total=False):
@@ -130,6 +148,10 @@ class Declaration:
     annotations: Mapping[str, Any] | None = None
     mime_type: str | None = None
     cache: CachePolicy | None = None
+    visible: Callable[[Principal], bool] | None = None
+    rate: str | None = None
+    concurrency: int | None = None
+    timeout: Seconds | None = None
     calls: Options
 
     @classmethod
@@ -147,4 +169,8 @@ class Declaration:
             )
         listed = {name: value for name, value in given.items() if name not in _CALL_OPTIONS}
         calls = {name: value for name, value in given.items() if name in _CALL_OPTIONS}
-        return cls(**listed, calls=Options(**calls))
+        calls.setdefault("max_concurrent", given.get("concurrency"))
+        declared = cls(**listed, calls=Options(**calls))
+        check_visible(declared.visible)
+        check_limits(declared.rate, declared.concurrency, declared.timeout)
+        return declared
