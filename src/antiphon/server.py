@@ -1,7 +1,7 @@
 """`Server`: what authors write against. Its parts are joined in `assembly`."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Literal, Unpack, cast, get_args
 
@@ -14,6 +14,7 @@ from antiphon.core.request import Channel, Era, Principal
 from antiphon.dispatcher import Dispatcher, ServerInfo
 from antiphon.engine.environment import Redeem
 from antiphon.engine.handler import CachePolicy, check_choice
+from antiphon.engine.suspension import running_loop
 from antiphon.errors import ConfigError, StoreError
 from antiphon.handlers.decorators import HandlerDecorators
 from antiphon.handlers.middleware import Middleware
@@ -181,6 +182,49 @@ class Server(HandlerDecorators):
             finally:
                 if gateway is not None:
                     await gateway.stop()
+
+    def run(
+        self,
+        transport: Literal["stdio", "http"] = "stdio",
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8400,
+        path: str = "/mcp",
+        allowed_hosts: Iterable[str] | None = None,
+        allowed_origins: Iterable[str] | None = None,
+    ) -> None:
+        """Serve in this process until a signal, or the client on stdio, ends it.
+
+        What `antiphon serve` does with one process; makes the event loop. In async code use
+        `serve_stdio()`, or `asgi()` under a server of your choice.
+
+        Args:
+            transport: `stdio` for one client that started this process, or `http`.
+            host: The address to bind, for `http`.
+            port: The port; 0 takes a free one.
+            path: Where the endpoint is.
+            allowed_hosts: Names that clients may reach the server under, besides loopback.
+            allowed_origins: Origins of browser pages that may call, besides the server's own.
+
+        Raises:
+            StartError: The lifespan failed.
+            ConfigError: The settings do not fit, or an event loop is running already.
+        """
+        from antiphon.processes.event_loop import run_loop
+        from antiphon.processes.http_server import run_http
+
+        check_choice("transport", transport, ("stdio", "http"))
+        if running_loop() is not None:
+            raise ConfigError(
+                "server.run() makes the event loop, and one is running here: use "
+                "`await server.serve_stdio()`, or server.asgi() under an ASGI server"
+            )
+        if transport == "stdio":
+            with suppress(KeyboardInterrupt):
+                run_loop(self.serve_stdio())
+        else:
+            app = self.asgi(path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
+            run_http(app, host, port)
 
     async def serve_stdio(self) -> None:
         """Serve one client on stdin and stdout, in both eras, until it closes its end."""
