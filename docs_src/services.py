@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ class Shop:
 
 
 @asynccontextmanager
-async def lifespan(server: Server) -> AsyncIterator[Shop]:
+async def lifespan(server: Server) -> AsyncGenerator[Shop]:
     database = sqlite3.connect(":memory:", check_same_thread=False)
     database.execute("create table orders (item text, buyer text)")
     try:
@@ -46,7 +46,7 @@ class Orders:
         return [item for (item,) in rows]
 
 
-async def transaction(ctx: Context) -> AsyncIterator[sqlite3.Connection]:
+async def transaction(ctx: Context) -> AsyncGenerator[sqlite3.Connection]:
     database = ctx.lifespan(Shop).database
     try:
         yield database

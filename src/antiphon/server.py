@@ -25,6 +25,7 @@ from antiphon.transports import stdio
 from antiphon.transports.http.app import App
 from antiphon.transports.http.request import PrincipalOf
 from antiphon.transports.legacy.gateway import LegacyGateway, SessionLink
+from antiphon.transports.pipes import own_stdio
 from antiphon.wire.envelope import admit
 
 TaskRuns = Literal["in_process", "workers"]
@@ -229,9 +230,11 @@ class Server(HandlerDecorators):
     async def serve_stdio(self) -> None:
         """Serve one client on stdin and stdout, in both eras, until it closes its end."""
         gateway = self._gateway()
-        async with self._running_with(gateway):
-            lines = gateway.lines if gateway is not None else None
-            await stdio.serve(self.dispatcher, legacy=lines)
+        lines = gateway.lines if gateway is not None else None
+        # What a lifespan prints must not get between the messages either.
+        with own_stdio() as (fd_in, fd_out):
+            async with self._running_with(gateway):
+                await stdio.serve_pipes(self.dispatcher, fd_in, fd_out, legacy=lines)
 
     async def exchange(
         self,

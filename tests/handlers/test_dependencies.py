@@ -1,7 +1,7 @@
 """Parameters that the server provides: made for a round, ended with it, never part of the call."""
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any
 
@@ -40,7 +40,7 @@ async def async_pool() -> Pool:
     return Pool("main")
 
 
-async def generated() -> AsyncIterator[Pool]:
+async def generated() -> AsyncGenerator[Pool]:
     yield Pool("main")
 
 
@@ -50,12 +50,12 @@ def generated_in_thread() -> Iterator[Pool]:
 
 
 @asynccontextmanager
-async def managed() -> AsyncIterator[Pool]:
+async def managed() -> AsyncGenerator[Pool]:
     yield Pool("main")
 
 
 @contextmanager
-def managed_in_thread() -> Iterator[Pool]:
+def managed_in_thread() -> Generator[Pool]:
     yield Pool("main")
 
 
@@ -102,7 +102,7 @@ async def test_a_dependency_is_provided_and_is_no_argument(fn: Any, era: Era) ->
 
 
 async def test_it_is_made_for_every_round_and_ended_with_it(log: list[str]) -> None:
-    async def session(ctx: Context) -> AsyncIterator[Pool]:
+    async def session(ctx: Context) -> AsyncGenerator[Pool]:
         log.append(f"begin {ctx.round}")
         try:
             yield Pool("main")
@@ -129,12 +129,12 @@ async def test_it_is_made_for_every_round_and_ended_with_it(log: list[str]) -> N
 async def test_dependencies_of_dependencies_are_made_once_and_ended_in_reverse(
     log: list[str],
 ) -> None:
-    async def pool() -> AsyncIterator[str]:
+    async def pool() -> AsyncGenerator[str]:
         log.append("pool")
         yield "pool"
         log.append("end pool")
 
-    async def session(db: Annotated[str, Depends(pool)]) -> AsyncIterator[str]:
+    async def session(db: Annotated[str, Depends(pool)]) -> AsyncGenerator[str]:
         log.append("session")
         yield f"session of {db}"
         log.append("end session")
@@ -170,7 +170,7 @@ async def test_it_may_see_who_calls(log: list[str]) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_steps_and_resolvers_have_dependencies_too(log: list[str], era: Era) -> None:
-    async def pool() -> AsyncIterator[Pool]:
+    async def pool() -> AsyncGenerator[Pool]:
         log.append("open")
         yield Pool("main")
         log.append("close")
@@ -208,11 +208,11 @@ async def test_steps_and_resolvers_have_dependencies_too(log: list[str], era: Er
 async def test_a_dependency_that_raises_fails_the_call_and_ends_the_others(
     log: list[str], era: Era
 ) -> None:
-    async def first() -> AsyncIterator[str]:
+    async def first() -> AsyncGenerator[str]:
         yield "first"
         log.append("never: the error passes through the yield")
 
-    async def second() -> AsyncIterator[str]:
+    async def second() -> AsyncGenerator[str]:
         try:
             yield "second"
         finally:
@@ -243,7 +243,7 @@ async def test_a_dependency_that_raises_fails_the_call_and_ends_the_others(
 async def test_a_dependency_cannot_make_a_success_of_an_error_nor_of_a_question(
     log: list[str],
 ) -> None:
-    async def swallowing() -> AsyncIterator[str]:
+    async def swallowing() -> AsyncGenerator[str]:
         try:
             yield "db"
         except BaseException as error:
@@ -266,7 +266,7 @@ async def test_a_dependency_cannot_make_a_success_of_an_error_nor_of_a_question(
 
 
 async def test_a_clean_up_that_fails_fails_the_call() -> None:
-    async def session() -> AsyncIterator[str]:
+    async def session() -> AsyncGenerator[str]:
         yield "db"
         raise OSError("cannot commit")
 
@@ -290,7 +290,7 @@ async def test_a_test_puts_another_function_in_its_place() -> None:
     def settings() -> str:
         return "fake"
 
-    async def fake(base: Annotated[str, Depends(settings)]) -> AsyncIterator[Pool]:
+    async def fake(base: Annotated[str, Depends(settings)]) -> AsyncGenerator[Pool]:
         yield Pool(base)
 
     server = Server("shop")

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,7 @@ LIVES: list[str] = []
 
 
 @asynccontextmanager
-async def open_shop(server: Server) -> AsyncIterator[Shop]:
+async def open_shop(server: Server) -> AsyncGenerator[Shop]:
     LIVES.append(f"open {server.name}")
     yield Shop(["till"])
     LIVES.append("close")
@@ -82,7 +82,7 @@ async def test_a_task_group_of_the_lifespan_is_left_in_the_task_that_entered_it(
     ended: list[str] = []
 
     @asynccontextmanager
-    async def with_group(_: Server) -> AsyncIterator[Shop]:
+    async def with_group(_: Server) -> AsyncGenerator[Shop]:
         async with anyio.create_task_group() as group:
             yield Shop(["till"])
             group.cancel_scope.cancel()
@@ -104,7 +104,7 @@ async def test_a_task_worker_runs_the_lifespan(tmp_path: Any) -> None:
 
 def failing(error: Exception) -> Callable[[Server], AbstractAsyncContextManager[Shop]]:
     @asynccontextmanager
-    async def lifespan(_: Server) -> AsyncIterator[Shop]:
+    async def lifespan(_: Server) -> AsyncGenerator[Shop]:
         raise error
         yield Shop()
 
@@ -141,7 +141,7 @@ async def test_an_end_that_raises_is_logged_and_the_rest_is_closed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     @asynccontextmanager
-    async def lifespan(_: Server) -> AsyncIterator[Shop]:
+    async def lifespan(_: Server) -> AsyncGenerator[Shop]:
         yield Shop(["till"])
         raise OSError("the printer is gone")
 
@@ -155,7 +155,7 @@ async def test_an_end_that_raises_is_logged_and_the_rest_is_closed(
 
 
 async def test_a_function_without_its_decorator_is_explained() -> None:
-    async def bare(_: Server) -> AsyncIterator[Shop]:
+    async def bare(_: Server) -> AsyncGenerator[Shop]:
         yield Shop()
 
     with pytest.raises(ConfigError, match="put @asynccontextmanager"):
@@ -168,7 +168,7 @@ async def test_what_the_lifespan_does_not_yield_is_an_error_of_the_handler() -> 
         assert "Give Server(lifespan=...)" in (await rounds.call("opened")).text
 
     @asynccontextmanager
-    async def other(_: Server) -> AsyncIterator[dict[str, str]]:
+    async def other(_: Server) -> AsyncGenerator[dict[str, str]]:
         yield {}
 
     async with Rounds(make(other)) as rounds:
