@@ -39,20 +39,27 @@ from antiphon.errors import Diverged as Diverged
 from antiphon.errors import EffectFailed as EffectFailed
 from antiphon.errors import EffectUncertain as EffectUncertain
 from antiphon.errors import Expired as Expired
+from antiphon.errors import HandlerTimeout as HandlerTimeout
 from antiphon.errors import InvalidRequest as InvalidRequest
 from antiphon.errors import KeyReused as KeyReused
 from antiphon.errors import MemoFailed as MemoFailed
 from antiphon.errors import NestedEffect as NestedEffect
 from antiphon.errors import NotDone as NotDone
 from antiphon.errors import Refused as Refused
+from antiphon.errors import StartError as StartError
 from antiphon.errors import StateTooLarge as StateTooLarge
 from antiphon.errors import StoreError as StoreError
 from antiphon.errors import StoreFull as StoreFull
 from antiphon.errors import SwallowedAsk as SwallowedAsk
 from antiphon.errors import ToolError as ToolError
+from antiphon.errors import TooManyCalls as TooManyCalls
 from antiphon.errors import TooManyRounds as TooManyRounds
 from antiphon.errors import UnsupportedForm as UnsupportedForm
 from antiphon.forms.choices import Choices as Choices
+from antiphon.handlers.middleware import CallInfo as CallInfo
+from antiphon.handlers.middleware import Middleware as Middleware
+from antiphon.handlers.middleware import Next as Next
+from antiphon.handlers.signature import Depends as Depends
 from antiphon.handlers.signature import Resolve as Resolve
 from antiphon.handlers.steps import Flow as Flow
 from antiphon.seal.policy import Seal as Seal
@@ -102,6 +109,107 @@ if TYPE_CHECKING:
     from antiphon.client import UrlAsk as UrlAsk
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AbilityMissing",
+    "Accept",
+    "AmbiguousKey",
+    "AnswerFailed",
+    "AnswerTimeExceeded",
+    "AnswerUnfit",
+    "Answers",
+    "AntiphonError",
+    "Approval",
+    "Audio",
+    "BlockingClient",
+    "CachePolicy",
+    "CallInfo",
+    "CallTimeout",
+    "Cancel",
+    "Cancelled",
+    "CannotAsk",
+    "CannotConnect",
+    "Choices",
+    "Client",
+    "ClientError",
+    "Completion",
+    "ConfigError",
+    "ConnectionLost",
+    "Contents",
+    "Context",
+    "Decline",
+    "Declined",
+    "Deny",
+    "Depends",
+    "Diverged",
+    "EffectFailed",
+    "EffectUncertain",
+    "Elicit",
+    "ElicitUrl",
+    "Embedded",
+    "Eras",
+    "Expired",
+    "FirstOf",
+    "Flow",
+    "FormAsk",
+    "HandlerTimeout",
+    "Image",
+    "InputRequired",
+    "InvalidRequest",
+    "InvalidResponse",
+    "KeyReused",
+    "Limits",
+    "Link",
+    "ListRoots",
+    "MemoFailed",
+    "MemoryStore",
+    "Message",
+    "Middleware",
+    "NestedEffect",
+    "Next",
+    "NotDone",
+    "Opened",
+    "Outcome",
+    "Pass",
+    "Principal",
+    "Refused",
+    "RemoteError",
+    "ReplyTimeExceeded",
+    "Resolve",
+    "Root",
+    "Roots",
+    "RootsAsk",
+    "RoundsExceeded",
+    "Sample",
+    "SampleAsk",
+    "Sampled",
+    "SavedCallInvalid",
+    "Scripted",
+    "Seal",
+    "Server",
+    "StartError",
+    "StateRefused",
+    "StateTooLarge",
+    "Step",
+    "StoreError",
+    "StoreFull",
+    "SwallowedAsk",
+    "Task",
+    "TaskCancelled",
+    "TaskExpired",
+    "TaskGone",
+    "Terminal",
+    "Text",
+    "TimeExceeded",
+    "Timeouts",
+    "TooManyCalls",
+    "TooManyRounds",
+    "ToolError",
+    "ToolResult",
+    "Unanswered",
+    "UnsupportedForm",
+    "UrlAsk",
+]
 
 
 def __getattr__(name: str) -> Any:

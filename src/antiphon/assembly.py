@@ -22,8 +22,8 @@ from antiphon.engine.engine import Engine
 from antiphon.engine.environment import Environment, Redeem
 from antiphon.engine.handler import CachePolicy
 from antiphon.handlers.catalog import Catalog
-from antiphon.handlers.registry import Registry
-from antiphon.lifetime import ServerLifetime
+from antiphon.handlers.registry import Registry, TaskHandlers
+from antiphon.lifetime import EnterLifespan, ServerLifetime
 from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
@@ -67,6 +67,7 @@ def assemble(
     redeem: Redeem,
     cache: CachePolicy,
     settings: ServerSettings,
+    lifespan: EnterLifespan | None = None,
 ) -> ServerParts:
     """Make the parts of a server and join them; nothing is opened."""
     environment, own_keys, key_ids = _environment(info, limits, seal, store, redeem, settings)
@@ -80,7 +81,7 @@ def assemble(
         cache=cache,
         instructions=info.instructions,
     )
-    tasks = TaskService(environment, registry, changes)
+    tasks = TaskService(environment, TaskHandlers(registry), changes)
     engine = Engine(environment, registry, tasks)
     subscriptions = Subscriptions(
         limits,
@@ -114,7 +115,14 @@ def assemble(
         engine=engine,
         subscriptions=subscriptions,
         lifetime=ServerLifetime(
-            environment, registry, engine, tasks, polling, own_keys=own_keys, key_ids=key_ids
+            environment,
+            registry,
+            engine,
+            tasks,
+            polling,
+            own_keys=own_keys,
+            key_ids=key_ids,
+            lifespan=lifespan,
         ),
         dispatcher=dispatcher,
     )

@@ -8,6 +8,7 @@
         TokenRefused         one fixed answer for every reason; the reason is for the log
         CapabilityMissing    names the client capability that the ask needs
         Unavailable          the round cannot be served now (store trouble, too many waiters)
+          TooManyCalls         a limit of the tool is reached; says when to try again
       HandlerError         the handler broke a rule: the text names both sides and the cure
         Diverged             a re-run took another path than the journal recorded
         SwallowedAsk         the handler caught the end of its round
@@ -18,6 +19,7 @@
         TooManyRounds        the call outgrew its round budget
         UnsupportedForm      a form the protocol cannot carry; names the field
         CannotAsk            asking is not possible here (sync handler, dead context)
+        HandlerTimeout       the handler did not end within its `timeout=`
       Refused              the person said no; a refusal is never an answer
         Declined · Cancelled · Expired
       EffectError          an effect did not end well
@@ -27,6 +29,7 @@
       StoreError           the store failed; `retryable` says whether trying again can help
         StoreFull            the store has no space left
       ConfigError          wrong settings, found at start
+      StartError           the server could not start: its lifespan failed
 
 `ToolError` and `NotDone` are for handlers to raise.
 """
@@ -49,6 +52,7 @@ __all__ = [
     "EffectUncertain",
     "Expired",
     "HandlerError",
+    "HandlerTimeout",
     "InvalidRequest",
     "KeyReused",
     "MemoFailed",
@@ -61,6 +65,7 @@ __all__ = [
     "StoreFull",
     "SwallowedAsk",
     "TokenRefused",
+    "TooManyCalls",
     "TooManyRounds",
     "ToolError",
     "Unavailable",
@@ -172,6 +177,17 @@ class Unavailable(CallerError):
     """The round cannot be served now and nothing was run. Trying again may help."""
 
     code = INTERNAL_ERROR
+
+
+class TooManyCalls(Unavailable):
+    """A limit of the tool is reached, and nothing was done. `data` says when to try again."""
+
+    def __init__(self, why: str, wait: float) -> None:
+        seconds = -(-wait // 1)
+        super().__init__(
+            f"{why}; nothing was done. Try again in {seconds:.0f} s.",
+            data={"retryAfterMs": int(-(-wait * 1000 // 1))},
+        )
 
 
 # --- the handler's fault ----------------------------------------------------------------------
@@ -294,6 +310,16 @@ class CannotAsk(HandlerError):
     """Asking is not possible at this place."""
 
 
+class HandlerTimeout(HandlerError):
+    """The handler did not end within its `timeout=`."""
+
+    def __init__(self, tool: str, limit: float) -> None:
+        super().__init__(
+            f"tool {tool!r} did not end within {limit:g} s and was stopped. What it had done by "
+            "then is not undone."
+        )
+
+
 # --- the person's choice ----------------------------------------------------------------------
 
 
@@ -399,6 +425,10 @@ class StoreFull(StoreError):
 
 class ConfigError(AntiphonError):
     """Wrong settings, found at start. The text names the setting and the cure."""
+
+
+class StartError(AntiphonError):
+    """The server could not start, because its lifespan failed. The text names the cause."""
 
 
 class ArgumentsInvalid(AntiphonError):

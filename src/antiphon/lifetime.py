@@ -1,16 +1,18 @@
-"""What is open while any transport of a server runs: the store, and whoever runs its tasks.
+"""What is open while any transport of a server runs: the store, the author's lifespan, and whoever
+runs its tasks.
 
 Nothing is opened on construction. Several transports may run at a time; the first one opens and
 the last one closes.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from antiphon.engine.engine import Engine
-from antiphon.engine.environment import Environment
-from antiphon.errors import ConfigError
+from antiphon.engine.environment import Environment, LifespanState
+from antiphon.errors import ConfigError, StartError
 from antiphon.handlers.registry import Registry
 from antiphon.subscriptions import TaskPolling
 from antiphon.tasks.runner import Runner
@@ -28,6 +30,69 @@ _MADE_KEYS_DURABLE_STORE = (
 _SET_KEYS = "Set ANTIPHON_KEYS (make a key with `antiphon keygen`) to keep them"
 
 
+EnterLifespan = Callable[[], AbstractAsyncContextManager[object]]
+"""Makes what is entered when a server starts."""
+
+
+class LifespanTask:
+    """The author's lifespan, in a task of its own.
+
+    What it holds (a task group, a pool) is left in the task that entered it, whichever transport is
+    the last to end.
+    """
+
+    def __init__(self, enter: EnterLifespan, state: LifespanState) -> None:
+        """Nothing is entered yet."""
+        self._enter = enter
+        self._state = state
+        self._over = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Enter it.
+
+        Raises:
+            StartError: It raised.
+        """
+        entered = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self._task = asyncio.create_task(self._live(entered), name="antiphon lifespan")
+        try:
+            await asyncio.wait({entered, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            if not entered.done():
+                self._task.result()
+        except BaseException:
+            self._task.cancel()
+            raise
+
+    async def stop(self) -> None:
+        """Leave it; what it raises then is logged."""
+        self._over.set()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+            self._task = None
+
+    async def _live(self, entered: "asyncio.Future[None]") -> None:
+        try:
+            async with self._enter() as value:
+                self._state.set(value)
+                entered.set_result(None)
+                await self._over.wait()
+        except ConfigError:
+            raise
+        except Exception as error:
+            if entered.done():
+                _log.exception("the lifespan of the server failed at its end")
+                return
+            _log.exception("the lifespan of the server failed at the start")
+            raise StartError(
+                "the server could not start, because its lifespan raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        finally:
+            self._state.clear()
+
+
 class ServerLifetime:
     """Opens and closes what one server needs."""
 
@@ -41,6 +106,7 @@ class ServerLifetime:
         *,
         own_keys: bool,
         key_ids: Sequence[str],
+        lifespan: EnterLifespan | None = None,
     ) -> None:
         """Take the parts of a server.
 
@@ -52,6 +118,7 @@ class ServerLifetime:
             polling: Looks for tasks that other processes changed.
             own_keys: Whether the keys were made for this process and end with it.
             key_ids: The public ids of the keys, the sealing one first; none with a key service.
+            lifespan: What the author wants open while the server runs.
         """
         self._environment = environment
         self._registry = registry
@@ -60,8 +127,11 @@ class ServerLifetime:
         self._polling = polling
         self._own_keys = own_keys
         self._key_ids = key_ids
+        self._lifespan = LifespanTask(lifespan, environment.lifespan) if lifespan else None
         self._users = 0
         self._runner: Runner | None = None
+        self._moving = asyncio.Lock()
+        """Held while it opens or closes; another transport waits for that."""
 
     @property
     def is_open(self) -> bool:
@@ -111,23 +181,40 @@ class ServerLifetime:
 
     @asynccontextmanager
     async def open(self, make_runner: Callable[[], Runner] | None) -> AsyncGenerator[None]:
-        """Keep everything open; with a runner, also run tasks."""
+        """Keep everything open; with a runner, also run tasks.
+
+        Raises:
+            StartError: The lifespan failed.
+        """
         self._check_tasks()
-        if self._users == 0:
-            self._report()
-            await self._environment.store.open()
-            if make_runner is not None and self._tasks.available:
-                self._runner = make_runner()
-                self._runner.start()
-            if self._polling is not None:
-                self._polling.start()
-        self._users += 1
+        if self._users == 0 and not self._moving.locked():
+            self._moving = asyncio.Lock()  # the one of another event loop may be bound to it
+        async with self._moving:
+            if self._users == 0:
+                await self._open(make_runner)
+            self._users += 1
         try:
             yield
         finally:
-            self._users -= 1
-            if self._users == 0:
-                await self._close()
+            async with self._moving:
+                self._users -= 1
+                if self._users == 0:
+                    await self._close()
+
+    async def _open(self, make_runner: Callable[[], Runner] | None) -> None:
+        self._report()
+        await self._environment.store.open()
+        if self._lifespan is not None:
+            try:
+                await self._lifespan.start()
+            except BaseException:
+                await self._environment.store.close()
+                raise
+        if make_runner is not None and self._tasks.available:
+            self._runner = make_runner()
+            self._runner.start()
+        if self._polling is not None:
+            self._polling.start()
 
     async def _close(self) -> None:
         if self._polling is not None:
@@ -137,6 +224,8 @@ class ServerLifetime:
             self._runner = None
         await self._engine.parked.close()
         await self._engine.redemptions.close()
+        if self._lifespan is not None:
+            await self._lifespan.stop()
         await self._environment.store.close()
 
     def _check_tasks(self) -> None:

@@ -1,9 +1,9 @@
 """`Server`: what authors write against. Its parts are joined in `assembly`."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, Unpack, cast, get_args
 
 import msgspec
 
@@ -14,8 +14,10 @@ from antiphon.core.request import Channel, Era, Principal
 from antiphon.dispatcher import Dispatcher, ServerInfo
 from antiphon.engine.environment import Redeem
 from antiphon.engine.handler import CachePolicy, check_choice
+from antiphon.engine.suspension import running_loop
 from antiphon.errors import ConfigError, StoreError
 from antiphon.handlers.decorators import HandlerDecorators
+from antiphon.handlers.middleware import Middleware
 from antiphon.ports import Store
 from antiphon.seal.policy import Seal
 from antiphon.tasks.runner import Runner
@@ -23,6 +25,7 @@ from antiphon.transports import stdio
 from antiphon.transports.http.app import App
 from antiphon.transports.http.principal import PrincipalOf
 from antiphon.transports.legacy.gateway import LegacyGateway, SessionLink
+from antiphon.transports.pipes import own_stdio
 from antiphon.wire.envelope import admit
 
 TaskRuns = Literal["in_process", "workers"]
@@ -44,6 +47,10 @@ class Server(HandlerDecorators):
         eras: `("modern",)` refuses clients of the earlier era.
         principal: Says who calls, from the ASGI scope; raising refuses the request.
         task_runs: `workers` leaves running tasks to `antiphon worker` processes.
+        lifespan: Takes the server and returns an async context manager that is open while the
+            server runs, in every process; handlers find what it yields by `ctx.lifespan(Type)`.
+        middleware: Async functions of a call and of `next`, around every handler; the first one is
+            outermost.
         settings: `telemetry` traces and counts rounds (`antiphon.telemetry.OpenTelemetry()`);
             `cache` gives the caching hints of the lists; `expose_errors` shows clients the text of
             unexpected exceptions, for development; `clock` (seconds since the epoch), `entropy`
@@ -64,6 +71,8 @@ class Server(HandlerDecorators):
         eras: tuple[Era, ...] = ("modern", "legacy"),
         principal: PrincipalOf | None = None,
         task_runs: TaskRuns = "in_process",
+        lifespan: "Callable[[Server], AbstractAsyncContextManager[object]] | None" = None,
+        middleware: Sequence[Middleware] = (),
         **settings: Unpack[ServerSettings],
     ) -> None:
         """Make a server; nothing is opened before a transport starts."""
@@ -77,14 +86,16 @@ class Server(HandlerDecorators):
         info = ServerInfo(name, version, title, instructions)
         cache = settings.get("cache") or CachePolicy()
         seal = seal or Seal()
-        parts = assemble(info, self.limits, seal, store, redeem, cache, settings)
+        enter = None if lifespan is None else partial(_enter, lifespan, self)
+        parts = assemble(info, self.limits, seal, store, redeem, cache, settings, enter)
         self._services, self._engine, self._tasks = parts.environment, parts.engine, parts.tasks
         self._changes, self._subscriptions = parts.changes, parts.subscriptions
         self._lifetime = parts.lifetime
         self.dispatcher: Dispatcher = parts.dispatcher
         """What transports are given."""
 
-        super().__init__(parts.registry, parts.catalog, cache)
+        clock = parts.environment.clock
+        super().__init__(parts.registry, parts.catalog, cache, clock, middleware)
 
     def resource_updated(self, uri: str) -> None:
         """Notify subscribers that a resource has changed."""
@@ -173,12 +184,57 @@ class Server(HandlerDecorators):
                 if gateway is not None:
                     await gateway.stop()
 
+    def run(
+        self,
+        transport: Literal["stdio", "http"] = "stdio",
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8400,
+        path: str = "/mcp",
+        allowed_hosts: Iterable[str] | None = None,
+        allowed_origins: Iterable[str] | None = None,
+    ) -> None:
+        """Serve in this process until a signal, or the client on stdio, ends it.
+
+        What `antiphon serve` does with one process; makes the event loop. In async code use
+        `serve_stdio()`, or `asgi()` under a server of your choice.
+
+        Args:
+            transport: `stdio` for one client that started this process, or `http`.
+            host: The address to bind, for `http`.
+            port: The port; 0 takes a free one.
+            path: Where the endpoint is.
+            allowed_hosts: Names that clients may reach the server under, besides loopback.
+            allowed_origins: Origins of browser pages that may call, besides the server's own.
+
+        Raises:
+            StartError: The lifespan failed.
+            ConfigError: The settings do not fit, or an event loop is running already.
+        """
+        from antiphon.processes.event_loop import run_loop
+        from antiphon.processes.http_server import run_http
+
+        check_choice("transport", transport, ("stdio", "http"))
+        if running_loop() is not None:
+            raise ConfigError(
+                "server.run() makes the event loop, and one is running here: use "
+                "`await server.serve_stdio()`, or server.asgi() under an ASGI server"
+            )
+        if transport == "stdio":
+            with suppress(KeyboardInterrupt):
+                run_loop(self.serve_stdio())
+        else:
+            app = self.asgi(path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
+            run_http(app, host, port)
+
     async def serve_stdio(self) -> None:
         """Serve one client on stdin and stdout, in both eras, until it closes its end."""
         gateway = self._gateway()
-        async with self._running_with(gateway):
-            lines = gateway.lines if gateway is not None else None
-            await stdio.serve(self.dispatcher, legacy=lines)
+        lines = gateway.lines if gateway is not None else None
+        # What a lifespan prints must not get between the messages either.
+        with own_stdio() as (fd_in, fd_out):
+            async with self._running_with(gateway):
+                await stdio.serve_pipes(self.dispatcher, fd_in, fd_out, legacy=lines)
 
     async def exchange(
         self,
@@ -223,6 +279,18 @@ class InProcessChannel(Channel):
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Hand over a notification."""
         await self._notify(method, params)
+
+
+def _enter(
+    lifespan: Callable[[Server], object], server: Server
+) -> AbstractAsyncContextManager[object]:
+    manager = lifespan(server)
+    if not isinstance(manager, AbstractAsyncContextManager):
+        raise ConfigError(
+            f"Server(lifespan=...) returned a {type(manager).__name__}: put @asynccontextmanager "
+            "of contextlib above the function"
+        )
+    return cast("AbstractAsyncContextManager[object]", manager)
 
 
 def _check(

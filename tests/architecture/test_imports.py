@@ -94,6 +94,7 @@ LOADED_LATE: dict[str, set[str]] = {
         "antiphon.processes.http_server",
         "antiphon.processes.supervisor",
     },
+    "server.py": {"antiphon.processes.event_loop", "antiphon.processes.http_server"},
 }
 """Our own modules that a file may import inside a function, each because loading it early would
 cost everybody what only some need: the legacy transport, the client, an optional driver, or a

@@ -393,6 +393,14 @@ class Context(StableValues):
         execution.enter("log")
         await execution.delivery.log(execution, data, level, logger)
 
+    def lifespan(self, type_: type[T]) -> T:
+        """Return what `Server(lifespan=...)` yielded; `type_` says what that is, and is checked.
+
+        Raises:
+            HandlerError: The server has no lifespan, or it yields something else.
+        """
+        return self._execution.environment.lifespan.get(type_)
+
     async def release_stream(self) -> bool:
         """Let go of the connection of a long call; the client comes back for what follows.
 

@@ -140,7 +140,7 @@ class BackChannelDelivery(Delivery):
         open_: dict[str, Question] = dict(batch)
         while open_:
             requests = {key: self._request(execution, key, q) for key, q in open_.items()}
-            raws = await channel.ask(requests)
+            raws = await execution.wait_for_client(channel.ask(requests))
             for key, ready in tuple(open_.items()):
                 try:
                     answers[key] = _shaped(ready, key, raws.get(key))
@@ -162,7 +162,7 @@ class BackChannelDelivery(Delivery):
         self._pauses += 1
         if self._pauses > self._limits.pauses:
             raise TooManyRounds(self._limits.pauses, "pauses")
-        await asyncio.sleep(min(delay, MAX_DELAY))
+        await execution.wait_for_client(asyncio.sleep(min(delay, MAX_DELAY)))
 
     async def held(self, execution: Execution) -> None:
         """Nothing was redeemed: an effect runs under no claim of a round."""

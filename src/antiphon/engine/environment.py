@@ -3,15 +3,52 @@
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from antiphon.core.limits import Limits
 from antiphon.engine.store_trouble import StoreTrouble
-from antiphon.errors import TokenRefused
+from antiphon.errors import HandlerError, TokenRefused
 from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal.sealer import Sealer, from_text, to_text
 
 Redeem = Literal["once", "strict"]
+T = TypeVar("T")
+
+
+class LifespanState:
+    """What `Server(lifespan=...)` has yielded, while the server runs."""
+
+    __slots__ = ("_yielded",)
+
+    def __init__(self) -> None:
+        """Nothing has been yielded yet."""
+        self._yielded: tuple[object, ...] = ()
+
+    def set(self, value: object) -> None:
+        """Keep what the lifespan yielded."""
+        self._yielded = (value,)
+
+    def clear(self) -> None:
+        """Forget it: the lifespan is over."""
+        self._yielded = ()
+
+    def get(self, type_: type[T]) -> T:
+        """Return what was yielded.
+
+        Raises:
+            HandlerError: There is none, or it is of another type.
+        """
+        if not self._yielded:
+            raise HandlerError(
+                "ctx.lifespan: nothing was yielded. Give Server(lifespan=...) a function that "
+                "yields it, and start the server by a transport or by server.running()."
+            )
+        (value,) = self._yielded
+        if not isinstance(value, type_):
+            raise HandlerError(
+                f"ctx.lifespan({type_.__name__}): the lifespan yields a {type(value).__name__}"
+            )
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +73,9 @@ class Environment:
 
     trouble: StoreTrouble = field(default_factory=lambda: StoreTrouble(time.monotonic))
     """What is said when the store fails."""
+
+    lifespan: LifespanState = field(default_factory=LifespanState)
+    """What the server's lifespan has yielded."""
 
     background: "set[asyncio.Task[Any]]" = field(default_factory=set["asyncio.Task[Any]"])
     """What goes on after a reply; a task that nobody refers to may be collected."""

@@ -14,13 +14,13 @@ Legacy sessions and parked handlers answer while the handler waits; how an ask i
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from operator import attrgetter
 from types import CoroutineType, MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from antiphon.core.journal import (
     Entry,
@@ -85,6 +85,21 @@ if TYPE_CHECKING:
     from antiphon.seal.claims import Binding
 
 
+T = TypeVar("T")
+
+
+class WorkMeter(Protocol):
+    """What measures the work of a handler, and not its waiting for a client."""
+
+    def stop(self) -> None:
+        """The handler waits from now on."""
+        ...
+
+    async def start(self) -> None:
+        """The handler goes on, when it may."""
+        ...
+
+
 Batch: TypeAlias = Sequence[tuple[str, Question]]
 """Asks with their keys."""
 
@@ -139,6 +154,9 @@ class Execution:
 
     abandoned: bool = False
     """Whether another process has taken over the round or task."""
+
+    meter: WorkMeter | None = None
+    """Stopped while the handler waits for its client; most handlers have none."""
 
     progress: float = float("-inf")
     state_payload: bytes | None = None
@@ -246,6 +264,29 @@ class Execution:
         if self._mark is None:
             self._mark = object()
         return inside(self._mark, key)
+
+    @contextmanager
+    def measured_by(self, meter: WorkMeter) -> Generator[None]:
+        """Let a meter measure the handler's work."""
+        self.meter = meter
+        try:
+            yield
+        finally:
+            self.meter = None
+
+    async def wait_for_client(self, answer: Awaitable[T]) -> T:
+        """Wait for the client inside the handler, whose work is not measured meanwhile."""
+        meter = self.meter
+        if meter is None:
+            return await answer
+        meter.stop()
+        try:
+            answered = await answer
+        except Exception:
+            await meter.start()
+            raise
+        await meter.start()
+        return answered
 
     @property
     def in_branch(self) -> bool:

@@ -67,7 +67,7 @@ class ParkedHandler(Delivery):
         self.execution.move(ASLEEP)
         self._notify()
         try:
-            return await self._answer
+            return await self.execution.wait_for_client(self._answer)
         except asyncio.CancelledError:
             if self.execution.state is not ASLEEP:
                 raise

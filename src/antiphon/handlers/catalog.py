@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, cast
 
 import msgspec
-from pydantic import TypeAdapter
 
 from antiphon.core.capabilities import TASKS
 from antiphon.core.limits import Limits
 from antiphon.core.methods import METHODS
-from antiphon.core.request import Request
+from antiphon.core.request import Principal, Request
 from antiphon.engine.handler import CachePolicy, Handler, call_user
 from antiphon.errors import ConfigError, InvalidRequest, TokenRefused
+from antiphon.handlers.output import DeclaredOutput
 from antiphon.handlers.registry import Listed, Registry
-from antiphon.handlers.signature import check_input_schema, check_schema
+from antiphon.handlers.signature import check_input_schema
 from antiphon.seal.sealer import Sealer
 from antiphon.wire import results
 
@@ -95,6 +95,8 @@ class Catalog:
         if self._pages_of != self._registry.revision:
             self._pages.clear()
             self._pages_of = self._registry.revision
+        if method == "tools/list" and self._registry.restricted:
+            return await self._write(method, member, after, round.principal)
         kept = self._pages.get((method, after))
         if kept is not None:
             return kept
@@ -104,13 +106,17 @@ class Catalog:
             self._pages[(method, after)] = page
         return page
 
-    async def _write(self, method: str, member: str, after: int) -> bytes:
-        """Write the page behind an entry.
+    async def _write(
+        self, method: str, member: str, after: int, principal: Principal | None = None
+    ) -> bytes:
+        """Write the page behind an entry, of what a caller may see; without one, of everything.
 
         A cursor names the last entry that was sent by its number, which no other entry ever has:
         what is removed or added between two pages makes the next one skip nothing.
         """
         entries = list(self._table(method).values())
+        if principal is not None:
+            entries = [e for e in entries if e.admission is None or e.admission.sees(principal)]
         start = bisect_right(entries, after, key=_number)
         page = entries[start : start + self._page_size]
         body = b'"' + member.encode() + b'":[' + b",".join([e.entry for e in page]) + b"]"
@@ -172,7 +178,7 @@ def _number(listed: Listed) -> int:
 
 def tool_entry(
     handler: Handler,
-    adapter: TypeAdapter[Any] | None,
+    output: DeclaredOutput | None,
     *,
     title: str | None,
     description: str | None,
@@ -185,19 +191,9 @@ def tool_entry(
     check_input_schema(schema, handler.name)
     entry = _named(handler.name, title, description)
     entry["inputSchema"] = schema
-    if adapter is not None:
-        entry["outputSchema"] = _output_schema(adapter, handler.name)
+    if output is not None:
+        entry["outputSchema"] = output.schema
     return _with(entry, annotations=annotations, _meta=meta)
-
-
-def _output_schema(adapter: TypeAdapter[Any], tool: str) -> dict[str, Any]:
-    schema = adapter.json_schema(mode="serialization", by_alias=True)
-    check_schema(schema, f"tool {tool!r}: output schema")
-    if "$ref" in schema:
-        # Older clients need an object at the root, not a reference to one.
-        name = schema["$ref"].rpartition("/")[2]
-        schema = {**schema["$defs"][name], "$defs": schema["$defs"]}
-    return schema
 
 
 def prompt_entry(

@@ -3,15 +3,10 @@
 Owns how each shape of handler is called.
 """
 
-import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
-from pydantic.errors import PydanticUserError
-
-from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Text, ToolResult
 from antiphon.engine.context import Context
 from antiphon.engine.handler import (
     Handler,
@@ -22,13 +17,14 @@ from antiphon.engine.handler import (
     is_async,
 )
 from antiphon.errors import ConfigError
+from antiphon.handlers.call_limits import CallLimits
+from antiphon.handlers.dependencies import Dependencies, Overrides
+from antiphon.handlers.middleware import Middleware, with_middleware
+from antiphon.handlers.output import DeclaredOutput, declared_output
 from antiphon.handlers.resolvers import resolved_invoke
 from antiphon.handlers.results import prompt_writer, resource_writer, tool_writer
 from antiphon.handlers.signature import Signature, validator
 from antiphon.handlers.steps import Flow
-
-_PLAIN = (str, int, float, bool, bytes, type(None), object, Any, inspect.Parameter.empty)
-_BLOCKS = (Text, Image, Audio, Embedded, Link, Contents, ToolResult)
 
 
 def own_name(fn: object, name: str | None, kind: HandlerKind) -> str:
@@ -50,94 +46,125 @@ def check_uri(uri: object) -> None:
         raise ConfigError('a resource needs its URI: @server.resource("shop://stock")')
 
 
-def tool_handler(
-    fn: Callable[..., Any],
-    name: str,
-    options: Options,
-    *,
-    input_schema: Mapping[str, Any] | None = None,
-    flow: Flow | None = None,
-) -> tuple[Handler, TypeAdapter[Any] | None]:
-    """Compile a tool; returns the adapter of its structured output beside it, if it has one."""
-    signature = Signature(fn, Context, flow.steps if flow is not None else ())
-    adapter = output_adapter(signature.returns)
-    handler = _handler(
-        "tool",
-        name,
-        fn,
-        signature,
-        options,
-        flow,
-        write=tool_writer(adapter),
-        check=validator(input_schema, name) if input_schema is not None else None,
-    )
-    return handler, adapter
+class HandlerCompiler:
+    """Compiles the handlers of one server, each inside the server's middleware."""
 
+    def __init__(self, overrides: Overrides, middleware: tuple[Middleware, ...] = ()) -> None:
+        self._overrides = overrides
+        self._middleware = middleware
 
-def prompt_handler(
-    fn: Callable[..., Any], name: str, options: Options, description: str | None
-) -> Handler:
-    """Compile a prompt."""
-    signature = Signature(fn, Context)
-    return _handler("prompt", name, fn, signature, options, write=prompt_writer(description))
-
-
-def resource_handler(
-    fn: Callable[..., Any],
-    uri: str,
-    names: tuple[str, ...],
-    options: Options,
-    *,
-    mime_type: str | None,
-    hints: bytes,
-) -> Handler:
-    """Compile a resource; its parameters are the variables of its URI."""
-    signature = Signature(fn, Context)
-    wrong = set(signature.arguments) ^ set(names)
-    if wrong:
-        raise ConfigError(
-            f"resource {uri!r}: parameters and URI variables differ in {', '.join(sorted(wrong))}"
+    def tool(
+        self,
+        fn: Callable[..., Any],
+        name: str,
+        options: Options,
+        *,
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        flow: Flow | None = None,
+        limits: CallLimits | None = None,
+    ) -> tuple[Handler, DeclaredOutput | None]:
+        """Compile a tool; returns its structured output beside it, if it declares one."""
+        signature = Signature(fn, Context, flow.steps if flow is not None else ())
+        output = declared_output(signature.returns, output_schema, name)
+        handler = self._handler(
+            "tool",
+            name,
+            fn,
+            signature,
+            options,
+            flow,
+            limits,
+            write=tool_writer(output),
+            check=validator(input_schema, name) if input_schema is not None else None,
         )
-    return _handler(
-        "resource", uri, fn, signature, options, write=resource_writer(mime_type, hints)
-    )
+        return handler, output
 
+    def prompt(
+        self, fn: Callable[..., Any], name: str, options: Options, description: str | None
+    ) -> Handler:
+        """Compile a prompt."""
+        signature = Signature(fn, Context)
+        write = prompt_writer(description)
+        return self._handler("prompt", name, fn, signature, options, write=write)
 
-def _handler(
-    kind: HandlerKind,
-    name: str,
-    fn: Callable[..., Any],
-    signature: Signature,
-    options: Options,
-    flow: Flow | None = None,
-    **more: Any,
-) -> Handler:
-    if options.unasked == "accept" and (flow or signature.resolved or options.park is not None):
-        raise ConfigError(
-            f'{kind} {name!r}: unasked="accept" is for handlers that return InputRequired; steps, '
-            "resolvers and parked handlers never see answers that were not asked for"
+    def resource(
+        self,
+        fn: Callable[..., Any],
+        uri: str,
+        names: tuple[str, ...],
+        options: Options,
+        *,
+        mime_type: str | None,
+        hints: bytes,
+    ) -> Handler:
+        """Compile a resource; its parameters are the variables of its URI."""
+        signature = Signature(fn, Context)
+        wrong = set(signature.arguments) ^ set(names)
+        if wrong:
+            raise ConfigError(
+                f"resource {uri!r}: parameters and URI variables differ in "
+                f"{', '.join(sorted(wrong))}"
+            )
+        write = resource_writer(mime_type, hints)
+        return self._handler("resource", uri, fn, signature, options, write=write)
+
+    def _handler(
+        self,
+        kind: HandlerKind,
+        name: str,
+        fn: Callable[..., Any],
+        signature: Signature,
+        options: Options,
+        flow: Flow | None = None,
+        limits: CallLimits | None = None,
+        **more: Any,
+    ) -> Handler:
+        if options.unasked == "accept" and (flow or signature.resolved or options.park is not None):
+            raise ConfigError(
+                f'{kind} {name!r}: unasked="accept" is for handlers that return InputRequired; '
+                "steps, resolvers and parked handlers never see answers that were not asked for"
+            )
+        return Handler(
+            kind=kind,
+            name=name,
+            fn=fn,
+            bind=signature.bind,
+            schema=signature.schema,
+            invoke=self._invoke(kind, name, fn, signature, flow, limits),
+            options=options,
+            is_async=is_async(fn) or flow is not None or bool(signature.resolved),
+            **more,
         )
-    invoke = plain_invoke(fn, signature)
-    if flow is not None:
-        invoke = flow.invoke(invoke, signature)
-    elif signature.resolved:
-        invoke = resolved_invoke(invoke, signature, f"{kind} {name!r}")
-    return Handler(
-        kind=kind,
-        name=name,
-        fn=fn,
-        bind=signature.bind,
-        schema=signature.schema,
-        invoke=invoke,
-        options=options,
-        is_async=is_async(fn) or flow is not None or bool(signature.resolved),
-        **more,
-    )
+
+    def _invoke(
+        self,
+        kind: HandlerKind,
+        name: str,
+        fn: Callable[..., Any],
+        signature: Signature,
+        flow: Flow | None,
+        limits: CallLimits | None,
+    ) -> Invoke:
+        what = f"{kind} {name!r}"
+        if signature.depends:
+            depends = Dependencies(what, signature.depends, self._overrides)
+            invoke = _provided_invoke(fn, signature.context, depends)
+        else:
+            invoke = _plain_invoke(fn, signature.context)
+        if flow is not None:
+            invoke = flow.invoke(invoke, signature, self._overrides)
+        elif signature.resolved:
+            invoke = resolved_invoke(invoke, signature, what, self._overrides)
+        if limits is not None:
+            invoke = limits.around(invoke)
+        if self._middleware:
+            invoke = with_middleware(invoke, self._middleware, kind, name)
+        return invoke
 
 
-def plain_invoke(fn: Callable[..., Any], signature: Signature) -> Invoke:
+def _plain_invoke(fn: Callable[..., Any], context: str | None) -> Invoke:
     """Call the function itself: async ones directly, others in a thread."""
-    context = signature.context
     if not is_async(fn):
 
         def in_thread(ctx: Any, arguments: dict[str, Any]) -> Awaitable[Any]:
@@ -156,31 +183,15 @@ def plain_invoke(fn: Callable[..., Any], signature: Signature) -> Invoke:
     return with_context
 
 
-def output_adapter(returns: Any) -> TypeAdapter[Any] | None:
-    """Return the adapter of a structured result: a model, dataclass, typed dict or dict."""
-    if not _is_record(returns):
-        return None
-    try:
-        adapter: TypeAdapter[Any] = TypeAdapter(returns)
-        adapter.json_schema(mode="serialization")
-    except PydanticUserError as error:
-        raise ConfigError(f"the return type {returns!r} cannot be described: {error}") from error
-    return adapter
+def _provided_invoke(fn: Callable[..., Any], context: str | None, depends: Dependencies) -> Invoke:
+    """Call the function with what it depends on."""
 
+    def provided(ctx: Any, arguments: dict[str, Any]) -> Awaitable[Any]:
+        if context is not None:
+            arguments[context] = ctx
+        return depends.call(ctx, fn, arguments)
 
-def _is_record(type_: Any) -> bool:
-    if type_ in _PLAIN or type_ in _BLOCKS:
-        return False
-    if get_origin(type_) is dict or type_ is dict:
-        return get_args(type_) == () or get_args(type_)[0] is str
-    if not isinstance(type_, type):
-        return False
-    type_ = cast("type[Any]", type_)
-    return (
-        issubclass(type_, BaseModel)
-        or dataclasses.is_dataclass(type_)
-        or hasattr(type_, "__required_keys__")
-    )
+    return provided
 
 
 def docstring(fn: Callable[..., Any]) -> str | None:

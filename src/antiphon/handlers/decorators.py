@@ -4,12 +4,14 @@ Owns what can be put above a function and what hangs on the function afterwards:
 `on_cancel`.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
 from antiphon.engine.handler import CachePolicy, Handler
 from antiphon.errors import ConfigError
+from antiphon.handlers.admission import admission
+from antiphon.handlers.call_limits import CallLimits
 from antiphon.handlers.catalog import (
     Catalog,
     completer,
@@ -18,13 +20,13 @@ from antiphon.handlers.catalog import (
     tool_entry,
 )
 from antiphon.handlers.compile import (
+    HandlerCompiler,
     check_uri,
     docstring,
     own_name,
-    prompt_handler,
-    resource_handler,
-    tool_handler,
 )
+from antiphon.handlers.dependencies import Overrides
+from antiphon.handlers.middleware import Middleware, check_middleware
 from antiphon.handlers.options import (
     Declaration,
     FlowOptions,
@@ -35,6 +37,7 @@ from antiphon.handlers.options import (
 from antiphon.handlers.registry import Registry
 from antiphon.handlers.steps import Flow
 from antiphon.handlers.uri_template import Template, is_template
+from antiphon.ports import Clock
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,10 +45,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 class HandlerDecorators:
     """What can be registered with a server."""
 
-    def __init__(self, registry: Registry, catalog: Catalog, cache: CachePolicy) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        catalog: Catalog,
+        cache: CachePolicy,
+        clock: Clock,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
         self._registry = registry
         self._catalog = catalog
         self._cache = cache
+        self._clock = clock
+        self._overrides = Overrides()
+        self._compiler = HandlerCompiler(self._overrides, check_middleware(middleware))
         self._flows: list[Flow] = []
 
     @overload
@@ -72,18 +85,34 @@ class HandlerDecorators:
         def register(fn: Callable[..., Any], flow: Flow | None = None) -> Any:
             own = own_name(fn, name or declared.name, "tool")
             schema = declared.input_schema
-            handler, adapter = tool_handler(fn, own, declared.calls, input_schema=schema, flow=flow)
+            limits = CallLimits(
+                own,
+                self._clock,
+                rate=declared.rate,
+                concurrency=declared.concurrency,
+                timeout=declared.timeout,
+            )
+            handler, output = self._compiler.tool(
+                fn,
+                own,
+                declared.calls,
+                input_schema=schema,
+                output_schema=declared.output_schema,
+                flow=flow,
+                limits=limits,
+            )
             entry = tool_entry(
                 handler,
-                adapter,
+                output,
                 title=declared.title,
                 description=declared.description or docstring(fn),
                 input_schema=schema,
                 annotations=declared.annotations,
                 meta=declared.meta,
             )
-            self._registry.add_tool(handler, entry)
-            return self._with_legacy(fn, handler)
+            admitting = admission(own, declared.visible, limits)
+            self._registry.add_tool(handler, entry, admitting)
+            return self._with_legacy(fn, handler, limits)
 
         return register
 
@@ -104,7 +133,7 @@ class HandlerDecorators:
         def register(fn: Callable[..., Any]) -> Any:
             own = own_name(fn, declared.name, "prompt")
             text = declared.description or docstring(fn)
-            handler = prompt_handler(fn, own, declared.calls, text)
+            handler = self._compiler.prompt(fn, own, declared.calls, text)
             entry = prompt_entry(
                 handler, title=declared.title, description=text, meta=declared.meta
             )
@@ -122,7 +151,7 @@ class HandlerDecorators:
         def register(fn: Callable[..., Any]) -> Any:
             own = own_name(fn, declared.name, "resource")
             hints = (declared.cache or self._cache).members()
-            handler = resource_handler(
+            handler = self._compiler.resource(
                 fn, uri, names, declared.calls, mime_type=declared.mime_type, hints=hints
             )
             entry = resource_entry(
@@ -151,7 +180,9 @@ class HandlerDecorators:
 
         return register
 
-    def _with_legacy(self, fn: Callable[..., Any], handler: Handler) -> Any:
+    def _with_legacy(
+        self, fn: Callable[..., Any], handler: Handler, limits: CallLimits | None = None
+    ) -> Any:
         """Add `legacy`, which registers a second handler for old clients, and `on_cancel`."""
         current = handler
 
@@ -161,7 +192,7 @@ class HandlerDecorators:
             current = replaced
 
         def legacy(second: F) -> F:
-            replace(current.with_legacy(_second_handler(second, handler)))
+            replace(current.with_legacy(self._second_handler(second, handler, limits)))
             return second
 
         def on_cancel(undo: F) -> F:
@@ -178,13 +209,23 @@ class HandlerDecorators:
         """Remove something; listeners are notified. False if there is none of that name."""
         return self._registry.remove(kind, name)
 
+    def _second_handler(
+        self, fn: Callable[..., Any], handler: Handler, limits: CallLimits | None
+    ) -> Handler:
+        """Compile the handler that old clients get in place of another."""
+        compiler, name, options = self._compiler, handler.name, handler.options
+        if handler.kind == "tool":
+            return compiler.tool(fn, name, options, limits=limits)[0]
+        if handler.kind == "prompt":
+            return compiler.prompt(fn, name, options, docstring(handler.fn))
+        names = Template(name).names if is_template(name) else ()
+        return compiler.resource(fn, name, names, options, mime_type=None, hints=b"")
 
-def _second_handler(fn: Callable[..., Any], handler: Handler) -> Handler:
-    """Compile the handler that old clients get in place of another."""
-    name, options = handler.name, handler.options
-    if handler.kind == "tool":
-        return tool_handler(fn, name, options)[0]
-    if handler.kind == "prompt":
-        return prompt_handler(fn, name, options, docstring(handler.fn))
-    names = Template(name).names if is_template(name) else ()
-    return resource_handler(fn, name, names, options, mime_type=None, hints=b"")
+    def override(
+        self, dependency: Callable[..., Any], replacement: Callable[..., Any]
+    ) -> AbstractContextManager[None]:
+        """Let another function stand in for that of a `Depends`, for tests.
+
+        with server.override(get_pool, lambda: FakePool()): ...
+        """
+        return self._overrides.override(dependency, replacement)

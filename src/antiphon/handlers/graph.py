@@ -41,6 +41,7 @@ from antiphon.engine.serialization import JsonCodec
 from antiphon.errors import AnswerInvalid, ConfigError, Diverged, HandlerError, UnsupportedForm
 from antiphon.forms import form as forms
 from antiphon.forms.form import Form
+from antiphon.handlers.dependencies import Dependencies
 
 Values: TypeAlias = Mapping[str, Outcome[Any]]
 
@@ -105,6 +106,9 @@ class Node:
     """Parameters that take the call's arguments of the same name."""
 
     wants: tuple[Want, ...]
+    depends: Dependencies | None = None
+    """What it depends on besides."""
+
     codec: JsonCodec | None = None
     """How its value is kept; None for values that are not."""
 
@@ -131,6 +135,8 @@ class Node:
         kwargs.update((want.parameter, want.take(values)) for want in self.wants)
         if self.context is not None:
             kwargs[self.context] = ctx
+        if self.depends is not None:
+            return await self.depends.call(ctx, self.fn, kwargs)
         return await call_user(self.fn, (), kwargs)
 
 
@@ -303,7 +309,8 @@ async def _called(
     execution: Execution, node: Node, ctx: Context, arguments: Mapping[str, Any], values: Values
 ) -> "Outcome[Any] | _Asking":
     """Run a node."""
-    traces = _Traces(execution) if node.context is not None else None
+    sees_context = node.context is not None or node.depends is not None
+    traces = _Traces(execution) if sees_context else None
     value = await node.call(ctx, arguments, values)
     left = traces.left(node) if traces is not None else _Kept()
     if isinstance(value, Ask):

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from antiphon.core.asks import Ask, Seconds
+from antiphon.core.request import Principal
 from antiphon.engine.handler import CachePolicy, Options
 from antiphon.errors import ConfigError
+from antiphon.handlers.admission import check_visible
+from antiphon.handlers.call_limits import check_limits
 
 
 class _Common(TypedDict, total=False):
@@ -80,6 +83,10 @@ class FlowOptions(_Common, total=False):
     input_schema: Mapping[str, Any] | None
     """A JSON schema instead of the one that the signature gives."""
 
+    output_schema: Mapping[str, Any] | None
+    """A JSON schema of the structured result, instead of the one that the return type gives;
+    results are checked against it."""
+
     annotations: Mapping[str, Any] | None
     """Hints for clients, such as `readOnlyHint`."""
 
@@ -100,7 +107,22 @@ class FlowOptions(_Common, total=False):
     """Refuse clients without tasks, instead of going on in the call at `ctx.detach`."""
 
     max_concurrent: int | None
-    """How many of its tasks one process runs at a time."""
+    """How many of its tasks one process runs at a time; `concurrency` unless given."""
+
+    visible: Callable[[Principal], bool] | None
+    """Says whether a caller may know of it: to others it is neither listed nor found."""
+
+    timeout: Seconds | None
+    """How long it may work in one round; the time that people take to answer does not count, and
+    tasks are not stopped."""
+
+    concurrency: int | None
+    """How many of its handlers run at once in one process; further calls are refused. When several
+    callers use it, one of them gets at most half."""
+
+    rate: str | None
+    """How often one caller may begin a call of it in one process, such as `"10/minute"`; further
+    calls are refused."""
 
 
 class ToolOptions(FlowOptions, total=False):
@@ -122,9 +144,14 @@ class Declaration:
     description: str | None = None
     meta: Mapping[str, Any] | None = None
     input_schema: Mapping[str, Any] | None = None
+    output_schema: Mapping[str, Any] | None = None
     annotations: Mapping[str, Any] | None = None
     mime_type: str | None = None
     cache: CachePolicy | None = None
+    visible: Callable[[Principal], bool] | None = None
+    rate: str | None = None
+    concurrency: int | None = None
+    timeout: Seconds | None = None
     calls: Options
 
     @classmethod
@@ -142,4 +169,8 @@ class Declaration:
             )
         listed = {name: value for name, value in given.items() if name not in _CALL_OPTIONS}
         calls = {name: value for name, value in given.items() if name in _CALL_OPTIONS}
-        return cls(**listed, calls=Options(**calls))
+        calls.setdefault("max_concurrent", given.get("concurrency"))
+        declared = cls(**listed, calls=Options(**calls))
+        check_visible(declared.visible)
+        check_limits(declared.rate, declared.concurrency, declared.timeout)
+        return declared

@@ -16,6 +16,7 @@ from antiphon.core.request import MODERN, Request
 from antiphon.core.text import safe
 from antiphon.engine.handler import Handler
 from antiphon.errors import ConfigError, InvalidRequest, ResourceNotFound
+from antiphon.handlers.admission import ToolAdmission
 from antiphon.handlers.uri_template import Template, is_template
 from antiphon.wire.envelope import Served
 from antiphon.wire.headers import HeaderParam, compile_header_params
@@ -34,6 +35,17 @@ class Listed(msgspec.Struct, frozen=True):
     number: int = 0
     """Grows with each registration; the lists are in this order, and cursors name it."""
 
+    admission: ToolAdmission | None = None
+    """Who may call it, and how often; None where that is not limited."""
+
+    direct: bool = True
+    """Whether every request to it gets this handler: nothing has to be looked at first."""
+
+    def settled(self) -> "Listed":
+        """Return the same with what follows from the rest."""
+        direct = self.admission is None and self.handler.legacy is None
+        return msgspec.structs.replace(self, direct=direct)
+
 
 class Registry:
     """Everything a server offers."""
@@ -51,6 +63,9 @@ class Registry:
         self.revision = 0
         """Grows with every change; a cached page of another revision is stale."""
 
+        self.restricted = False
+        """Whether not every caller sees the same tools."""
+
     def offer(self, capability: Offered) -> None:
         """Declare a capability, which opens its methods."""
         if capability not in self.served.capabilities:
@@ -59,13 +74,22 @@ class Registry:
 
     # --- adding and removing ---------------------------------------------------------------------
 
-    def add_tool(self, handler: Handler, entry: Mapping[str, Any]) -> None:
+    def add_tool(
+        self, handler: Handler, entry: Mapping[str, Any], admission: ToolAdmission | None = None
+    ) -> None:
         """Register a tool with its entry in `tools/list`."""
         name = _checked(handler.name, "tool")
         headers = compile_header_params(entry["inputSchema"]) or None
-        self._add("tools", self.tools, name, Listed(handler, _encode(entry), headers))
+        if headers is not None and admission is not None and admission.restricted:
+            raise ConfigError(
+                f"tool {name!r}: visible= does not go together with x-mcp-header, because headers "
+                "are checked for every caller"
+            )
+        listed = Listed(handler, _encode(entry), headers, admission=admission)
+        self._add("tools", self.tools, name, listed)
         if headers is not None:
             self.served.header_params[name] = headers
+        self.restricted = self.restricted or (admission is not None and admission.restricted)
         self._changes.announce(changes.TOOLS)
 
     def add_prompt(self, handler: Handler, entry: Mapping[str, Any]) -> None:
@@ -94,7 +118,7 @@ class Registry:
             other = "URI" if kind == "resources" else "name="
             raise ConfigError(f"{what}. Give one of the two another {other}.")
         self._registered += 1
-        table[name] = msgspec.structs.replace(listed, number=self._registered)
+        table[name] = msgspec.structs.replace(listed, number=self._registered).settled()
         self.offer(kind)
         self.revision += 1
 
@@ -103,7 +127,7 @@ class Registry:
         for table in (self.tools, self.prompts, self.resources, self.templates):
             listed = table.get(old.name)
             if listed is not None and listed.handler is old:
-                table[old.name] = msgspec.structs.replace(listed, handler=new)
+                table[old.name] = msgspec.structs.replace(listed, handler=new).settled()
 
     def remove(self, kind: str, name: str) -> bool:
         """Remove a tool, prompt or resource; False if there is none."""
@@ -128,17 +152,18 @@ class Registry:
         """Return the handler of a call and its raw arguments.
 
         Raises:
-            InvalidRequest: There is none of that name (-32602).
+            InvalidRequest: There is none of that name (-32602), or none for this caller.
+            TooManyCalls: The caller has begun too many calls of it.
         """
         target = round.target
         if round.method == "tools/call":
             listed = self.tools.get(target)
             if listed is not None:
-                handler = listed.handler
-                if handler.legacy is None:
-                    return handler, round.arguments
-                return self._for(round, handler), round.arguments
-            raise InvalidRequest(f"Unknown tool: {safe(target, 200)}")
+                if listed.direct:
+                    return listed.handler, round.arguments
+                if listed.admission is None or listed.admission.admits(round):
+                    return self._for(round, listed.handler), round.arguments
+            raise InvalidRequest(_unknown_tool(target))
         if round.method == "prompts/get":
             listed = self.prompts.get(target)
             if listed is not None:
@@ -162,6 +187,28 @@ class Registry:
         if handler.legacy is not None and round.era == "legacy":
             return handler.legacy
         return handler
+
+
+class TaskHandlers:
+    """The tools as runs of tasks find them: their calls were admitted when they began."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def find(self, request: Request) -> tuple[Handler, Mapping[str, Any] | None]:
+        """Return the tool of a task and its raw arguments.
+
+        Raises:
+            InvalidRequest: There is none of that name.
+        """
+        listed = self._registry.tools.get(request.target)
+        if listed is None:
+            raise InvalidRequest(_unknown_tool(request.target))
+        return listed.handler, request.arguments
+
+
+def _unknown_tool(name: str) -> str:
+    return f"Unknown tool: {safe(name, 200)}"
 
 
 def _checked(name: str, kind: str) -> str:

@@ -5,24 +5,30 @@ the function itself is called. Owns reading the marks and checking them at regis
 the graph's.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from antiphon.engine.context import Context
 from antiphon.engine.handler import Invoke
 from antiphon.errors import ConfigError
+from antiphon.handlers.dependencies import Dependencies, Overrides
 from antiphon.handlers.graph import Graph, Node, Want
-from antiphon.handlers.signature import Parameter, Signature, is_context, read_parameters
+from antiphon.handlers.signature import (
+    Parameter,
+    Signature,
+    identity,
+    is_context,
+    read_parameters,
+)
 
 
-def resolved_invoke(call: Invoke, signature: Signature, what: str) -> Invoke:
+def resolved_invoke(call: Invoke, signature: Signature, what: str, overrides: Overrides) -> Invoke:
     """Resolve what the signature marks, then call the function.
 
     Raises:
         ConfigError: A resolver takes what nobody gives, or resolvers wait for each other.
     """
-    nodes = _Nodes(what, signature.arguments)
+    nodes = _Nodes(what, signature.arguments, overrides)
     wants = tuple(nodes.want(parameter, "") for parameter in signature.resolved.values())
     return Graph(what, nodes.found, wants).before(call)
 
@@ -30,23 +36,24 @@ def resolved_invoke(call: Invoke, signature: Signature, what: str) -> Invoke:
 class _Nodes:
     """The resolvers behind a signature, each function once."""
 
-    def __init__(self, what: str, arguments: Mapping[str, Parameter]) -> None:
+    def __init__(self, what: str, arguments: Mapping[str, Parameter], overrides: Overrides) -> None:
         self.found: dict[str, Node] = {}
         self._what = what
         self._arguments = arguments
+        self._overrides = overrides
         self._names: dict[object, str] = {}
         self._path: list[str] = []
 
     def want(self, parameter: Parameter, consumer: str) -> Want:
-        """Give what fills a marked parameter, reading its resolver when it is first met."""
+        """Return what fills a marked parameter, reading its resolver when it is first met."""
         assert parameter.resolve is not None
         fn = parameter.resolve.fn
-        name = self._names.get(_identity(fn))
+        name = self._names.get(identity(fn))
         if name is None:
             name = parameter.name
             if name in self._names.values():
                 name = f"{consumer}.{name}" if consumer else name
-            self._names[_identity(fn)] = name
+            self._names[identity(fn)] = name
             self._read(fn, name)
         elif name in self._path:
             circle = " → ".join([*self._path[self._path.index(name) :], name])
@@ -58,18 +65,21 @@ class _Nodes:
         context: str | None = None
         arguments: list[str] = []
         wants: list[Want] = []
+        depends: list[Parameter] = []
         for parameter in read_parameters(fn)[0]:
             if is_context(parameter.annotation, Context):
                 context = parameter.name
             elif parameter.resolve is not None:
                 wants.append(self.want(parameter, name))
+            elif parameter.depends is not None:
+                depends.append(parameter)
             elif parameter.name in self._arguments:
                 arguments.append(parameter.name)
             else:
                 raise ConfigError(
                     f"{self._what}: the resolver of {name!r} takes {parameter.name!r}, which is no "
                     f"argument of it. It may take {_list(self._arguments)}, a Context, or "
-                    "Annotated[..., Resolve(...)]."
+                    "Annotated[..., Resolve(...)] and Annotated[..., Depends(...)]."
                 )
         self._path.pop()
         self.found[name] = Node(
@@ -78,12 +88,8 @@ class _Nodes:
             context=context,
             arguments=tuple(arguments),
             wants=tuple(wants),
+            depends=Dependencies(self._what, depends, self._overrides) if depends else None,
         )
-
-
-def _identity(fn: Callable[..., Any]) -> object:
-    """Tell functions apart; a method is the same one however often it is looked up."""
-    return (id(fn.__self__), fn.__func__) if inspect.ismethod(fn) else id(fn)
 
 
 def _list(arguments: Mapping[str, Parameter]) -> str:

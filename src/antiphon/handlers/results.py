@@ -5,33 +5,63 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic import BaseModel
 
 from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Message, Text, ToolResult
 from antiphon.errors import HandlerError
+from antiphon.handlers.output import BLOCK_TYPES, DeclaredOutput, plain_json
 from antiphon.wire import results
 
 _BLOCKS = (Text, Image, Audio, Embedded, Link)
-_BLOCK_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
 _encode = msgspec.json.encode
 
 Writer = Callable[[Any, bytes], bytes]
 
 
-def tool_writer(adapter: TypeAdapter[Any] | None) -> Writer:
-    """Return the writer of a tool; with an adapter when the tool declares an output schema."""
-    if adapter is None:
+def tool_writer(output: DeclaredOutput | None) -> Writer:
+    """Return the writer of a tool; what it declares to return is checked (TOOL-01)."""
+    if output is None:
         return _write
 
     def write(value: Any, meta: bytes) -> bytes:
         if isinstance(value, ToolResult):
-            return _full(value, meta)
-        # A warning about a value of another type would show the value, wherever warnings go.
-        fitting = _fitting(adapter, value)
-        return _structured(adapter.dump_json(fitting, by_alias=True, warnings=False), meta)
+            return _full(_checked(output, value), meta)
+        fitting, data = output.check(value)
+        if not output.wrapped:
+            return _structured(data, meta)
+        content = _content(fitting, data)
+        return results.tool_result(content, b'{"result":' + data + b"}", is_error=False, meta=meta)
 
     return write
+
+
+def _checked(output: DeclaredOutput, value: ToolResult) -> ToolResult:
+    """Check the structure of a full result; an error needs none."""
+    if value.is_error:
+        return value
+    if value.structured is msgspec.UNSET:
+        raise HandlerError(
+            "the handler returned a ToolResult without structured=, but its tool declares a "
+            "structured result. Give it one, or declare `-> ToolResult` and no output_schema="
+        )
+    structured: Any = value.structured
+    if not output.wrapped:
+        data = output.check(structured)[1]
+    elif isinstance(structured, Mapping) and "result" in structured:
+        data = b'{"result":' + output.check(cast("Any", structured)["result"])[1] + b"}"
+    else:
+        raise HandlerError('structured= of this tool is {"result": ...}, as its output schema says')
+    return msgspec.structs.replace(value, structured=msgspec.Raw(data))
+
+
+def _content(value: Any, data: bytes) -> bytes:
+    """Return what clients read that read only text: each text of a list is a block of its own."""
+    if isinstance(value, str):
+        return results.text_content(value)
+    items = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
+    if items and all(type(item) is str for item in items):
+        return _encode([Text(item) for item in items])
+    return results.text_content(data.decode())
 
 
 def _write(value: Any, meta: bytes) -> bytes:
@@ -41,17 +71,6 @@ def _write(value: Any, meta: bytes) -> bytes:
     if isinstance(value, ToolResult):
         return _full(value, meta)
     return _loose(value, meta)
-
-
-def _fitting(adapter: TypeAdapter[Any], value: Any) -> Any:
-    """Check a result against its declared type, because a client may do so too (TOOL-01)."""
-    try:
-        return adapter.validate_python(value)
-    except ValidationError:
-        raise HandlerError(
-            f"the handler returned a {type(value).__name__} that does not fit its declared return "
-            "type: return what the annotation says, or change the annotation"
-        ) from None
 
 
 def _structured(data: bytes, meta: bytes) -> bytes:
@@ -77,7 +96,7 @@ def _loose(value: Any, meta: bytes) -> bytes:
     if isinstance(value, _BLOCKS):
         return results.tool_result(_encode([value]), None, is_error=False, meta=meta)
     if isinstance(value, (Mapping, BaseModel)) or _is_dataclass(value):
-        if isinstance(value, BaseModel) and getattr(value, "type", None) in _BLOCK_TYPES:
+        if isinstance(value, BaseModel) and getattr(value, "type", None) in BLOCK_TYPES:
             return results.tool_result(_encode([block(value)]), None, is_error=False, meta=meta)
         return _structured(_json(value), meta)
     if isinstance(value, (list, tuple)) and value and all(map(_is_block, cast("Any", value))):
@@ -90,8 +109,8 @@ def _loose(value: Any, meta: bytes) -> bytes:
 def _is_block(item: Any) -> bool:
     return (
         isinstance(item, _BLOCKS)
-        or (isinstance(item, Mapping) and cast("Any", item).get("type") in _BLOCK_TYPES)
-        or (isinstance(item, BaseModel) and getattr(item, "type", None) in _BLOCK_TYPES)
+        or (isinstance(item, Mapping) and cast("Any", item).get("type") in BLOCK_TYPES)
+        or (isinstance(item, BaseModel) and getattr(item, "type", None) in BLOCK_TYPES)
         or (isinstance(item, str))
     )
 
@@ -112,12 +131,9 @@ def _is_dataclass(value: Any) -> bool:
 
 
 def _json(value: Any) -> bytes:
-    try:
-        return _encode(to_jsonable_python(value, by_alias=True))
-    except (TypeError, ValueError) as error:
-        raise HandlerError(
-            f"the handler returned a {type(value).__name__}, which cannot be written as JSON"
-        ) from error
+    if isinstance(value, msgspec.Raw):
+        return bytes(value)
+    return _encode(plain_json(value))
 
 
 # --- prompts and resources -----------------------------------------------------------------------

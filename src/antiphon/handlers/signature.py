@@ -46,25 +46,43 @@ class Resolve:
         self.fn = fn
 
 
+class Depends:
+    """Mark a parameter as provided by a function: `Annotated[Pool, Depends(get_pool)]`.
+
+    The function is sync or async and may take a `Context` and further dependencies. If it is a
+    generator, what stands after its `yield` runs when the round ends.
+    """
+
+    __slots__ = ("fn",)
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        """Take the function that returns, or yields, the value."""
+        if not callable(fn):
+            raise ConfigError("Depends(fn) takes the function itself, not what it returns")
+        self.fn = fn
+
+
 class Parameter:
-    """One parameter of a handler or resolver."""
+    """One parameter of a handler, step, resolver or dependency."""
 
-    __slots__ = ("annotation", "default", "name", "resolve")
+    __slots__ = ("annotation", "default", "depends", "name", "resolve")
 
-    def __init__(self, name: str, annotation: Any, default: Any, resolve: Resolve | None) -> None:
+    def __init__(self, name: str, annotation: Any, default: Any) -> None:
         self.name = name
         self.annotation = annotation
         self.default = default
-        self.resolve = resolve
+        self.resolve: Resolve | None = find_mark(annotation, Resolve)
+        self.depends: Depends | None = find_mark(annotation, Depends)
 
 
 class Signature:
-    """Context parameter, resolved and given parameters, and arguments of a function."""
+    """The parameters of a function by who fills them, and its arguments."""
 
     __slots__ = (
         "_validate",
         "arguments",
         "context",
+        "depends",
         "given",
         "model",
         "resolved",
@@ -82,6 +100,7 @@ class Signature:
         parameters, self.returns = read_parameters(fn)
         self.context: str | None = None
         self.resolved: dict[str, Parameter] = {}
+        self.depends: list[Parameter] = []
         self.given: dict[str, Parameter] = {}
         self.arguments: dict[str, Parameter] = {}
         for parameter in parameters:
@@ -89,6 +108,8 @@ class Signature:
                 self.context = parameter.name
             elif parameter.resolve is not None:
                 self.resolved[parameter.name] = parameter
+            elif parameter.depends is not None:
+                self.depends.append(parameter)
             elif parameter.name == "ctx" and parameter.annotation is Any:
                 # It would become an argument that every client is asked for.
                 where = getattr(fn, "__qualname__", repr(fn))
@@ -137,7 +158,7 @@ class Signature:
 
 
 def read_parameters(fn: Callable[..., Any]) -> tuple[list[Parameter], Any]:
-    """Read parameters and return annotation, with `Resolve` marks taken out of `Annotated`."""
+    """Read parameters and return annotation, with the marks in `Annotated`."""
     name = getattr(fn, "__qualname__", repr(fn))
     try:
         hints = get_type_hints(_annotated(fn), localns=_closure(fn), include_extras=True)
@@ -154,7 +175,7 @@ def read_parameters(fn: Callable[..., Any]) -> tuple[list[Parameter], Any]:
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
             raise ConfigError(f"{name}: parameter {p.name!r} must be a plain named parameter")
         annotation = hints.get(p.name, Any)
-        parameters.append(Parameter(p.name, annotation, p.default, find_mark(annotation, Resolve)))
+        parameters.append(Parameter(p.name, annotation, p.default))
     return parameters, hints.get("return", inspect.Parameter.empty)
 
 
@@ -181,6 +202,11 @@ def find_mark(annotation: Any, mark: type) -> Any:
             if isinstance(item, mark):
                 return item
     return None
+
+
+def identity(fn: Callable[..., Any]) -> object:
+    """Tell functions apart; a method is the same one however often it is looked up."""
+    return (id(fn.__self__), fn.__func__) if inspect.ismethod(fn) else id(fn)
 
 
 def is_context(annotation: Any, context_type: type) -> bool:
@@ -247,13 +273,13 @@ def _undescribed(parameters: Mapping[str, Parameter]) -> str:
     return f"its parameters have no JSON schema together. {cure}"
 
 
-def reasons_of(error: ValidationError) -> list[str]:
-    """Return what is wrong with arguments, without repeating their values."""
+def reasons_of(error: ValidationError, whole: str = "arguments") -> list[str]:
+    """Return what is wrong with values, without repeating them; `whole` names all of them."""
     if error.error_count() > _MANY:
         return [f"{error.error_count()} values do not fit"]
     reasons: list[str] = []
     for item in error.errors(include_url=False, include_input=False, include_context=False):
-        place = ".".join(str(part) for part in item["loc"]) or "arguments"
+        place = ".".join(str(part) for part in item["loc"]) or whole
         reasons.append(safe(f"{place}: {item['msg']}", _REASON))
     return reasons[:_REASONS]
 
@@ -291,7 +317,9 @@ def check_input_schema(schema: Mapping[str, Any], tool: str) -> None:
     check_schema(schema, f"tool {tool!r}: input schema")
 
 
-def validator(schema: Mapping[str, Any], tool: str) -> Callable[[Any], list[str]]:
+def validator(
+    schema: Mapping[str, Any], tool: str, whole: str = "arguments"
+) -> Callable[[Any], list[str]]:
     """Return a function that returns why a value does not fit a schema that an author gave.
 
     The library that checks it is imported only for such schemas; Pydantic checks signatures.
@@ -307,7 +335,7 @@ def validator(schema: Mapping[str, Any], tool: str) -> Callable[[Any], list[str]
     def check(value: Any) -> list[str]:
         reasons: list[str] = []
         for error in checker.iter_errors(value):
-            place = ".".join(str(part) for part in error.absolute_path) or "arguments"
+            place = ".".join(str(part) for part in error.absolute_path) or whole
             reasons.append(safe(f"{place}: does not fit {error.validator!r}", _REASON))
             if len(reasons) == _REASONS:
                 break

@@ -16,6 +16,7 @@ from antiphon.engine.context import Context
 from antiphon.engine.handler import Invoke
 from antiphon.engine.serialization import JsonCodec
 from antiphon.errors import ConfigError, HandlerError
+from antiphon.handlers.dependencies import Dependencies, Overrides
 from antiphon.handlers.graph import Graph, Node, Want, read_annotation
 from antiphon.handlers.signature import Parameter, Signature, is_context, read_parameters
 
@@ -85,22 +86,25 @@ class Flow:
         """The names of the steps."""
         return frozenset(self._steps)
 
-    def invoke(self, call: Invoke, signature: Signature) -> Invoke:
+    def invoke(self, call: Invoke, signature: Signature, overrides: Overrides) -> Invoke:
         """Take the steps, then call `finish`; used by the server when it registers the tool."""
         if signature.resolved:
             raise ConfigError(
                 f"{self}: finish marks {', '.join(signature.resolved)} with Resolve. In a flow, "
                 "make it a step."
             )
-        nodes = {name: self._node(name, step, signature) for name, step in self._steps.items()}
+        nodes = {
+            name: self._node(name, step, signature, overrides) for name, step in self._steps.items()
+        }
         wants = tuple(Want(p.name, p.name, p.annotation) for p in signature.given.values())
         graph = Graph(str(self), nodes, wants)
         for name, node in nodes.items():
             node.codec = self._codec(name, node)
         return graph.before(call)
 
-    def _node(self, name: str, step: "_Step", signature: Signature) -> Node:
+    def _node(self, name: str, step: "_Step", signature: Signature, overrides: Overrides) -> Node:
         context: str | None = None
+        depends: list[Parameter] = []
         arguments: list[str] = []
         wants: list[Want] = []
         for parameter in step.parameters:
@@ -111,6 +115,8 @@ class Flow:
                     f"{self}: step {name!r} marks {parameter.name!r} with Resolve. In a flow, make "
                     "it a step."
                 )
+            elif parameter.depends is not None:
+                depends.append(parameter)
             elif parameter.name in self._steps:
                 wants.append(Want(parameter.name, parameter.name, parameter.annotation))
             elif parameter.name in signature.arguments:
@@ -123,6 +129,7 @@ class Flow:
             context=context,
             arguments=tuple(arguments),
             wants=tuple(wants),
+            depends=Dependencies(str(self), depends, overrides) if depends else None,
             secret=step.secret,
         )
 
@@ -172,7 +179,7 @@ class _Step:
 
 
 def _value_type(returns: Any) -> Any:
-    """Give the type of the values among what a step may return, without the asks."""
+    """Return the type of the values among what a step may return, without the asks."""
     options = get_args(returns) if get_origin(returns) in (Union, types.UnionType) else (returns,)
     values = [option for option in options if not _is_ask(option)]
     if not values or any(value in (Any, object, inspect.Parameter.empty) for value in values):

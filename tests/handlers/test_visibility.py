@@ -1,0 +1,146 @@
+"""A tool that a caller may not know of: neither listed nor found, as if it did not exist."""
+
+import logging
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from antiphon import ConfigError, Context, Limits, Server
+from antiphon.core.request import Era, Principal
+from antiphon.testing import Rounds
+
+ADA = Principal(transport="process", subject="ada")
+BOB = Principal(transport="process", subject="bob")
+ERAS: list[Era] = ["modern", "legacy"]
+
+
+class Size(BaseModel):
+    gb: int
+
+
+def for_ada(principal: Principal) -> bool:
+    return principal.subject == "ada"
+
+
+def make(**settings: Any) -> Server:
+    server = Server("shop", **settings)
+
+    @server.tool
+    async def show() -> str:
+        return "shown"
+
+    @server.tool(visible=for_ada)
+    async def refund(ctx: Context) -> str:
+        return f"{(await ctx.elicit('How much?', Size)).gb}"
+
+    @server.tool
+    async def find() -> str:
+        return "found"
+
+    return server
+
+
+async def names(rounds: Rounds, principal: Principal) -> list[str]:
+    found: list[str] = []
+    cursor: dict[str, Any] = {}
+    while True:
+        page = (await rounds.send("tools/list", cursor, principal=principal)).result
+        found += [tool["name"] for tool in page["tools"]]
+        if "nextCursor" not in page:
+            return found
+        cursor = {"cursor": page["nextCursor"]}
+
+
+@pytest.mark.parametrize("page", [1, 2, 100])
+async def test_each_caller_is_listed_what_it_may_call(page: int) -> None:
+    async with Rounds(make(limits=Limits(page=page))) as rounds:
+        for _ in range(2):
+            assert await names(rounds, ADA) == ["show", "refund", "find"]
+            assert await names(rounds, BOB) == ["show", "find"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_hidden_tool_is_refused_like_one_that_does_not_exist(era: Era) -> None:
+    async with Rounds(make(), era=era) as rounds:
+        hidden = await rounds.call("refund", principal=BOB)
+        unknown = await rounds.call("return", principal=BOB)
+        done = await rounds.call("refund", principal=ADA, answers={"size": {"gb": 4}})
+    assert hidden.text == "Unknown tool: refund"
+    assert unknown.text == "Unknown tool: return"
+    assert (hidden.code, hidden.error.data) == (unknown.code, unknown.error.data)
+    assert done.text == "4"
+
+
+async def test_a_caller_that_loses_sight_of_a_tool_cannot_go_on_with_its_call() -> None:
+    allowed = True
+    server = Server("shop")
+
+    @server.tool(visible=lambda _: allowed)
+    async def refund(ctx: Context) -> str:
+        return f"{(await ctx.elicit('How much?', Size)).gb}"
+
+    async with Rounds(server) as rounds:
+        waiting = await rounds.begin("refund")
+        allowed = False
+        assert (await rounds.answer(waiting, {"size": {"gb": 4}})).text == "Unknown tool: refund"
+        allowed = True
+        assert (await rounds.answer(waiting, {"size": {"gb": 4}})).text == "4"
+
+
+async def test_a_function_that_fails_hides_the_tool(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("shop")
+
+    @server.tool(visible=lambda principal: principal.nobody)  # type: ignore[attr-defined]
+    async def refund() -> str:
+        return "never"
+
+    @server.tool(visible=lambda principal: "yes")  # type: ignore[return-value]
+    async def other() -> str:
+        return "never"
+
+    with caplog.at_level(logging.ERROR):
+        async with Rounds(server) as rounds:
+            assert await names(rounds, ADA) == []
+            assert (await rounds.call("refund")).text == "Unknown tool: refund"
+            assert (await rounds.call("other")).text == "Unknown tool: other"
+    assert "visible= of tool 'refund' failed" in caplog.text
+
+
+async def test_a_tool_for_old_clients_and_its_limits_are_hidden_with_it() -> None:
+    server = make()
+
+    @server.tool(visible=for_ada, rate="1/day")
+    async def pay() -> str:
+        return "modern"
+
+    @pay.legacy  # type: ignore[attr-defined]
+    async def pay_old() -> str:
+        return "legacy"
+
+    async with Rounds(server, era="legacy") as rounds:
+        assert (await rounds.call("pay", principal=BOB)).text == "Unknown tool: pay"
+        assert (await rounds.call("pay", principal=ADA)).text == "legacy"
+        assert "1 times a day" in (await rounds.call("pay", principal=ADA)).text
+
+
+def test_what_cannot_say_who_sees_it_is_refused_at_registration() -> None:
+    async def later(_: Principal) -> bool:
+        return True
+
+    for wrong in (later, True, "ada", bool):
+        with pytest.raises(ConfigError, match="visible= takes a plain function"):
+            Server("shop").tool(visible=wrong)  # type: ignore[call-overload]
+
+
+def test_headers_of_a_hidden_tool_would_betray_it() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+    }
+
+    async def deploy(region: str) -> str:
+        return region
+
+    with pytest.raises(ConfigError, match="does not go together with x-mcp-header"):
+        Server("shop").tool(visible=for_ada, input_schema=schema)(deploy)
