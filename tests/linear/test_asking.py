@@ -695,7 +695,8 @@ async def test_without_until_consent_is_enough(rounds):
 
 
 @pytest.mark.parametrize(
-    "url", ["https://evil.example\\@good.example/", "https://good.example@evil.example/", "file:///x"]
+    "url",
+    ["https://evil.example\\@good.example/", "https://good.example@evil.example/", "file:///x"],
 )
 async def test_nobody_is_asked_to_visit_a_url_that_browsers_read_otherwise(rounds, url):
     async def order(ctx: Context) -> str:
