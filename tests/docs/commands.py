@@ -43,8 +43,8 @@ $ antiphon tasks http://127.0.0.1:8400/mcp 5f0c... --wait
 The tool's schema gives arguments their types: `size=3` is a number if the tool takes a number, and
 `tags:='["a","b"]'` is read as JSON. Answers get their types from the form. `key=decline` and
 `key=cancel` refuse, `key=accept` consents to opening a URL. Where a server wants folders or a
-completion, `roots=/srv/data` (once for each folder) and `sample=TEXT` give them; these abilities are
-declared to the server when such an answer or `--save` is there. Servers of older revisions give
+completion, `roots=/srv/data` (once for each folder) and `sample=TEXT` give them; these abilities
+are declared to the server when such an answer or `--save` is there. Servers of older revisions give
 their questions no key; use `form`, `url`, `sample` and `roots`.
 
 A server may run a call as a task. `call` waits for it and shows its messages; Ctrl-C cancels it,
@@ -61,16 +61,18 @@ served on stdio for this one command. Hosts that start servers by a command, suc
 applications, are given the same: `antiphon serve /path/to/shop.py --stdio`.
 
 A server that is started as a command inherits PATH, HOME, USER, LOGNAME, SHELL and TERM (on Windows
-their like), and the variables of `--env`: `--env REGION` passes yours on, `--env REGION=eu` sets one.
+their like), and the variables of `--env`: `--env REGION` passes yours on, `--env REGION=eu` sets
+one.
 
 A saved call names its server, and whoever wrote the file chose it. `resume` does not run a command
 that it names, nor send headers to a URL that it names, without `--run`; `--target` names the server
 yourself. If another server answers than the one that the call was begun with, a message says so.
 
 Texts of a server are shown so that they cannot mislead: control characters, marks that turn the
-reading direction, invisible characters and unusual blanks appear as escapes such as `\\u202e`. A page
-is opened only if its URL can be read in one way: without backslashes, blanks, `user@` and other
-disguises of the host. A host in other letters than a to z is shown as Punycode and left to you to open.
+reading direction, invisible characters and unusual blanks appear as escapes such as `\\u202e`. A
+page is opened only if its URL can be read in one way: without backslashes, blanks, `user@` and
+other disguises of the host. A host in other letters than a to z is shown as Punycode and left to
+you to open.
 """
 
 
