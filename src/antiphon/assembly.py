@@ -25,6 +25,7 @@ from antiphon.handlers.catalog import Catalog
 from antiphon.handlers.registry import Registry, TaskHandlers
 from antiphon.lifetime import EnterLifespan, ServerLifetime
 from antiphon.ports import Clock, Entropy, Store, Telemetry
+from antiphon.seal.held_keys import HELD
 from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
 from antiphon.stores import open_store
@@ -153,7 +154,8 @@ def _environment(
     clock = settings.get("clock", time.time)  # noqa: TID251 - the real clock is injected here
     entropy = settings.get("entropy", os.urandom)  # noqa: TID251 - real randomness likewise
     environ = settings.get("environ")
-    environ = os.environ if environ is None else environ
+    # No child process inherits the keys; other servers of this process still find them.
+    environ = HELD.take(os.environ) if environ is None else environ
     # `antiphon serve --workers` gives its workers a common store this way.
     store = store if store is not None else environ.get("ANTIPHON_STORE") or None
     keyring, origin = seal.keyring(environ, entropy)

@@ -1,19 +1,20 @@
 """`antiphon call`, `resume`, `tools`, `keygen` and `demo` as a script meets them."""
 
+import asyncio
 import json
-import os
 import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from antiphon import __version__
 from tests.cli.running import ANTIPHON, antiphon, environment, spawned
 from tests.client.programs import ENVIRONMENT, over_http, over_stdio
-from tests.client.scripted_server import ScriptedServer, asks, form, text
+from tests.client.scripted_server import META, Error, Raw, ScriptedServer, asks, form, text
 
 ROOM, SURE = "__main__:which_room", "__main__:really"
 ANSWERED = ["--answer", f"{ROOM}.room=Oak", "--answer", f"{SURE}.sure=yes"]
@@ -33,7 +34,8 @@ def test_a_call_is_answered_from_the_command_line(rooms: str):
 def test_a_stdio_server_is_called_by_its_command_line():
     command = shlex.join(over_stdio("typescript"))
     answers = ["-a", "room.room=Elm", "-a", "room.seats=7", "-a", "sure.sure=true"]
-    ran = spawned("call", command, "book", "day=monday", *answers, **ENVIRONMENT)
+    env = [word for name in ENVIRONMENT for word in ("--env", name)]
+    ran = spawned("call", command, "book", "day=monday", *answers, *env, **ENVIRONMENT)
     assert (ran.code, ran.out) == (0, "Elm for 7 on monday\n"), ran.err
 
 
@@ -170,25 +172,6 @@ def test_a_servers_control_characters_do_not_reach_the_terminal():
     assert ran.out == "a\\x1b[2Jb\\u202ec\n"
 
 
-def test_a_command_in_a_file_of_somebody_else_is_not_run(tmp_path: Path):
-    mark = tmp_path / "ran"
-    saved = {
-        "antiphon": "call",
-        "version": 1,
-        "method": "tools/call",
-        "params": {"name": "t", "arguments": {}},
-        "asks": {},
-        "token": "t",
-        "target": ["touch", str(mark)],
-    }
-    file = tmp_path / "mailed.json"
-    file.write_text(json.dumps(saved))
-    os.chmod(file, 0o644)
-    ran = antiphon("resume", str(file))
-    assert (ran.code, "--run" in ran.err) == (2, True)
-    assert not mark.exists()
-
-
 @pytest.mark.parametrize("content", ["", "{}", "nonsense", '{"antiphon":"call","version":9}'])
 def test_a_file_that_is_no_saved_call_is_usage(tmp_path: Path, content: str):
     file = tmp_path / "x.json"
@@ -241,3 +224,68 @@ def test_help_loads_neither_the_sdk_nor_a_server():
         [ANTIPHON[0], "-c", program], capture_output=True, text=True, env=environment(), timeout=50
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+ROOTS = {"method": "roots/list"}
+SAMPLE = {
+    "method": "sampling/createMessage",
+    "params": {
+        "maxTokens": 9,
+        "messages": [{"role": "user", "content": {"type": "text", "text": "A verse?"}}],
+    },
+}
+
+
+def asks_for_what_it_can(message: dict[str, Any]) -> Any:
+    """Ask for roots and a completion, or refuse as a modern server does."""
+    params = message["params"]
+    if params.get("inputResponses"):
+        return text(json.dumps(params["inputResponses"], sort_keys=True))
+    declared = params["_meta"][META + "clientCapabilities"]
+    missing = {name: {} for name in ("roots", "sampling") if name not in declared}
+    if missing:
+        return Error(-32021, "cannot", {"requiredCapabilities": missing}, status=400)
+    return asks("s", roots=ROOTS, sample=SAMPLE)
+
+
+def test_what_a_call_needs_is_said_in_options_of_the_command_line():
+    with ScriptedServer(asks_for_what_it_can) as server:
+        ran = antiphon("call", server.url, "t")
+    assert ran.code == 1
+    assert "--answer roots=/a/folder and --answer sample=TEXT" in ran.err
+    assert "answers=" not in ran.err
+
+
+def test_roots_and_completions_are_answered_now_or_later(tmp_path: Path):
+    file = str(tmp_path / "call.json")
+    answers = ["-a", "roots=/srv", "-a", "sample=A rose"]
+    with ScriptedServer(asks_for_what_it_can) as server:
+        now = antiphon("call", server.url, "t", *answers)
+        saved = antiphon("call", server.url, "t", "--save", file)
+        later = antiphon("resume", file, *answers)
+    assert (now.code, "file:///srv" in now.out, "A rose" in now.out) == (0, True, True), now.err
+    assert saved.code == 4, saved.err
+    assert "    --answer roots=/a/folder\n" in saved.err
+    assert "  sample: a completion of: A verse?\n    --answer sample=TEXT\n" in saved.err
+    assert (later.code, later.out) == (0, now.out), later.err
+
+
+def test_the_help_of_answers_names_every_kind():
+    words = " ".join(antiphon("call", "--help").out.replace("│", " ").split())
+    for kind in ("key.field=value", "key=accept", "roots=/a/folder", "sample=TEXT", "key=decline"):
+        assert kind in words
+
+
+def test_a_timeout_is_said_in_options_of_the_command_line():
+    with ScriptedServer(lambda m: asyncio.sleep(30)) as server:
+        ran = antiphon("call", server.url, "t", "--timeout", "0.3")
+    assert (ran.code, "--timeout" in ran.err, "Timeouts(" in ran.err) == (1, True, False)
+
+
+def test_a_refusal_by_middleware_is_told_with_status_and_body():
+    refused = Raw(b"no tenant \x1b[31m" + b"x" * 9000, status=400, content_type="text/plain")
+    with ScriptedServer(lambda m: refused, discover=None) as server:
+        ran = antiphon("call", server.url, "t")
+    assert ran.code == 1
+    assert "HTTP 400 Bad Request: no tenant \\x1b[31m" in ran.err
+    assert len(ran.err) < 800

@@ -15,7 +15,7 @@ import pytest
 
 from antiphon.client import Client, Scripted, StateRefused
 from antiphon.seal.keyring import generate_key
-from tests.cli.running import ANTIPHON, Ran, antiphon, environment
+from tests.cli.running import ANTIPHON, Ran, antiphon, environment, spawned
 from tests.processes.running import ready
 
 MODULE = '''
@@ -144,7 +144,9 @@ async def test_any_of_several_workers_takes_any_round(house: Path):
         (["nonesuch:server"], "no module 'nonesuch'"),
         (["json:server"], "has no 'server'"),
         (["json:dumps"], "not a Server"),
-        (["json"], "write module:server"),
+        (["json"], "'json' has no server"),
+        (["/nowhere/shop.py"], "there is no file /nowhere/shop.py"),
+        ([":server"], "write module:server or path/to/file.py"),
         (["json:dumps", "--http", "nowhere"], "HOST:PORT"),
         (["json:dumps", "--stdio", "--workers", "2"], "excludes"),
     ],
@@ -153,6 +155,42 @@ def test_a_wrong_name_or_address_is_usage(words: list[str], told: str):
     ran = antiphon("serve", *words)
     assert ran.code == 2
     assert told in ran.err
+
+
+@pytest.mark.parametrize("name", ["token.py", "token.py:server", "my shop.py:server"])
+async def test_a_server_is_served_from_its_file_wherever_the_command_runs(
+    tmp_path: Path, name: str
+):
+    folder = tmp_path / "far"
+    folder.mkdir()
+    (folder / "beside.py").write_text("VERSION = '7'")
+    text = MODULE.replace("import os", "import os\nfrom beside import VERSION", 1)
+    (folder / name.partition(":")[0]).write_text(text.replace('version="1"', "version=VERSION"))
+    command = [*ANTIPHON, "serve", str(folder / name), "--stdio"]
+    async with Client(command, answers=ANSWERS, cwd=tmp_path) as client:
+        assert (client.server or {})["version"] == "7"
+        assert "Ada Grace" in str((await client.call_tool("greet")).content)
+
+
+async def test_several_workers_serve_a_file(house: Path):
+    async with (
+        ready(2, folder=house, target=str(house / "house.py")) as running,
+        Client(running.url, answers=ANSWERS) as client,
+    ):
+        assert "Ada Grace" in str((await client.call_tool("greet")).content)
+
+
+def test_a_file_is_a_target_of_every_command(house: Path):
+    ran = spawned("tools", str(house / "house.py"), "--json")
+    assert [tool["name"] for tool in ran.json["tools"]] == ["greet", "leave", "pid"], ran.err
+
+
+def test_one_of_several_servers_must_be_named(house: Path):
+    (house / "two.py").write_text("from antiphon import Server\na, b = Server('a'), Server('b')")
+    ran = antiphon("serve", str(house / "two.py"))
+    assert (ran.code, "has several servers (a, b)" in ran.err) == (2, True)
+    wrong = antiphon("serve", f"{house / 'two.py'}:c")
+    assert (wrong.code, "has no 'c'; it has a, b" in wrong.err) == (2, True)
 
 
 def started(house: Path, *words: str, command: str = "serve", **env: str) -> Ran:

@@ -107,6 +107,29 @@ def test_a_task_is_cancelled_by_its_id(jobs: str):
     assert antiphon("tasks", jobs, id, "--cancel", "--json").json["outcome"] == "done"
 
 
+def test_the_tasks_that_were_begun_here_are_listed_until_they_end(jobs: str, own_folder: Path):
+    assert "None of your tasks" in antiphon("tasks", jobs).err
+    first, second = detached(jobs, "ask"), detached(jobs, "hold")
+    listed = antiphon("tasks", jobs)
+    assert listed.code == 0, listed.err
+    (row,) = (line for line in listed.out.splitlines() if first in line)
+    assert "ask" in row
+    tasks = {each["id"]: each for each in antiphon("tasks", jobs, "--json").json["tasks"]}
+    assert {id: each["tool"] for id, each in tasks.items()} == {first: "ask", second: "hold"}
+    for file in own_folder.rglob("*.json"):
+        assert file.stat().st_mode & 0o077 == 0
+    assert antiphon("tasks", jobs, second, "--cancel").code == 0
+    antiphon("tasks", jobs, first, "--wait", "-a", "who.name=Ada", "-a", "sure.sure=no")
+    assert antiphon("tasks", jobs, "--json").json["tasks"] == []
+    assert list(own_folder.rglob("*.json")) == []
+    assert antiphon("tasks", "--wait", jobs).code == 2
+
+
+def test_a_task_that_was_waited_for_leaves_no_trace(jobs: str, own_folder: Path):
+    assert antiphon("call", jobs, "work").code == 0
+    assert list(own_folder.rglob("*.json")) == []
+
+
 def test_an_unknown_task_is_an_error(jobs: str):
     for more in ((), ("--wait",), ("--cancel",)):
         ran = antiphon("tasks", jobs, FORGOTTEN, *more)

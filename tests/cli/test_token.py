@@ -32,7 +32,8 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "house.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     command = shlex.join([*ANTIPHON, "serve", "house:server", "--stdio"])
-    ran = spawned("call", command, "greet", "-a", "who.name=Lovelace", "--save", "call.json")
+    words = ["greet", "-a", "who.name=Lovelace", "--save", "call.json", "--env", "ANTIPHON_KEYS"]
+    ran = spawned("call", command, *words)
     assert ran.code == 4, ran.err
     return json.loads((tmp_path / "call.json").read_text())["token"]
 

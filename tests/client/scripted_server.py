@@ -1,10 +1,11 @@
 """A server that replies what a test tells it to, over real HTTP; it knows framing only."""
 
+import asyncio
 import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Self
 
 import uvicorn
@@ -29,6 +30,16 @@ class Raw:
         self, body: bytes, *, status: int = 200, content_type: str = "application/json"
     ) -> None:
         self.body, self.status, self.content_type = body, status, content_type
+
+
+class Parts:
+    """A body that is sent part by part, for as long as parts come and are read."""
+
+    def __init__(
+        self, parts: Iterable[bytes], *, content_type: str, encoding: str = "", status: int = 200
+    ) -> None:
+        self.parts, self.content_type, self.status = parts, content_type, status
+        self.encoding = encoding
 
 
 class Stream:
@@ -129,6 +140,9 @@ class ScriptedServer:
         if isinstance(answer, Stream):
             await _stream(send, answer, message.get("id"))
             return
+        if isinstance(answer, Parts):
+            await _send_parts(receive, send, answer)
+            return
         if isinstance(answer, Raw):
             await _send(send, answer.status, answer.body, answer.content_type)
             return
@@ -147,6 +161,21 @@ async def _send(send: Any, status: int, body: bytes, content_type: str, session:
         headers.append((b"mcp-session-id", session.encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _send_parts(receive: Any, send: Any, answer: Parts) -> None:
+    headers = [(b"content-type", answer.content_type.encode())]
+    if answer.encoding:
+        headers.append((b"content-encoding", answer.encoding.encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    gone = asyncio.create_task(receive())
+    for part in answer.parts:
+        if gone.done():
+            return
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+        await asyncio.sleep(0)
+    gone.cancel()
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _redirect(send: Any, location: str) -> None:

@@ -160,3 +160,37 @@ def test_suspicious_urls_are_pointed_out(url: str, word: str):
 def test_an_ordinary_url_brings_no_warning():
     assert url_warnings("https://id.example/x") == []
     assert url_warnings("http://127.0.0.1:8000/") == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.example\\@good.example/pay",
+        "https://evil.example\\.good.example/",
+        "https://good.example@evil.example/",
+        "https://evil.example\t@good.example/",
+        "https://good.example/\u202egnp.exe",
+        "https://0x7f.1/",
+        "https://good\u3002example/",
+    ],
+)
+def test_a_url_whose_host_can_be_misread_is_not_opened(url: str):
+    person = Person("open", "accept", "decline")
+    assert person.terminal.elicit_url(visit(url)) == Decline()
+    assert person.opened == []
+    assert "host: (unreadable)" in person.seen
+
+
+def test_a_host_of_imitating_letters_is_shown_as_it_is_sent_and_not_opened():
+    person = Person("open", "accept")
+    assert person.terminal.elicit_url(visit("https://g\u043e\u043egle.com/")) == Accept()
+    assert person.opened == []
+    assert "host: xn--ggle-55da.com" in person.seen
+
+
+def test_invisible_letters_and_breaks_in_a_form_are_shown():
+    person = Person(":decline")
+    title = "Amount\n\nSend this? yes\u3164"
+    person.terminal.elicit(form("Pay\U000e0101\u2800?", n={"type": "string", "title": title}))
+    assert "Amount\\n\\nSend this? yes\\u3164" in person.seen
+    assert "Pay\\U000e0101\\u2800?" in person.seen

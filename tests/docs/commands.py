@@ -42,16 +42,37 @@ $ antiphon tasks http://127.0.0.1:8400/mcp 5f0c... --wait
 
 The tool's schema gives arguments their types: `size=3` is a number if the tool takes a number, and
 `tags:='["a","b"]'` is read as JSON. Answers get their types from the form. `key=decline` and
-`key=cancel` refuse, `key=accept` consents to opening a URL. Servers of older revisions give their
-questions no key; use `form`, `url`, `sample` and `roots`.
+`key=cancel` refuse, `key=accept` consents to opening a URL. Where a server wants folders or a
+completion, `roots=/srv/data` (once for each folder) and `sample=TEXT` give them; these abilities
+are declared to the server when such an answer or `--save` is there. Servers of older revisions give
+their questions no key; use `form`, `url`, `sample` and `roots`.
 
 A server may run a call as a task. `call` waits for it and shows its messages; Ctrl-C cancels it,
 unless `--save` names a file: then it is saved and continues. `--detach` prints the id of the task
 and exits with 4. `antiphon tasks` shows the task, answers it, waits for it or cancels it. On a
 server without authentication whoever has the id of a task has the task: keep it like a password.
+The protocol has no list of tasks, so the ids of tasks that `call` began are kept in files that only
+you can read, until the tasks have ended; `antiphon tasks URL` lists them. `--save` files and these
+are all that the command line writes.
 
-A saved call names its server. If that is a command, `resume` runs it; if somebody else could have
-written the file, `resume` needs `--run`.
+A server of yours is named by its file, wherever the command runs: `antiphon serve path/to/shop.py`,
+or `path/to/shop.py:NAME` if it has several. As a target of `call`, `tools` and `tasks` the file is
+served on stdio for this one command. Hosts that start servers by a command, such as desktop
+applications, are given the same: `antiphon serve /path/to/shop.py --stdio`.
+
+A server that is started as a command inherits PATH, HOME, USER, LOGNAME, SHELL and TERM (on Windows
+their like), and the variables of `--env`: `--env REGION` passes yours on, `--env REGION=eu` sets
+one.
+
+A saved call names its server, and whoever wrote the file chose it. `resume` does not run a command
+that it names, nor send headers to a URL that it names, without `--run`; `--target` names the server
+yourself. If another server answers than the one that the call was begun with, a message says so.
+
+Texts of a server are shown so that they cannot mislead: control characters, marks that turn the
+reading direction, invisible characters and unusual blanks appear as escapes such as `\\u202e`. A
+page is opened only if its URL can be read in one way: without backslashes, blanks, `user@` and
+other disguises of the host. A host in other letters than a to z is shown as Punycode and left to
+you to open.
 """
 
 

@@ -694,6 +694,19 @@ async def test_without_until_consent_is_enough(rounds):
     assert done.text == "declined"
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["https://evil.example\\@good.example/", "https://good.example@evil.example/", "file:///x"],
+)
+async def test_nobody_is_asked_to_visit_a_url_that_browsers_read_otherwise(rounds, url):
+    async def order(ctx: Context) -> str:
+        return str(await ctx.elicit_url("Pay", url))
+
+    step = await rounds(serving(order)).begin("order")
+    assert step.is_error
+    assert "ElicitUrl needs an absolute http(s) URL" in step.text
+
+
 @pytest.mark.parametrize("answer", [EU, MISSING])
 async def test_past_its_timeout_an_answer_is_expired(rounds, fake_clock, answer):
     async def order(ctx: Context) -> str:

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from antiphon.cli import output
-from antiphon.cli.connect import ERA, HEADER, TARGET, TIMEOUT, VERBOSE, connected, settings_of
+from antiphon.cli.connect import (
+    ENV,
+    ERA,
+    HEADER,
+    TARGET,
+    TIMEOUT,
+    VERBOSE,
+    connected,
+    settings_of,
+)
 from antiphon.cli.output import JSON, USAGE, fail
 from antiphon.cli.session import (
     ANSWER,
@@ -21,15 +30,18 @@ from antiphon.cli.session import (
     NO_INPUT,
     SAVE,
     CallSession,
-    only_ours,
 )
 from antiphon.client.asks import Step
 from antiphon.client.errors import ClientError, SavedCallInvalid
 from antiphon.client.saved import load
+from antiphon.core.text import safe_line
 
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient
 
+
+_SHOWN = 500
+"""Characters of a saved target that are shown."""
 
 _JSON_TYPES = frozenset({"integer", "number", "boolean", "array", "object", "null"})
 
@@ -46,6 +58,7 @@ def call(
     detach: DETACH = False,
     json: JSON = False,
     header: HEADER = None,
+    env: ENV = None,
     era: ERA = "auto",
     timeout: TIMEOUT = 300.0,
     no_input: NO_INPUT = False,
@@ -70,7 +83,7 @@ def call(
       antiphon call http://127.0.0.1:8400/mcp provision name=orders --save call.json
     """
     session = CallSession.start(answer, save=save, json=json, ask=not no_input, detach=detach)
-    settings = settings_of(header, era, timeout, verbose, json)
+    settings = settings_of(header, env, era, timeout, verbose, json)
     with connected(target, settings, session.answers) as client:
         try:
             given = tool_arguments(arguments or (), _schema(client, tool, arguments, json))
@@ -93,13 +106,17 @@ def resume(
     ] = None,
     run: Annotated[
         bool,
-        typer.Option("--run", help="Run the saved command even if others can write the file."),
+        typer.Option(
+            "--run",
+            help="Trust the server that the file names: run its command, send it the headers.",
+        ),
     ] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Start the call over.")] = False,
     save: SAVE = None,
     detach: DETACH = False,
     json: JSON = False,
     header: HEADER = None,
+    env: ENV = None,
     era: ERA = "auto",
     timeout: TIMEOUT = 300.0,
     no_input: NO_INPUT = False,
@@ -109,10 +126,15 @@ def resume(
 
     If a question stays open again, the call is saved again, in the same file or that of --save.
 
+    The file names its server, and whoever wrote the file chose it. A command in it is not run, and
+    headers are not sent to a URL in it, without --run; --target names the server yourself.
+
     Examples:
 
     \b
       antiphon resume call.json
+      antiphon resume call.json --run
+      antiphon resume call.json --target https://shop.example/mcp --header "Authorization: ..."
       antiphon resume call.json --answer placement.region=eu-west --answer approve.approve=yes
       antiphon resume call.json --restart
     """
@@ -122,12 +144,12 @@ def resume(
         saved = load(text)
     except (OSError, UnicodeDecodeError, SavedCallInvalid) as error:
         fail(f"{file}: {error}", USAGE)
-    where = target or _trusted(file, saved.target, run=run)
+    where = target or _named_server(file, saved.target, run=run, headers=bool(header))
     session = CallSession.start(
         answer, save=save or file, json=json, ask=not no_input, detach=detach
     )
     with connected(
-        where, settings_of(header, era, timeout, verbose, json), session.answers
+        where, settings_of(header, env, era, timeout, verbose, json), session.answers
     ) as client:
         if restart:
             code = session.run(client, partial(_restarted, client, text))
@@ -140,19 +162,22 @@ def _restarted(client: "BlockingClient", text: str, **options: Any) -> Step:
     return client.restart(text)
 
 
-def _trusted(file: Path, target: str | list[str] | None, *, run: bool) -> str | list[str]:
+def _named_server(
+    file: Path, target: str | list[str] | None, *, run: bool, headers: bool
+) -> str | list[str]:
+    """Return the server that a saved call names; what it could do to the caller needs consent."""
+    consent = "Pass --run if you trust the file, or name the server with --target."
     if target is None:
         fail(
             f"{file} names no server: the call was made inside one process. Pass --target.",
             USAGE,
         )
-    if isinstance(target, list) and not run and not only_ours(file):
-        command = shlex.join(target)
-        fail(
-            f"somebody else could have written {file}, and resuming it would run the command: "
-            f"{command}. Pass --run if you trust it, or name the server with --target.",
-            USAGE,
-        )
+    if isinstance(target, list) and not run:
+        command = safe_line(shlex.join(target), _SHOWN)
+        fail(f"resuming {file} would run the command: {command}. {consent}", USAGE)
+    if headers and not run:
+        url = safe_line(str(target), _SHOWN)
+        fail(f"resuming {file} would send the headers to {url}. {consent}", USAGE)
     return target
 
 

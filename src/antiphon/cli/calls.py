@@ -18,7 +18,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from antiphon.cli.connect import interactive
-from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, fail, say
+from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, age, fail, say
 from antiphon.core.text import safe
 from antiphon.engine.effects import effect_place
 from antiphon.errors import AntiphonError, ConfigError
@@ -278,7 +278,7 @@ def _show(console: Console, call: CallRow, effects: list[EffectRow]) -> None:
     if call.tool:
         words += f", {call.tool} by {call.caller or 'anonymous'}"
     if call.started:
-        words += f", {_age(call.started)} old"
+        words += f", {age(call.started)} old"
     words += f", expires {_time(call.expires)}"
     console.print(Text(safe(words, 300)))
     for effect in effects:
@@ -292,14 +292,6 @@ def _show(console: Console, call: CallRow, effects: list[EffectRow]) -> None:
 def _state(call: CallRow) -> str:
     """Return the state of a call; an uncertain effect comes before the state of its round."""
     return "uncertain" if call.uncertain else call.state
-
-
-def _age(started: float) -> str:
-    seconds = max(datetime.now(UTC).timestamp() - started, 0.0)
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _time(seconds: float) -> str:

@@ -6,11 +6,13 @@ import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
 from antiphon.cli import output
+from antiphon.cli.load_server import split_name
 from antiphon.cli.output import USAGE, errors, fail
 from antiphon.client.errors import CannotConnect
 from antiphon.client.flow_types import Timeouts
@@ -20,11 +22,25 @@ if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient
 
 TARGET = Annotated[
-    str, typer.Argument(help="URL of the server, or a command that speaks MCP on stdio (quoted).")
+    str,
+    typer.Argument(
+        help="URL of the server, a command that speaks MCP on stdio (quoted), or the file of a "
+        "server of yours: path/to/file.py[:server]."
+    ),
 ]
 HEADER = Annotated[
     list[str] | None,
     typer.Option("--header", "-H", metavar="NAME:VALUE", help="An HTTP header. Repeatable."),
+]
+ENV = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        "-e",
+        metavar="NAME[=VALUE]",
+        help="A variable for a stdio server; without a value, yours. It inherits only PATH, HOME, "
+        "USER, LOGNAME, SHELL and TERM. Repeatable.",
+    ),
 ]
 ERA = Annotated[
     str,
@@ -47,6 +63,9 @@ class Settings:
     """The options of a connection."""
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables of a stdio server besides the few that it inherits."""
+
     era: str = "auto"
     timeout: float = 300.0
     verbose: bool = False
@@ -59,14 +78,36 @@ class Settings:
 
 
 def settings_of(
-    header: Sequence[str] | None, era: str, timeout: float, verbose: bool, json: bool
+    header: Sequence[str] | None,
+    env: Sequence[str] | None,
+    era: str,
+    timeout: float,
+    verbose: bool,
+    json: bool,
 ) -> Settings:
     """Read the options that every command with a connection has."""
     try:
-        given = headers_of(header or ())
+        headers, variables = headers_of(header or ()), variables_of(env or (), os.environ)
     except ValueError as error:
         fail(str(error), USAGE)
-    return Settings(headers=given, era=era, timeout=timeout, verbose=verbose, json=json)
+    return Settings(
+        headers=headers, env=variables, era=era, timeout=timeout, verbose=verbose, json=json
+    )
+
+
+def variables_of(texts: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Read `NAME=VALUE` texts; `NAME` alone takes its value from `environ`.
+
+    Raises:
+        ValueError: A text has no name, or the variable is not set.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or (not equals and name not in environ):
+            raise ValueError(f"--env takes NAME=VALUE or the name of a set variable, not {name!r}")
+        found[name] = value if equals else environ[name]
+    return found
 
 
 def headers_of(lines: Iterable[str]) -> dict[str, str]:
@@ -104,12 +145,12 @@ def connected(
         log: Any = sys.stderr if settings.verbose else stack.enter_context(_log())
         try:
             client = BlockingClient(
-                target,
+                served_file(target) or target,
                 answers=answers,
                 era=cast("Any", settings.era),
                 headers=settings.headers,
                 timeouts=Timeouts(reply=settings.timeout),
-                env=dict(os.environ),
+                env=settings.env,
                 errlog=log,
             )
             stack.enter_context(client)
@@ -117,6 +158,16 @@ def connected(
             _show_tail(log)
             output.failed(error, json=settings.json)
         yield client
+
+
+def served_file(target: str | Sequence[str]) -> list[str] | None:
+    """Return the command that serves the file of a server on stdio; None if it names no file."""
+    if not isinstance(target, str):
+        return None
+    path, _ = split_name(target)
+    if not path.endswith(".py") or not Path(path).is_file():
+        return None
+    return [sys.executable, "-m", "antiphon.cli.app", "serve", target, "--stdio"]
 
 
 def _log() -> TextIO:

@@ -4,19 +4,35 @@ Owns the exit codes and the two streams: results go to standard output, messages
 """
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 
-from antiphon.client.asks import AnyAsk, FormAsk, UrlAsk
-from antiphon.client.errors import ClientError, StateRefused, TaskGone
+from antiphon.client.asks import AnyAsk, FormAsk, RootsAsk, SampleAsk, UrlAsk
+from antiphon.client.errors import (
+    AbilityMissing,
+    CallTimeout,
+    ClientError,
+    StateRefused,
+    TaskGone,
+    Unanswered,
+)
 from antiphon.client.read_asks import MAX_ID, Task
-from antiphon.core.text import escape, safe
+from antiphon.core.text import escape, safe, safe_line
+from antiphon.core.web_url import MAX_URL
 
 DONE = 0
 FAILED = 1
@@ -62,16 +78,37 @@ def failed(error: ClientError, *, json: bool, code: int = FAILED) -> NoReturn:
 
 
 def _for_people(error: ClientError) -> str:
-    """Name the cure as a command where the library's error names a method."""
-    text = str(error)
-    if isinstance(error, TaskGone):
-        return text.partition(" Start over:")[0] + " Check the id, or call the tool again."
-    if isinstance(error, StateRefused):
-        return (
-            text.partition(" Start over:")[0]
-            + " Start over: antiphon resume FILE --restart, or call the tool again."
-        )
-    return text
+    """Return an error with its cure in the words of the command line."""
+    match error:
+        case TaskGone():
+            cure = "Check the id, or call the tool again."
+        case StateRefused():
+            cure = "Start over: antiphon resume FILE --restart, or call the tool again."
+        case Unanswered():
+            cure = "Answer with --answer, or save the call with --save FILE."
+        case CallTimeout(bound="reply"):
+            cure = "Raise --timeout; with --save FILE the call can be resumed."
+        case CallTimeout():
+            cure = "With --save FILE the call can be resumed."
+        case AbilityMissing():
+            cure = _how_to_enable(error.names)
+        case _:
+            return str(error)
+    return f"{error.what}. {cure}"
+
+
+_ENABLED_BY = {
+    "roots": "--answer roots=/a/folder",
+    "sampling": "--answer sample=TEXT",
+    "elicitation": "--answer KEY.FIELD=VALUE",
+}
+
+
+def _how_to_enable(names: Iterable[str]) -> str:
+    options = [_ENABLED_BY[name] for name in _ENABLED_BY if any(n.startswith(name) for n in names)]
+    if not options:
+        return "The command line does not have it."
+    return f"Answer with {' and '.join(options)}, or answer later with --save FILE."
 
 
 def result(dumped: Mapping[str, Any]) -> None:
@@ -91,7 +128,8 @@ def result(dumped: Mapping[str, Any]) -> None:
             case _:
                 console.print(Text(f"({safe(str(block.get('type')), 40)}; --json shows it)"))
     if not dumped.get("content") and "structuredContent" in dumped:
-        console.print_json(data=dumped["structuredContent"])
+        structured = json.dumps(dumped["structuredContent"], ensure_ascii=False, indent=2)
+        console.print(Text(escape(structured)))
 
 
 def asks_json(asks: Mapping[str, AnyAsk]) -> dict[str, Any]:
@@ -113,17 +151,33 @@ def open_asks(asks: Mapping[str, AnyAsk]) -> None:
     """Say what is asked and how to answer it on the command line."""
     console = errors()
     for key, ask in asks.items():
+        name = safe_line(key, 200)
         match ask:
             case FormAsk():
                 message, how = ask.message, _form_options(key, ask.schema)
             case UrlAsk():
+                how = [safe_line(ask.url, MAX_URL), f"--answer {name}=accept|decline"]
                 message = ask.message
-                how = [escape(ask.url), f"--answer {escape(key)}=accept|decline"]
-            case _:
-                message, how = ask.kind, []
-        console.print(Text(f"  {escape(key)}: {safe(message, 500)}"), soft_wrap=True)
+            case RootsAsk():
+                message, how = "which folders may be used?", [f"--answer {name}=/a/folder"]
+            case SampleAsk():
+                message, how = _last_text(ask), [f"--answer {name}=TEXT"]
+        # Only the first line of a message stands at the margin: none can pass for an option.
+        lines = safe(message, 500).splitlines() or [""]
+        console.print(Text(f"  {name}: {lines[0]}"), soft_wrap=True)
+        for line in lines[1:]:
+            console.print(Text(f"    | {line}"), soft_wrap=True)
         for line in how:
             console.print(Text(f"    {line}"), soft_wrap=True)
+
+
+def _last_text(ask: SampleAsk) -> str:
+    """Return the last text of the conversation that a completion is wanted for."""
+    match ask.messages[-1:]:
+        case [{"content": {"type": "text", "text": str(text)}}]:
+            return f"a completion of: {text}"
+        case _:
+            return "a completion"
 
 
 def _form_options(key: str, schema: Mapping[str, Any]) -> list[str]:
@@ -135,7 +189,7 @@ def _form_options(key: str, schema: Mapping[str, Any]) -> list[str]:
         choices: list[str] = field.get("enum") or []
         values = "|".join(map(str, choices)) or str(field.get("type", ""))
         note = "" if name in required else " (optional)"
-        options.append(safe(f"--answer {key}.{name}=<{values}>{note}", 296))
+        options.append(safe_line(f"--answer {key}.{name}=<{values}>{note}", 296))
     return options
 
 
@@ -148,12 +202,23 @@ def task_json(shown: Task) -> dict[str, Any]:
 
 def task(shown: Task) -> None:
     """Print the id on standard output and the status on standard error."""
-    print(safe(shown.id, MAX_ID))
-    message = f": {safe(shown.message, 500)}" if shown.message else ""
-    errors().print(Text(f"The task is {_STATUS[shown.status]}{message}"), soft_wrap=True)
+    print(safe_line(shown.id, MAX_ID))
+    message = f": {safe_line(shown.message, 500)}" if shown.message else ""
+    errors().print(Text(f"The task is {status_words(shown.status)}{message}"), soft_wrap=True)
 
 
-_STATUS = {"input_required": "waiting for answers", "working": "working"}
+def status_words(status: str) -> str:
+    """Return the status of a task in words."""
+    return "waiting for answers" if status == "input_required" else status
+
+
+def age(since: float) -> str:
+    """Return the time since a moment in one unit: "5 min"."""
+    seconds = max(datetime.now(UTC).timestamp() - since, 0.0)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 class Bar:
@@ -163,28 +228,31 @@ class Bar:
         """Take the display of progress."""
         self._progress = progress
         self._task: TaskID | None = None
+        self._total: float | None = None
 
     def __call__(self, done: float, total: float | None, message: str | None) -> None:
         """Show a report of progress."""
-        words = safe(message or "", 60)
+        self._show(message or "", done, total)
+
+    def task(self, shown: Task) -> None:
+        """Show the status message of a task; how far it is, nobody says."""
+        self._show(shown.message or status_words(shown.status), 0.0, None)
+
+    def _show(self, message: str, done: float, total: float | None) -> None:
+        words = safe_line(message, 60)
+        if (total is None) != (self._total is None):
+            self.pause()  # a known total cannot become an unknown one
+        self._total = total
         if self._task is None:
             self._progress.start()
             self._task = self._progress.add_task(words, total=total)
         self._progress.update(self._task, completed=done, total=total, description=words)
 
-    def task(self, shown: Task) -> None:
-        """Show the status message of a task."""
-        words = safe(shown.message or _STATUS.get(shown.status, shown.status), 60)
-        if self._task is None:
-            self._progress.start()
-            self._task = self._progress.add_task(words, total=None)
-        self._progress.update(self._task, description=words)
-
     def pause(self) -> None:
-        """Clear the bar, so that a question can be shown."""
+        """Clear the bar, so that something else can be shown."""
         if self._task is not None:
-            self._progress.stop()
             self._progress.remove_task(self._task)
+            self._progress.stop()
             self._task = None
 
 
@@ -195,7 +263,7 @@ def bar() -> Generator[Bar]:
     progress = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
+        TaskProgressColumn(text_format_no_percentage=""),
         TimeElapsedColumn(),
         console=console,
         transient=True,

@@ -1,33 +1,80 @@
 """`antiphon serve` and `antiphon worker`: run a server, or the tasks of one.
 
-`python -m antiphon.cli.serve MODULE:SERVER OPTIONS` is one of several workers; `antiphon serve
---workers` starts it. What runs servers is imported by the commands that need it, so that the help
-of the others does not wait for it.
+`python -m antiphon.cli.serve SERVER OPTIONS` is one of several workers; `antiphon serve --workers`
+starts it. What runs servers is imported by the commands that need it, so that the help of the
+others does not wait for it.
 """
 
-import importlib
 import logging
 import os
 import secrets
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
 
-from antiphon import Server
+from antiphon.cli.load_server import load_server
 from antiphon.cli.output import FAILED, USAGE, errors, fail
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.processes.task_worker import run
+from antiphon.seal.held_keys import HELD
+from antiphon.seal.keyring import VARIABLE
 from antiphon.transports.http.app import App
 
 _T = TypeVar("_T")
 DEFAULT_HTTP = "127.0.0.1:8400"
 LEDGER = "sqlite:///.antiphon/ledger.db"
 """The store that several workers share if none is configured."""
+
+SERVER = Annotated[
+    str,
+    typer.Argument(
+        metavar="SERVER",
+        help="module:server, importable from the working directory, or path/to/file.py[:server].",
+    ),
+]
+HTTP = Annotated[
+    str | None, typer.Option("--http", metavar="HOST:PORT", help=f"Default {DEFAULT_HTTP}.")
+]
+STDIO = Annotated[bool, typer.Option("--stdio", help="Serve on standard input and output.")]
+WORKERS = Annotated[
+    int,
+    typer.Option(
+        "--workers", metavar="N", min=1, help="Number of processes on the port; not on Windows."
+    ),
+]
+PATH = Annotated[str, typer.Option("--path", help="Path of the endpoint.")]
+ALLOW_HOST = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        metavar="NAME",
+        help="A host name of the server besides loopback. Repeatable.",
+    ),
+]
+ALLOW_ORIGIN = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-origin",
+        metavar="ORIGIN",
+        help="An origin whose browser pages may call. Repeatable.",
+    ),
+]
+STATELESS = Annotated[
+    bool,
+    typer.Option("--stateless", help="Keep no sessions of legacy clients; they cannot be asked."),
+]
+CONCURRENCY = Annotated[
+    int | None,
+    typer.Option("--concurrency", metavar="N", min=1, help="Tasks at a time; 16 unless set."),
+]
+PER_TOOL = Annotated[
+    list[str] | None,
+    typer.Option("--per-tool", metavar="TOOL=N", help="At most N of one tool; repeatable."),
+]
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -50,51 +97,22 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 def serve(
-    server: Annotated[
-        str, typer.Argument(metavar="MODULE:SERVER", help="Importable from the working directory.")
-    ],
-    http: Annotated[
-        str | None, typer.Option("--http", metavar="HOST:PORT", help=f"Default {DEFAULT_HTTP}.")
-    ] = None,
-    stdio: Annotated[
-        bool, typer.Option("--stdio", help="Serve on standard input and output.")
-    ] = False,
-    workers: Annotated[
-        int,
-        typer.Option(
-            "--workers", metavar="N", min=1, help="Number of processes on the port; not on Windows."
-        ),
-    ] = 1,
-    path: Annotated[str, typer.Option("--path", help="Path of the endpoint.")] = "/mcp",
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-host",
-            metavar="NAME",
-            help="A host name of the server besides loopback. Repeatable.",
-        ),
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-origin",
-            metavar="ORIGIN",
-            help="An origin whose browser pages may call. Repeatable.",
-        ),
-    ] = None,
-    stateless: Annotated[
-        bool,
-        typer.Option(
-            "--stateless", help="Keep no sessions of legacy clients; they cannot be asked."
-        ),
-    ] = False,
+    server: SERVER,
+    http: HTTP = None,
+    stdio: STDIO = False,
+    workers: WORKERS = 1,
+    path: PATH = "/mcp",
+    allow_host: ALLOW_HOST = None,
+    allow_origin: ALLOW_ORIGIN = None,
+    stateless: STATELESS = False,
 ) -> None:
     """Run a server over HTTP, or on standard input and output.
 
     Keys are read from ANTIPHON_KEYS (see `antiphon keygen`), the store from the server's store= or
     ANTIPHON_STORE. Without keys, calls that wait for an answer do not survive a restart. With
     several workers and neither configured, the workers get common keys and a SQLite store in
-    .antiphon, so that any worker can serve any round.
+    .antiphon, so that any worker can serve any round. Keys leave the environment when they are
+    read: programs that tools start do not see them.
 
     Exit codes: 0 ended by a signal, 1 the server could not start, 2 wrong arguments or settings.
 
@@ -102,19 +120,14 @@ def serve(
 
     \b
       antiphon serve shop:server
+      antiphon serve path/to/shop.py
       antiphon serve shop:server --http 0.0.0.0:8400 --allow-host shop.example --workers 4
       antiphon serve shop:server --stdio
     """
     if stdio and (http or workers > 1):
         fail("--stdio excludes --http and --workers", USAGE)
     if stdio:
-        from antiphon.processes.event_loop import run_loop
-
-        loaded = _configured(load_server, server)
-        try:
-            run_loop(loaded.serve_stdio())
-        except AntiphonError as error:
-            fail(str(error))
+        _run_stdio(server)
         return
     host, port = _address(http or DEFAULT_HTTP)
     endpoint = Endpoint(path, tuple(allow_host or ()), tuple(allow_origin or ()), stateless)
@@ -126,19 +139,7 @@ def serve(
         fail(str(error))
 
 
-def worker(
-    server: Annotated[
-        str, typer.Argument(metavar="MODULE:SERVER", help="Importable from the working directory.")
-    ],
-    concurrency: Annotated[
-        int | None,
-        typer.Option("--concurrency", metavar="N", min=1, help="Tasks at a time; 16 unless set."),
-    ] = None,
-    per_tool: Annotated[
-        list[str] | None,
-        typer.Option("--per-tool", metavar="TOOL=N", help="At most N of one tool; repeatable."),
-    ] = None,
-) -> None:
+def worker(server: SERVER, concurrency: CONCURRENCY = None, per_tool: PER_TOOL = None) -> None:
     """Run the tasks of a server, in a process that serves no clients.
 
     The server needs a store that its processes share: postgresql://..., or sqlite:///... on one
@@ -180,42 +181,14 @@ def _configured(make: Callable[[str], _T], server: str) -> _T:
         fail(str(error), USAGE)
 
 
-def load_server(name: str) -> Server:
-    """Import `module:server` from the working directory, or print why not and exit."""
-    module, colon, attribute = name.partition(":")
-    if not colon or not module or not attribute:
-        fail(f"{name!r} does not name a server: write module:server", USAGE)
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+def _run_stdio(server: str) -> None:
+    from antiphon.processes.event_loop import run_loop
+
+    loaded = _configured(load_server, server)
     try:
-        loaded = importlib.import_module(module)
-    except ImportError as error:
-        fail(_not_imported(module, error), USAGE)
-    server = getattr(loaded, attribute, None)
-    if server is None:
-        fail(f"module {module!r} has no {attribute!r}", USAGE)
-    if not isinstance(server, Server):
-        fail(f"{name} is a {type(server).__name__}, not a Server", USAGE)
-    return server
-
-
-def _not_imported(module: str, error: ImportError) -> str:
-    """Tell a module that does not exist from one whose own import fails."""
-    name = error.name or ""
-    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{name}."):
-        return (
-            f"there is no module {name!r} in {Path.cwd()}: run the command in the module's folder, "
-            "or install it"
-        )
-    importer, trace = module, error.__traceback__
-    while trace is not None:
-        where = str(trace.tb_frame.f_globals.get("__name__", ""))
-        if where and not where.startswith(("importlib", "_frozen_importlib", __name__)):
-            importer = where
-        trace = trace.tb_next
-    if isinstance(error, ModuleNotFoundError):
-        return f"module {importer!r} imports {name!r}, which is not installed: install it"
-    return f"module {importer!r} cannot be imported: {error}"
+        run_loop(loaded.serve_stdio())
+    except AntiphonError as error:
+        fail(str(error))
 
 
 def _run_one(app: App, host: str, port: int) -> None:
@@ -230,17 +203,18 @@ def _run_several(server: str, endpoint: Endpoint, host: str, port: int, workers:
 
     if not can_share():
         fail("several workers need Unix; on Windows leave --workers out", USAGE)
-    share_among_workers()
+    keys = share_among_workers()
     _log_to_stderr()
     options = msgspec.json.encode(endpoint).decode()
     command = [sys.executable, "-m", "antiphon.cli.serve", server, options]
-    return run_workers(command, host, port, workers=workers, path=endpoint.path)
+    return run_workers(command, host, port, workers=workers, path=endpoint.path, secret=keys)
 
 
-def share_among_workers() -> None:
-    """Set common keys and a common store in the environment that the workers inherit."""
-    if not os.environ.get("ANTIPHON_KEYS"):
-        os.environ["ANTIPHON_KEYS"] = secrets.token_hex(32)
+def share_among_workers() -> str:
+    """Return the keys of all workers, and set their common store in the environment."""
+    keys = HELD.take(os.environ)[VARIABLE]
+    if not keys.strip():
+        keys = secrets.token_hex(32)
         errors().print(
             "ANTIPHON_KEYS is not set: the workers share keys made for this run. Calls and tasks "
             "do not survive a restart; set ANTIPHON_KEYS (antiphon keygen) to keep them.",
@@ -252,6 +226,7 @@ def share_among_workers() -> None:
             f"ANTIPHON_STORE is not set: the workers share {LEDGER}, unless the server has store=",
             soft_wrap=True,
         )
+    return keys
 
 
 def _not_reported_otherwise(record: logging.LogRecord) -> bool:
@@ -288,9 +263,10 @@ def _application_with_log(endpoint: Endpoint, server: str, link: Any) -> App:
 def work(server: str, options: str) -> int:
     """Run one worker; return the exit code."""
     try:
-        from antiphon.processes.supervisor import find_place, run_worker
+        from antiphon.processes.supervisor import find_place, receive_secret, run_worker
 
         place = find_place()
+        HELD.hold(receive_secret(place))
         endpoint = msgspec.json.decode(options, type=Endpoint)
         run_worker(partial(_application_with_log, endpoint, server), place)
     except typer.Exit as refused:

@@ -1,14 +1,9 @@
-"""One call on the command line: its arguments, who answers, where it is saved, how it ends.
+"""One call on the command line: who answers, where it is saved, how it ends.
 
 One round at a time in the main thread, so that a person at the terminal can interrupt a question.
-A saved call names its server. When that is a command, `antiphon resume` runs it; a file that
-somebody else could have written is run with `--run` only.
 """
 
-import os
 import shlex
-import stat
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antiphon.cli import output
+from antiphon.cli import begun_tasks, output
 from antiphon.cli.connect import interactive
 from antiphon.cli.output import DONE, FAILED, REFUSED, USAGE, WAITING, Bar, errors, fail, say
+from antiphon.cli.private_files import write_private
 from antiphon.client.answers import Answers, Scripted, method_for
 from antiphon.client.asks import AnyAsk, Cancel, Decline, Step, view
 from antiphon.client.errors import (
@@ -27,6 +23,9 @@ from antiphon.client.errors import (
     ClientError,
     ConnectionLost,
     Pass,
+    TaskCancelled,
+    TaskExpired,
+    TaskGone,
     Unanswered,
 )
 from antiphon.client.read_asks import Task
@@ -45,7 +44,9 @@ ANSWER = Annotated[
         "--answer",
         "-a",
         metavar="KEY.FIELD=VALUE",
-        help="An answer: key.field=value, or key=accept, key=decline, key=cancel. Repeatable.",
+        help="An answer. To a form: key.field=value. To a page to visit: key=accept. Roots: "
+        "roots=/a/folder. A completion: sample=TEXT. To refuse: key=decline or key=cancel. "
+        "Repeatable.",
     ),
 ]
 SAVE = Annotated[
@@ -63,35 +64,6 @@ DETACH = Annotated[
 NO_INPUT = Annotated[
     bool, typer.Option("--no-input", help="Never ask at the terminal, even if there is one.")
 ]
-
-# --- saved calls ---------------------------------------------------------------------------------
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file in one step, readable by its owner only."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def only_ours(path: Path) -> bool:
-    """Whether nobody else can have written the file, as `write_private` leaves it."""
-    if not hasattr(os, "getuid"):
-        return True
-    found = path.stat()
-    others = stat.S_IRWXG | stat.S_IRWXO
-    return found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & others
-
-
-# --- the call ------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -157,9 +129,11 @@ class CallSession:
 
     @property
     def can(self) -> frozenset[Capability]:
-        """The declared capabilities: forms and URLs always, as a saved call is answered later."""
-        always: frozenset[Capability] = frozenset({"form", "url"})
-        return always | self.script.abilities
+        """The declared capabilities: of --answer, and all if the call can be answered later."""
+        needs: set[Capability] = {"form", "url", *self.script.abilities}
+        if self.save is not None:
+            needs |= {"sampling", "roots"}
+        return frozenset(needs)
 
     def run(self, client: "BlockingClient", begin: Callable[..., Step]) -> int:
         """Start the call, then answer round by round."""
@@ -188,6 +162,7 @@ class CallSession:
     def _rounds(self, client: "BlockingClient", step: Step) -> int:
         while step.waiting:
             self.step = step
+            self._keep_task(step)
             self.asked.update(dict.fromkeys(step.asks))
             if step.task is not None and not step.asks and self.detach:
                 return self._left(step)
@@ -206,6 +181,23 @@ class CallSession:
                 on_task=self.bar.task if self.bar else None,
             )
         return self._done(step)
+
+    def _keep_task(self, step: Step) -> None:
+        """Let `antiphon tasks` list the task until it has ended."""
+        try:
+            begun_tasks.keep(step, begun_tasks.folder())
+        except OSError as error:
+            say(f"warning: `antiphon tasks` will not list this task: {error}")
+
+    def _forget_task(self) -> None:
+        if self.step is not None and self.step.task is not None:
+            target = self.step.saved.target
+            begun_tasks.forget(target, self.step.task.id, begun_tasks.folder())
+
+    def _clear(self) -> None:
+        """Remove the bar before anything else is printed."""
+        if self.bar:
+            self.bar.pause()
 
     def _answer(self, step: Step) -> tuple[dict[str, Any], list[str]]:
 
@@ -235,8 +227,7 @@ class CallSession:
             raise AnswerUnfit(error.reasons) from None
         if self.terminal is None or ask.kind not in ("form", "url"):
             return None
-        if self.bar:
-            self.bar.pause()
+        self._clear()
         return method_for(self.terminal, ask)(ask)
 
     # --- how it ends ---------------------------------------------------------------------------
@@ -253,6 +244,8 @@ class CallSession:
             say(f"warning: --answer {', '.join(unused)} was not used: the server asked for {asked}")
 
     def _done(self, step: Step) -> int:
+        self._clear()
+        self._forget_task()
         self._warn_of_unused()
         dumped = step.result.model_dump(by_alias=True, mode="json", exclude_none=True)
         failed = bool(dumped.get("isError"))
@@ -265,6 +258,7 @@ class CallSession:
         return code
 
     def _unanswered(self, step: Step, missing: list[str]) -> int:
+        self._clear()
         asks = {key: step.asks[key] for key in missing}
         if step.task is not None and self.save is None:
             return self._left(step)
@@ -281,11 +275,12 @@ class CallSession:
         else:
             say(f"Waiting for answers; saved in {self.save}:")
             output.open_asks(asks)
-            say(f"Continue with: antiphon resume {shlex.quote(str(self.save))}")
+            say(f"Continue with: {_resume(step, self.save)}")
         return WAITING
 
     def _left(self, step: Step) -> int:
         """Stop waiting for a task; its id is enough to return to it."""
+        self._clear()
         task = step.task
         assert task is not None
         self._warn_of_unused()
@@ -312,8 +307,7 @@ class CallSession:
         step = self.step
         if step is None or step.task is None:
             return
-        if self.bar:
-            self.bar.pause()
+        self._clear()
         if self.save is not None:
             write_private(self.save, step.dump())
             say(f"The task continues; it is saved in {self.save}.")
@@ -323,10 +317,13 @@ class CallSession:
         except ClientError as error:
             say(f"The task could not be cancelled: {error}")
         else:
+            self._forget_task()
             say(f"Cancelled task {step.task.id}.")
 
     def _failed(self, error: ClientError) -> int:
-
+        self._clear()
+        if isinstance(error, TaskCancelled | TaskExpired | TaskGone):
+            self._forget_task()
         code = USAGE if isinstance(error, AnswerInvalid) else FAILED
         if self.save is not None and error.step is not None and _worth_saving(error):
             write_private(self.save, error.step.dump())
@@ -340,9 +337,15 @@ def _worth_saving(error: ClientError) -> bool:
     return isinstance(error, ConnectionLost | CallTimeout | Unanswered | AnswerInvalid)
 
 
+def _resume(step: Step, save: Path) -> str:
+    # A file may come from anybody, so its command is run only if that is asked for.
+    run = " --run" if isinstance(step.saved.target, list) else ""
+    return f"antiphon resume {shlex.quote(str(save))}{run}"
+
+
 def _comeback(step: Step, task: Task, save: Path | None) -> str:
     if save is not None:
-        return f"antiphon resume {shlex.quote(str(save))}"
+        return _resume(step, save)
     target = step.saved.target
     where = shlex.join(target) if isinstance(target, list) else target or "TARGET"
     return f"antiphon tasks {shlex.quote(where)} {shlex.quote(task.id)} --wait"

@@ -1,21 +1,38 @@
-"""`antiphon tasks`: show the task that a call became, answer it, wait for it, cancel it."""
+"""`antiphon tasks`: list the tasks that calls became; show, answer, await or cancel one of them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from antiphon.cli import output
-from antiphon.cli.connect import HEADER, TARGET, TIMEOUT, VERBOSE, connected, settings_of
-from antiphon.cli.output import JSON, say
+from antiphon.cli import begun_tasks, output
+from antiphon.cli.begun_tasks import BegunTask
+from antiphon.cli.connect import ENV, HEADER, TARGET, TIMEOUT, VERBOSE, connected, settings_of
+from antiphon.cli.output import JSON, USAGE, fail, say
 from antiphon.cli.session import ANSWER, NO_INPUT, SAVE, CallSession
 from antiphon.client.asks import Step
-from antiphon.client.errors import ClientError, RemoteError, TaskGone
+from antiphon.client.errors import (
+    ClientError,
+    RemoteError,
+    TaskCancelled,
+    TaskExpired,
+    TaskGone,
+)
+from antiphon.client.read_asks import MAX_ID
+from antiphon.core.text import safe_line
 from antiphon.errors import INVALID_PARAMS
+
+if TYPE_CHECKING:
+    from antiphon.client.blocking import BlockingClient
 
 
 def tasks(
     target: TARGET,
-    id: Annotated[str, typer.Argument(help="The task, as `antiphon call --detach` printed it.")],
+    id: Annotated[
+        str, typer.Argument(help="The task, as `antiphon call --detach` printed it.")
+    ] = "",
     cancel: Annotated[bool, typer.Option("--cancel", help="Ask the server to cancel it.")] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for its end; ask its questions at the terminal.")
@@ -24,37 +41,39 @@ def tasks(
     save: SAVE = None,
     json: JSON = False,
     header: HEADER = None,
+    env: ENV = None,
     timeout: TIMEOUT = 30.0,
     no_input: NO_INPUT = False,
     verbose: VERBOSE = False,
 ) -> None:
-    """Show the status of a task, its open questions, or its result.
+    """List your tasks on a server, or show one: its status, its open questions, or its result.
+
+    Without an id, the tasks that your `antiphon call` began there and that have not ended are
+    listed. The protocol has no list of tasks, so those that other programs began are not known.
 
     With --answer the command waits for the next question and answers it.
 
-    Exit codes: 0 completed (or cancelling), 1 failed, cancelled or unknown, 4 not ended yet.
+    Exit codes: 0 completed (or listed, or cancelling), 1 failed, cancelled or unknown, 4 not ended.
 
     Examples:
 
     \b
-      antiphon tasks http://127.0.0.1:8400/mcp 5f0c...
+      antiphon tasks http://127.0.0.1:8400/mcp
       antiphon tasks http://127.0.0.1:8400/mcp 5f0c... --wait
       antiphon tasks http://127.0.0.1:8400/mcp 5f0c... --answer approve.approve=yes
       antiphon tasks http://127.0.0.1:8400/mcp 5f0c... --cancel
     """
+    if not id and (cancel or wait or answer or save):
+        fail("--cancel, --wait, --answer and --save need the id of a task", USAGE)
     ask = wait and not no_input
     session = CallSession.start(answer, save=save, json=json, ask=ask, detach=not wait)
-    settings = settings_of(header, "modern", timeout, verbose, json)
+    settings = settings_of(header, env, "modern", timeout, verbose, json)
     with connected(target, settings, session.answers) as client:
+        if not id:
+            _list(client, json=json)
+            return
         if cancel:
-            try:
-                client.cancel_task(id)
-            except ClientError as error:
-                output.failed(_unknown(error, id), json=json)
-            if json:
-                output.as_json("done", task={"id": id})
-            else:
-                say("The server is cancelling the task.")
+            _cancel(client, id, json=json)
             return
 
         def look(**options: object) -> Step:
@@ -64,6 +83,63 @@ def tasks(
 
         code = session.run(client, look)
     raise typer.Exit(code)
+
+
+def _cancel(client: "BlockingClient", id: str, *, json: bool) -> None:
+    try:
+        client.cancel_task(id)
+    except ClientError as error:
+        output.failed(_unknown(error, id), json=json)
+    if json:
+        output.as_json("done", task={"id": id})
+    else:
+        say("The server is cancelling the task.")
+
+
+def _list(client: "BlockingClient", *, json: bool) -> None:
+    target = client.client.target
+    found: list[tuple[BegunTask, dict[str, Any]]] = []
+    for begun in begun_tasks.begun_at(target, begun_tasks.folder()):
+        shown = _looked_up(client, begun, json=json)
+        if shown is None:
+            begun_tasks.forget(target, begun.id, begun_tasks.folder())
+        else:
+            found.append((begun, shown))
+    if json:
+        output.as_json("done", tasks=[{"tool": begun.tool, **shown} for begun, shown in found])
+    elif not found:
+        say("None of your tasks on this server is known here and has not ended.")
+    else:
+        _table(found)
+
+
+def _looked_up(client: "BlockingClient", begun: BegunTask, *, json: bool) -> dict[str, Any] | None:
+    """Return how a task stands; None if it has ended without a result, or is unknown."""
+    try:
+        step = client.task(begun.id)
+    except (TaskGone, TaskCancelled, TaskExpired):
+        return None
+    except RemoteError as error:
+        return {"id": begun.id, "status": "failed", "message": error.message}
+    except ClientError as error:
+        output.failed(error, json=json)
+    assert step.task is not None
+    shown = output.task_json(step.task)
+    return {**shown, "status": "completed"} if step.done else shown
+
+
+def _table(found: list[tuple[BegunTask, dict[str, Any]]]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table("task", "tool", "status", "age", "message")
+    for begun, shown in found:
+        table.add_row(
+            Text(safe_line(begun.id, MAX_ID), style="bold"),
+            Text(safe_line(begun.tool, 128)),
+            Text(output.status_words(shown["status"])),
+            Text(output.age(begun.began)),
+            Text(safe_line(shown.get("message") or "", 200)),
+        )
+    console.print(table)
 
 
 def _unknown(error: ClientError, id: str) -> ClientError:

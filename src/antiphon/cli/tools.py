@@ -7,16 +7,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from antiphon.cli.connect import ERA, HEADER, TARGET, TIMEOUT, VERBOSE, connected, settings_of
+from antiphon.cli.connect import ENV, ERA, HEADER, TARGET, TIMEOUT, VERBOSE, connected, settings_of
 from antiphon.cli.output import JSON, as_json, failed
 from antiphon.client.errors import ClientError
-from antiphon.core.text import safe
+from antiphon.core.text import safe, safe_line
 
 
 def tools(
     target: TARGET,
     json: JSON = False,
     header: HEADER = None,
+    env: ENV = None,
     era: ERA = "auto",
     timeout: TIMEOUT = 30.0,
     verbose: VERBOSE = False,
@@ -29,7 +30,8 @@ def tools(
       antiphon tools http://127.0.0.1:8400/mcp
       antiphon tools "python server.py" --json
     """
-    with connected(target, settings_of(header, era, timeout, verbose, json), None) as client:
+    settings = settings_of(header, env, era, timeout, verbose, json)
+    with connected(target, settings, None) as client:
         try:
             found = client.list_tools()
         except ClientError as error:
@@ -49,7 +51,7 @@ def _table(found: list[dict[str, Any]]) -> None:
     table = Table("tool", "arguments", "description", show_lines=False)
     for tool in found:
         table.add_row(
-            Text(safe(tool["name"], 128), style="bold"),
+            Text(safe_line(tool["name"], 128), style="bold"),
             Text(_signature(tool.get("inputSchema") or {})),
             Text(safe(tool.get("description") or "", 400)),
         )
@@ -64,4 +66,4 @@ def _signature(schema: Mapping[str, Any]) -> str:
         kind = cast("dict[str, Any]", prop).get("type", "") if isinstance(prop, dict) else ""
         part = f"{name}={kind}" if isinstance(kind, str) and kind else str(name)
         parts.append(part if name in required else f"[{part}]")
-    return safe(" ".join(parts), 400)
+    return safe_line(" ".join(parts), 400)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, is_dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, cast
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -19,6 +18,7 @@ from antiphon.client.flow_types import PendingCall
 from antiphon.client.read_asks import PendingAsk, Task
 from antiphon.client.saved import SavedCall
 from antiphon.core.asks import Kind
+from antiphon.core.web_url import web_host
 from antiphon.errors import AnswerInvalid, UnsupportedForm
 from antiphon.forms.schema import FlatSchema
 
@@ -51,9 +51,9 @@ class UrlAsk(_ShownAsk):
 
     @property
     def host(self) -> str:
-        """The host of the URL; empty if the URL cannot be parsed."""
+        """The host that a browser would open; empty if the URL could be read in two ways."""
         try:
-            return urlsplit(self.url).hostname or ""
+            return web_host(self.url)
         except ValueError:
             return ""
 

@@ -4,6 +4,7 @@ The rounds of a call are decided in `flow`, sent by `connection` and answered by
 SDK's transports, session and OAuth are below.
 """
 
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -45,6 +46,8 @@ from antiphon.client.targets import TargetOptions, read_target
 from antiphon.core.capabilities import Capability
 from antiphon.core.request import Era
 from antiphon.ports import Clock
+
+logger = logging.getLogger("antiphon.client")
 
 BY_HAND: frozenset[Capability] = frozenset({"form", "url", "sampling", "roots"})
 """Declared by `begin` when the client has no `answers`: the caller answers."""
@@ -204,6 +207,11 @@ class Client:
         return self._ready.server
 
     @property
+    def target(self) -> str | list[str] | None:
+        """The server, as saved calls refer to it: a URL without credentials, or a command."""
+        return self._caller.target
+
+    @property
     def instructions(self) -> str | None:
         """The server's instructions for its use."""
         return self._ready.session.instructions
@@ -321,7 +329,7 @@ class Client:
 
         Some questions of a task may be answered now and others later. It is then waited for until
         it asks or ends, at most `wait` seconds: 0 polls it once. Cancelling this does not cancel
-        the task.
+        the task. If the call was begun with another server, the log warns of it.
 
         Raises:
             SavedCallInvalid: The text is not a saved call.
@@ -331,6 +339,7 @@ class Client:
         """
         kept = load(saved) if isinstance(saved, str) else saved.saved
         call, connection = kept.call, await self._connect()
+        self._note_another_server(kept, connection)
         if answers is not None or call.answers is None:
             asked = replace(kept, server=connection.server)
             given = await self._given(asked, answers or {})
@@ -389,10 +398,16 @@ class Client:
             if refused.step is None:
                 raise TypeError("this error carries no call")
             refused = refused.step
-        call = (load(refused) if isinstance(refused, str) else refused.saved).call
+        kept = load(refused) if isinstance(refused, str) else refused.saved
+        call = kept.call
         if not call.params:
             raise ValueError("only the task's id is known here, not the call: call the tool again")
+        self._note_another_server(kept, await self._connect())
         return await self.begin_call(PendingCall(method=call.method, params=call.params))
+
+    def _note_another_server(self, kept: SavedCall, connection: ServerConnection) -> None:
+        if moved := self._caller.moved(kept, connection.server):
+            logger.warning("%s", moved)
 
     async def _by_steps(
         self, saved: SavedCall, can: frozenset[Capability], *, wait: float | None, **options: Any

@@ -64,6 +64,9 @@ _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri
 _CLOSED = "Connection closed"
 """The SDK's message when the whole connection is closed, for instance by a child that died."""
 
+_REFUSED = "Server returned an error response"
+"""The SDK's message for an error status; what the server said is kept beside it."""
+
 _TERMINATED = "Session terminated"
 """The SDK's message for a 404 within a legacy session."""
 
@@ -186,11 +189,12 @@ class ServerConnection:
         if error.code == types.CONNECTION_CLOSED:
             # The whole connection, or only the stream of this one request.
             self.usable = self.usable and error.error.message != _CLOSED
-            return Lost(sent=True, why=error.error.message)
+            return Lost(sent=True, why=self._failures.ended or error.error.message)
         if self.era == "legacy" and error.error.message == _TERMINATED:
             self.usable = False
             return Lost(sent=False, why="the server ended the session")
-        return Failure(error.code, error.error.message, error.error.data)
+        refused = error.error.message == _REFUSED and self._failures.refusal
+        return Failure(error.code, refused or error.error.message, error.error.data)
 
     # --- what the session does -----------------------------------------------------------------
 

@@ -82,7 +82,7 @@ async def _negotiate(session: ClientSession, era: EraChoice, *, forced: bool) ->
         return "modern"
     if forced and era == "modern":
         raise CannotConnect(
-            "the server does not speak protocol 2026-07-28; use era='auto' to fall back"
+            "the server does not speak protocol 2026-07-28, and the era auto was not chosen"
         )
     return await _fall_back(session, supported)
 

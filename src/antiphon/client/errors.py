@@ -39,6 +39,11 @@ class ClientError(AntiphonError):
 
     step: "Step | None" = None
 
+    def __init__(self, what: str, cure: str = "") -> None:
+        super().__init__(f"{what}. {cure}" if cure else what)
+        self.what = what
+        """What happened, without the cure, which for a command line is another one."""
+
 
 class CannotConnect(ClientError):
     """The server cannot be reached or shares no protocol version with this client."""
@@ -60,15 +65,18 @@ class ConnectionLost(ClientError):
             if sent
             else "The request was not sent: it is safe to try again."
         )
-        super().__init__(f"connection lost: {preview(why, _SHOWN)}. {cure}")
+        super().__init__(f"connection lost: {preview(why, _SHOWN)}", cure)
         self.sent = sent
 
 
 class RemoteError(ClientError):
     """The server answered with a JSON-RPC error."""
 
-    def __init__(self, code: int, message: str, data: object = None) -> None:
-        super().__init__(f"the server answered with error {code}: {preview(message, _SHOWN)}")
+    def __init__(
+        self, code: int, message: str, data: object = None, what: str = "", cure: str = ""
+    ) -> None:
+        said = f"the server answered with error {code}: {preview(message, _SHOWN)}"
+        super().__init__(what or said, cure)
         self.code = code
         self.message = message
         self.data = data
@@ -78,12 +86,17 @@ class AbilityMissing(RemoteError):
     """The call needs a client capability that was not declared (-32021)."""
 
     def __init__(self, message: str, data: object, required: Mapping[str, Any]) -> None:
-        super().__init__(-32021, message, data)
         self.required = required
-        names = ", ".join(_paths(required)) or "unnamed"
-        self.args = (
-            f"the server needs a capability that was not declared: {preview(names, _SHOWN)}. "
-            + ("Pass tasks=True." if "extensions" in required else "Pass answers= that can do it."),
+        self.names = _paths(required)
+        """The capabilities, each as a path such as `sampling` or `elicitation.url`."""
+
+        shown = preview(", ".join(self.names) or "unnamed", _SHOWN)
+        super().__init__(
+            -32021,
+            message,
+            data,
+            f"the server needs a capability that was not declared: {shown}",
+            "Pass tasks=True." if "extensions" in required else "Pass answers= that can do it.",
         )
 
 
@@ -101,7 +114,6 @@ class StateRefused(RemoteError):
     """The server refused to continue the call; it does not say why."""
 
     def __init__(self, message: str, data: object, *, age: float, server_changed: bool) -> None:
-        super().__init__(-32602, message, data)
         self.age = age
         """Seconds since the token was received."""
 
@@ -109,8 +121,11 @@ class StateRefused(RemoteError):
         """Whether another name or version answers now than when the token was received."""
 
         hint = "another server answers now" if server_changed else "it may have expired"
-        self.args = (
-            f"the server refused to continue this call ({hint}; its state is {age:.0f} s old). "
+        super().__init__(
+            -32602,
+            message,
+            data,
+            f"the server refused to continue this call ({hint}; its state is {age:.0f} s old)",
             "Start over: client.restart(error), or call the tool again.",
         )
 
@@ -119,12 +134,14 @@ class TaskGone(RemoteError):
     """The server does not know the task, or no longer; it does not say which (TASK-26)."""
 
     def __init__(self, message: str, data: object, *, task: str) -> None:
-        super().__init__(-32602, message, data)
         self.task = task
-        self.args = (
+        super().__init__(
+            -32602,
+            message,
+            data,
             f"the server does not know the task {preview(task, 80)}: it was deleted, belongs to "
-            "another caller, or never existed. Start over: client.restart(error), or call the "
-            "tool again.",
+            "another caller, or never existed",
+            "Start over: client.restart(error), or call the tool again.",
         )
 
 
@@ -133,7 +150,9 @@ class TaskCancelled(ClientError):
 
     def __init__(self, task: str, message: str = "") -> None:
         said = f" ({preview(message, _SHOWN)})" if message else ""
-        super().__init__(f"the task {preview(task, 80)} was cancelled{said}. Call the tool again.")
+        super().__init__(
+            f"the task {preview(task, 80)} was cancelled{said}", "Call the tool again."
+        )
         self.task = task
 
 
@@ -142,8 +161,8 @@ class TaskExpired(ClientError):
 
     def __init__(self, task: str) -> None:
         super().__init__(
-            f"the task {preview(task, 80)} did not end within its time to live. "
-            "Call the tool again."
+            f"the task {preview(task, 80)} did not end within its time to live",
+            "Call the tool again.",
         )
         self.task = task
 
@@ -159,7 +178,9 @@ class CallTimeout(ClientError):
     """A bound of `Timeouts` was reached. `step` holds the call, which can be resumed."""
 
     def __init__(self, what: str, bound: str) -> None:
-        super().__init__(f"{what}. Resume the call from `error.step`, or raise Timeouts({bound}=).")
+        super().__init__(what, f"Resume the call from `error.step`, or raise Timeouts({bound}=).")
+        self.bound = bound
+        """The field of `Timeouts`."""
 
 
 class RoundsExceeded(CallTimeout):
@@ -183,7 +204,9 @@ class Unanswered(ClientError):
 
     def __init__(self, keys: Sequence[str]) -> None:
         names = preview(", ".join(keys), _SHOWN)
-        super().__init__(f"no answer for: {names}. Pass answers for these keys, or save the call.")
+        super().__init__(
+            f"no answer for: {names}", "Pass answers for these keys, or save the call."
+        )
         self.keys = tuple(keys)
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from antiphon.client.asks import Accept, AnyAsk, Cancel, Decline, FormAsk, RootsAsk, UrlAsk
 from antiphon.core.capabilities import Capability
-from antiphon.core.text import safe
+from antiphon.core.text import safe_line
 from antiphon.errors import AnswerInvalid
 from antiphon.forms.schema import FlatSchema
 
@@ -52,8 +52,8 @@ class FieldPrompt:
         )
         self.multiple = schema.get("type") == "array"
         self.choices = _choices(schema)
-        self.label = safe(str(schema.get("title") or name), LABEL)
-        self.description = safe(str(schema.get("description") or ""), HINT)
+        self.label = safe_line(str(schema.get("title") or name), LABEL)
+        self.description = safe_line(str(schema.get("description") or ""), HINT)
 
     @property
     def default(self) -> Any:
@@ -131,7 +131,7 @@ class FieldPrompt:
                 return ", ".join(self.show(each) for each in cast("list[Any]", value)) or "(none)"
             case str():
                 titles = {choice.value: choice.title for choice in self.choices}
-                return safe(titles.get(value, value), HINT)
+                return safe_line(titles.get(value, value), HINT)
             case _:
                 return str(value)
 
@@ -161,13 +161,13 @@ def _choices(schema: Mapping[str, Any]) -> tuple[Choice, ...]:
     titled = source.get("oneOf") or source.get("anyOf")
     if titled:
         return tuple(
-            Choice(each["const"], safe(str(each.get("title", each["const"])), LABEL))
+            Choice(each["const"], safe_line(str(each.get("title", each["const"])), LABEL))
             for each in titled
         )
     values: list[str] = source.get("enum") or []
     names: list[str] = schema.get("enumNames") or []
     return tuple(
-        Choice(value, safe(names[at] if at < len(names) else value, LABEL))
+        Choice(value, safe_line(names[at] if at < len(names) else value, LABEL))
         for at, value in enumerate(values)
     )
 

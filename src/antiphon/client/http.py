@@ -8,6 +8,7 @@ which ones may be followed.
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 import anyio
@@ -30,10 +31,21 @@ from opentelemetry.propagate import inject
 from opentelemetry.trace import SpanKind, StatusCode, get_tracer
 from pydantic_core import to_jsonable_python
 
+from antiphon.core.text import preview
+
 logger = logging.getLogger("antiphon.client")
 
 MAX_EVENT = 16 * 1024 * 1024
 """Bytes of one event of a stream: enough for a result with an image."""
+
+MAX_BODY = 32 * 1024 * 1024
+"""Bytes of one reply that is not a stream; a bound against an endless one."""
+
+MAX_SHOWN = 300
+"""Characters of a refusal's body that an error text shows."""
+
+COMPRESSED = "the server sent a compressed reply, which was not asked for"
+TOO_LARGE = f"the reply is larger than {MAX_BODY >> 20} MiB"
 
 
 class RawDispatcher(Protocol):
@@ -59,7 +71,13 @@ class RawDispatcher(Protocol):
 
 # --- modern requests ---------------------------------------------------------------------------
 
-_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+# A bound on the bytes that arrive says nothing about what they unpack to.
+_HEADERS = {
+    "accept": "application/json, text/event-stream",
+    "accept-encoding": "identity",
+    "content-type": "application/json",
+}
+_STATUSES = frozenset(HTTPStatus)
 _encode = msgspec.json.Encoder(enc_hook=to_jsonable_python).encode
 _decode = msgspec.json.Decoder().decode
 _tracer = get_tracer("antiphon.client")
@@ -140,6 +158,8 @@ class HttpDispatcher:
                 async with self._posted(message, options) as response:
                     if response.has_redirect_location:
                         return None
+                    if is_compressed(response):
+                        raise MCPError(code=CONNECTION_CLOSED, message=COMPRESSED)
                     return await self._reply(response, id, on_progress)
             except MCPError as error:
                 span.set_attribute("rpc.response.status_code", str(error.code))
@@ -173,7 +193,7 @@ class HttpDispatcher:
             text = "server answered a request with 202 Accepted"
             raise MCPError(code=INVALID_REQUEST, message=text)
         if media.startswith("application/json"):
-            message = _message(await response.aread())
+            message = _message(await _body(response))
             if message.get("id") != id:
                 raise MCPError(
                     code=PARSE_ERROR, message="the response has the id of another request"
@@ -215,6 +235,22 @@ def _within(timeout: float | None) -> AbstractContextManager[object]:
     return nullcontext() if timeout is None else anyio.fail_after(timeout)
 
 
+def is_compressed(response: httpx2.Response) -> bool:
+    """Return whether a body would have to be unpacked; none is."""
+    return response.headers.get("content-encoding", "identity").lower() != "identity"
+
+
+async def _body(response: httpx2.Response) -> bytes:
+    parts: list[bytes] = []
+    left = MAX_BODY
+    async for part in response.aiter_bytes():
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            raise MCPError(code=CONNECTION_CLOSED, message=TOO_LARGE)
+    return b"".join(parts)
+
+
 def _message(data: bytes | str) -> dict[str, Any]:
     try:
         message = _decode(data)
@@ -244,13 +280,21 @@ def _error(error: dict[str, Any]) -> MCPError:
 
 async def _refusal(response: httpx2.Response, media: str) -> MCPError:
     """Return the error of a response with an error status."""
+    body = await _body(response)
     if media.startswith("application/json"):
         try:
-            error = _message(await response.aread()).get("error")
+            error = _message(body).get("error")
         except MCPError:
             error = None
         if isinstance(error, dict):
             return _error(cast("dict[str, Any]", error))
-    if response.status_code == 404:
-        return MCPError(code=METHOD_NOT_FOUND, message="Not Found")
-    return MCPError(code=INTERNAL_ERROR, message="Server returned an error response")
+    code = METHOD_NOT_FOUND if response.status_code == 404 else INTERNAL_ERROR
+    return MCPError(code=code, message=refusal(response.status_code, body))
+
+
+def refusal(status: int, body: bytes) -> str:
+    """Return a refusal by HTTP status as a person reads it: the status and how the body begins."""
+    name = HTTPStatus(status).phrase if status in _STATUSES else ""
+    words = f"HTTP {status} {name}".rstrip()
+    shown = preview(body[: 8 * MAX_SHOWN].decode("utf-8", "replace"), MAX_SHOWN)
+    return f"{words}: {shown}" if shown and shown != name else words

@@ -37,6 +37,7 @@ from antiphon.client.flow_types import (
 from antiphon.client.read_asks import Task
 from antiphon.client.saved import SavedCall
 from antiphon.client.task_updates import OnTaskMessage, TaskSubscription
+from antiphon.core.text import safe_line
 from antiphon.errors import AnswerInvalid
 from antiphon.ports import Clock
 
@@ -66,6 +67,18 @@ class Caller:
     """Where the server is, as shown to a person."""
 
     clock: Clock
+
+    def moved(self, saved: SavedCall, server: Mapping[str, str] | None) -> str:
+        """Return that a saved call was begun with another server; empty if it was not."""
+        if saved.server is None:
+            return ""
+        before, now = saved.server.get("name", ""), (server or {}).get("name", "")
+        if before == now and saved.target == self.target:
+            return ""
+        return (
+            f"this call was begun with {_place(before, saved.target)} and goes on with "
+            f"{_place(now, self.target)}, which receives its arguments, its token and the answers"
+        )
 
     def views(self, saved: SavedCall, call: PendingCall) -> list[AnyAsk]:
         """Return the asks of a call as answerers see them."""
@@ -228,6 +241,11 @@ class PreparedCall:
                 )
                 error.step = self._caller.step(self._saved, end.call)
                 raise error
+
+
+def _place(name: str, target: str | list[str] | None) -> str:
+    where = " ".join(target) if isinstance(target, list) else target or "this process"
+    return f"{safe_line(name, 120)!r} at {safe_line(where, 200)}"
 
 
 def _era_changed(saved: SavedCall, caller: Caller, age: float) -> StateRefused:

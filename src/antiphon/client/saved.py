@@ -5,6 +5,7 @@ asked and answered (TASK-24, TASK-44); besides, where the server is and how it n
 another process can find it and notice a change.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, cast
@@ -20,6 +21,9 @@ VERSION, WITH_TASK = 1, 2
 
 MAX_BYTES = 8 * 1024 * 1024
 """Length of the text; larger than any token, a bound against a wrong file."""
+
+
+_URL = re.compile(r"https?://[^\s\x00-\x1f]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +127,9 @@ def load(text: str) -> SavedCall:
         data = msgspec.convert(head, _SavedText)
     except msgspec.ValidationError as error:
         raise SavedCallInvalid(f"the saved call is damaged: {error}") from error
+    if isinstance(data.target, str) and not _URL.fullmatch(data.target):
+        # A text that is no URL would be read as a command; a saved command is a list of words.
+        raise SavedCallInvalid("the saved call is damaged: its target is a text but no URL")
     return SavedCall(
         call=_call(data),
         target=data.target,

@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import anyio
 import anyio.abc
 import httpx2
+import msgspec
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.exceptions import MCPError
@@ -28,16 +29,13 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CONNECTION_CLOSED
 
 from antiphon.client.errors import CannotConnect, InvalidResponse
 from antiphon.client.flow_types import Lost
-from antiphon.client.http import RawDispatcher
+from antiphon.client.http import COMPRESSED, MAX_BODY, RawDispatcher, is_compressed, refusal
 from antiphon.client.task_updates import TaskListeners
 
 T = TypeVar("T")
 
 LOST = 1
 """The code of a failed request: local, and outside every range of the protocol (ERR-04)."""
-
-MAX_BODY = 32 * 1024 * 1024
-"""Bytes of one reply that is not a stream; a bound against an endless one."""
 
 TIMEOUT = httpx2.Timeout(30.0, read=None)
 """For connecting and writing. The time for a reply is bounded by the call."""
@@ -129,8 +127,14 @@ class Failures:
     url: httpx2.URL | None = None
     """The URL of the last POST."""
 
+    refusal: str = ""
+    """The last response to a POST, if it was an error status without a JSON-RPC error."""
+
     nothing_there: bool = False
-    """Whether the last response was a 404 without a JSON body."""
+    """Whether that was a 404."""
+
+    ended: str = ""
+    """Why the connection was ended from this side."""
 
     @property
     def where(self) -> str:
@@ -223,37 +227,42 @@ def _first(error: BaseException) -> BaseException:
 
 
 class ContainedClient(httpx2.AsyncClient):
-    """An HTTP client whose failed POSTs return a response instead of raising."""
+    """An HTTP client whose failed POSTs return a response instead of raising.
+
+    Every response is bounded, also those of the requests that OAuth makes, and none is unpacked.
+    """
 
     def __init__(self, failures: Failures, **options: Any) -> None:
         """Take where reasons are kept, and the options of `httpx2.AsyncClient`."""
-        super().__init__(**options)
+        super().__init__(**options, event_hooks={"response": [_bound]})
+        self.headers["accept-encoding"] = "identity"
         self._failures = failures
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request; the failure of a POST becomes a response that names it."""
         if request.method != "POST":
             return await super().send(request, **options)
-        self._failures.url = request.url
-        self._failures.nothing_there = False
+        failures = self._failures
+        failures.url, failures.refusal, failures.nothing_there = request.url, "", False
         try:
             response = await super().send(request, **options)
         except _NOT_SENT as error:
-            why = f"{cannot_reach(self._failures.where)} ({type(error).__name__}: {error})"
+            why = f"{cannot_reach(failures.where)} ({type(error).__name__}: {error})"
             return self._answer(request, Lost(sent=False, why=why))
         except httpx2.HTTPError as error:
             return self._failed(request, error, sent=True)
         except OAuthFlowError as error:
             return self._failed(request, error, sent=False)
-        if _uninformative(response):
-            why = _explain(response.status_code)
-            await response.aclose()
+        if response.status_code < 400:
+            return response
+        body = await response.aread()
+        if _is_rpc_error(response, body):
+            return response
+        failures.refusal = refusal(response.status_code, body)
+        failures.nothing_there = response.status_code == 404
+        if response.status_code >= 500 or response.status_code in _NOT_ERA_EVIDENCE:
+            why = _explain(response.status_code, failures.refusal)
             return self._answer(request, Lost(sent=response.status_code >= 500, why=why))
-        self._failures.nothing_there = response.status_code == 404 and not _is_json(response)
-        stream = response.stream
-        if isinstance(stream, httpx2.AsyncByteStream):
-            streaming = "text/event-stream" in response.headers.get("content-type", "")
-            response.stream = _BoundedBody(stream, None if streaming else MAX_BODY)
         return response
 
     def _failed(self, request: httpx2.Request, error: Exception, *, sent: bool) -> httpx2.Response:
@@ -266,16 +275,26 @@ class ContainedClient(httpx2.AsyncClient):
         return answer
 
 
-def _uninformative(response: httpx2.Response) -> bool:
-    """Return whether the response is neither JSON-RPC nor a sign of the era (VER-23)."""
-    status = response.status_code
-    if status < 500 and status not in _NOT_ERA_EVIDENCE:
+async def _bound(response: httpx2.Response) -> None:
+    """Refuse a compressed body, and bound the length of any other."""
+    if is_compressed(response):
+        raise httpx2.DecodingError(COMPRESSED)
+    stream = response.stream
+    if isinstance(stream, httpx2.AsyncByteStream):
+        streaming = "text/event-stream" in response.headers.get("content-type", "")
+        response.stream = _BoundedBody(stream, None if streaming else MAX_BODY)
+
+
+def _is_rpc_error(response: httpx2.Response, body: bytes) -> bool:
+    """Return whether an error status comes with a JSON-RPC error, which says more."""
+    if not response.headers.get("content-type", "").lower().startswith("application/json"):
         return False
-    return not _is_json(response)
-
-
-def _is_json(response: httpx2.Response) -> bool:
-    return response.headers.get("content-type", "").lower().startswith("application/json")
+    try:
+        message = cast("object", msgspec.json.decode(body))
+    except (ValueError, RecursionError):
+        return False
+    error = cast("dict[str, Any]", message).get("error") if isinstance(message, dict) else None
+    return isinstance(error, dict) and "code" in error
 
 
 def cannot_reach(where: str) -> str:
@@ -295,13 +314,15 @@ def connect_error(cause: BaseException, failures: Failures) -> BaseException:
             reason = CannotConnect(
                 f"{at}: nothing is there (HTTP 404): the path may be wrong; /mcp is usual"
             )
+        case CannotConnect() if failures.refusal:
+            reason = CannotConnect(f"{cause} ({failures.refusal})")
         case CannotConnect():
             return cause
         case MCPError():
             lost = failures.take(cause.code, cause.error.data)
-            why = lost.why if lost else cause.error.message
+            why = lost.why if lost else failures.refusal or cause.error.message
             if cause.code == CONNECTION_CLOSED:
-                why = "the server ended the connection before it was ready"
+                why = failures.ended or "the server ended the connection before it was ready"
             unreached = lost is not None and why.startswith(cannot_reach(where))
             reason = CannotConnect(why if unreached else f"{at}: {why}")
         case _:
@@ -310,12 +331,12 @@ def connect_error(cause: BaseException, failures: Failures) -> BaseException:
     return reason
 
 
-def _explain(status: int) -> str:
+def _explain(status: int, refused: str) -> str:
     if status == 401:
-        return "the server wants authorization (HTTP 401): pass auth= or headers="
+        return f"the server wants other credentials: pass an Authorization header ({refused})"
     if status == 403:
-        return "the server forbids this (HTTP 403): other credentials, scope or Origin are needed"
-    return f"the server answered HTTP {status}"
+        return f"the server forbids this to these credentials or this Origin ({refused})"
+    return f"the server answered {refused}"
 
 
 class _BoundedBody(httpx2.AsyncByteStream):

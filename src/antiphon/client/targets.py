@@ -15,7 +15,6 @@ from urllib.parse import urlsplit, urlunsplit
 import anyio
 import anyio.abc
 import httpx2
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.exceptions import MCPError
@@ -25,6 +24,7 @@ from pydantic_core import to_jsonable_python
 from antiphon.client.errors import CannotConnect
 from antiphon.client.http import MAX_EVENT, HttpDispatcher, RawDispatcher
 from antiphon.client.sdk_shim import Failures, contained_client
+from antiphon.client.stdio import child_server
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
@@ -201,18 +201,14 @@ class CommandTarget:
         return False
 
     async def open(self, stack: AsyncExitStack, failures: Failures) -> RawDispatcher:
-        parameters = StdioServerParameters(
-            command=self.command[0],
-            args=list(self.command[1:]),
-            env=dict(self.env) if self.env is not None else None,
-            cwd=self.cwd,
+        child = child_server(
+            self.command, env=self.env, cwd=self.cwd, errlog=self.errlog, failures=failures
         )
-        opened = stdio_client(parameters, self.errlog) if self.errlog else stdio_client(parameters)
         try:
-            read, write = await stack.enter_async_context(opened)
+            server = await stack.enter_async_context(child)
         except (OSError, ValueError) as error:
             raise CannotConnect(f"cannot start {self.command[0]!r}: {error}") from error
-        return JSONRPCDispatcher(read, write)
+        return JSONRPCDispatcher(*server.streams)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.panel import Panel
@@ -20,7 +19,8 @@ from rich.text import Text
 from antiphon.client.answers import Combining
 from antiphon.client.asks import Accept, Cancel, Decline, FormAsk, UrlAsk
 from antiphon.client.fields import FieldPrompt, prompts
-from antiphon.core.text import escape, safe
+from antiphon.core.text import safe, safe_line
+from antiphon.core.web_url import MAX_URL, imitates, web_host
 from antiphon.errors import AnswerInvalid
 
 MESSAGE = 4000
@@ -31,7 +31,7 @@ TRIES = 20
 
 _DECLINE = frozenset({":decline", ":d"})
 _CANCEL = frozenset({":cancel", ":c"})
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class _Left(Exception):
@@ -144,51 +144,45 @@ class Terminal(Combining):
     # --- pages ---------------------------------------------------------------------------------
 
     def _visit(self, ask: UrlAsk) -> Accept:
-        safe_to_open = self._show_url(ask)
-        words = (
-            "open, accept (I open it myself), decline or cancel"
-            if safe_to_open
-            else "decline or cancel"
-        )
+        self._show_url(ask)
+        choices = _choices(ask)
+        *others, last = choices.values()
+        offered = f"{', '.join(others)} or {last}"
         for _ in range(TRIES):
-            word = self._ask(f"This page: {words}", None).strip().lower()
+            word = self._ask(f"This page: {offered}", None).strip().lower()
             match word:
-                case "open" | "o" if safe_to_open:
+                case "open" | "o" if "open" in choices:
                     if self._open is None:
                         self._say("There is no browser here: open the page yourself.", "yellow")
                     else:
                         self._open(ask.url)
                     return Accept()
-                case "accept" | "a" if safe_to_open:
+                case "accept" | "a" if "accept" in choices:
                     return Accept()
                 case "decline" | "d":
                     raise _Left(Decline())
                 case "cancel" | "c":
                     raise _Left(Cancel())
                 case _:
-                    self._say(f"Type {words}.", "yellow")
+                    self._say(f"Type {offered}.", "yellow")
         raise _Left(Cancel())
 
-    def _show_url(self, ask: UrlAsk) -> bool:
-        """Show the whole URL with its host marked; return whether it may be opened at all."""
-        shown = Text(escape(ask.url))
-        if host := escape(ask.host):
-            shown.highlight_words([host], style="bold reverse", case_sensitive=False)
+    def _show_url(self, ask: UrlAsk) -> None:
+        """Show the whole URL, the host that a browser would open, and what is suspicious."""
+        shown = Text(safe_line(ask.url, MAX_URL))
+        if ask.host:
+            shown.highlight_words([ask.host], style="bold reverse", case_sensitive=False)
         self._console.print(Text("  "), shown, soft_wrap=True, sep="")
-        self._console.print(Text("  host: "), Text(host or "(unreadable)", style="bold"), sep="")
+        host = ask.host or "(unreadable)"
+        self._console.print(Text("  host: "), Text(host, style="bold"), soft_wrap=True, sep="")
         for warning in url_warnings(ask.url):
             self._say(f"  Warning: {warning}", "bold red")
-        try:
-            parts = urlsplit(ask.url)
-        except ValueError:
-            return False
-        return parts.scheme in ("http", "https") and bool(ask.host)
 
     # --- words ---------------------------------------------------------------------------------
 
     def _head(self, ask: FormAsk | UrlAsk, message: str) -> None:
-        server = safe(ask.server, 120) or "an unnamed server"
-        origin = f" at {safe(ask.origin, 200)}" if ask.origin else ""
+        server = safe_line(ask.server, 120) or "an unnamed server"
+        origin = f" at {safe_line(ask.origin, 200)}" if ask.origin else ""
         title = Text(f"{server}{origin} asks")
         self._console.print(
             Panel(
@@ -217,20 +211,25 @@ class Terminal(Combining):
 def url_warnings(url: str) -> list[str]:
     """Return what is suspicious about a URL (ELICIT-35)."""
     try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-    except ValueError:
-        return ["this is not a readable URL"]
+        host = web_host(url)
+    except ValueError as error:
+        return [safe_line(f"this page is not opened: {error}", 200)]
     warnings: list[str] = []
-    if parts.scheme not in ("http", "https"):
-        warnings.append(f"{safe(parts.scheme, 20)}: is not a web page")
-    elif parts.scheme == "http" and host not in _LOOPBACK:
+    if not url.lower().startswith("https:") and host not in _LOOPBACK:
         warnings.append("the connection is not encrypted")
-    if any(label.startswith("xn--") for label in host.split(".")) or not host.isascii():
+    if imitates(host):
         warnings.append("the host uses letters that can imitate others (Punycode)")
-    if "@" in parts.netloc:
-        warnings.append("what stands before @ is not the host")
     return warnings
+
+
+def _choices(ask: UrlAsk) -> dict[str, str]:
+    """Return what a person may choose for a page, and how each choice is shown."""
+    refuse = {"decline": "decline", "cancel": "cancel"}
+    if not ask.host:
+        return refuse
+    by_hand = {"accept": "accept (I open it myself)", **refuse}
+    # A host that can be mistaken for another is opened by hand only, after it was read.
+    return by_hand if imitates(ask.host) else {"open": "open", **by_hand}
 
 
 def _browser() -> Callable[[str], object] | None:

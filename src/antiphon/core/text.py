@@ -13,26 +13,41 @@ PREVIEW = 64
 
 _KEY_LENGTH = 64
 
-# What can move, hide or overwrite the text around it: controls except newline and tab, the marks
-# that turn the reading direction, invisible and separator characters, lone surrogates (which no
-# UTF-8 can carry), noncharacters and tags.
+# What can move, hide or overwrite the text around it, or looks like nothing or like an ordinary
+# blank: controls except newline and tab, the marks that turn the reading direction, blanks of other
+# widths, fillers, everything that Unicode lets a display ignore, lone surrogates (which no UTF-8
+# can carry), noncharacters and tags.
 _HARMFUL = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
-    "\u2060-\u206f\ud800-\udfff\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f"
+    "\x00-\x08\x0b-\x1f\x7f-\xa0\u00ad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f"
+    "\u2000-\u200b\u200e\u200f\u2028-\u202f\u205f-\u206f\u2800\u3164\ud800-\udfff\ufdd0-\ufdef"
+    "\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U00016fe4\U0001bca0-\U0001bca3\U0001d159"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-# The zero-width joiners stand in ordinary Persian, Indic and emoji text, so they stay there:
-# between two characters that are neither ASCII, nor harmful, nor joiners themselves.
-_JOINER = "\u200c\u200d"
-_JOINED = f"[^\x00-\x7f{_JOINER}{_HARMFUL}]"
-_UNSAFE = re.compile(f"[{_HARMFUL}]|(?<!{_JOINED})[{_JOINER}]|[{_JOINER}](?!{_JOINED})")
+# The zero-width joiners stand in ordinary Persian, Indic and emoji text, and the wide blank in
+# Chinese and Japanese, so they stay there: between two characters that are neither ASCII, nor
+# harmful, nor of this kind themselves.
+_BETWEEN = "\u200c\u200d\u3000"
+# These two choose between a picture and a letter; they stay after what can be a picture.
+_STYLE = "\ufe0e\ufe0f"
+_PICTURE = (
+    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f"
+    "\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
+)
+_KEYCAP = "\u20e3"
+_JOINED = f"[^\x00-\x7f{_BETWEEN}{_STYLE}{_HARMFUL}]"
+_UNSAFE = re.compile(
+    f"[{_HARMFUL}]"
+    f"|(?<!{_JOINED})(?<!{_PICTURE}[{_STYLE}])[{_BETWEEN}]|[{_BETWEEN}](?!{_JOINED})"
+    f"|(?<!{_PICTURE})[{_STYLE}](?!{_KEYCAP})"
+)
 _BLANKS = re.compile(r"[ \t\r\n\x0b\x0c\x85\u2028\u2029]+")
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NOT_WORD = re.compile(r"[\W_]+")
 
 
 def escape(text: str) -> str:
-    """Replace what could move or hide text by visible escapes; newline and tab stay."""
-    if text.isprintable():
+    """Replace what could move, hide or imitate text by visible escapes; newline and tab stay."""
+    if text.isascii() and text.isprintable():
         return text
     return _UNSAFE.sub(_visible, text)
 
@@ -50,6 +65,12 @@ def safe(text: str, limit: int) -> str:
     return clip(escape(text[: limit + 1]), limit)
 
 
+def safe_line(text: str, limit: int) -> str:
+    """Like `safe`, on one line: nothing in it looks like the next line of what is shown."""
+    line = escape(text[: limit + 1]).replace("\n", "\\n").replace("\t", "\\t")
+    return clip(line, limit)
+
+
 def span(seconds: float) -> str:
     """Return a length of time in words, for logs: "51 min"."""
     if seconds < 120:
@@ -59,8 +80,8 @@ def span(seconds: float) -> str:
 
 def preview(text: str, limit: int = PREVIEW) -> str:
     """Return the beginning of a text on one line, for error texts."""
-    if len(text) <= limit and text.isprintable() and "  " not in text:
-        return text.strip(" ")  # most questions; blanks other than this one are not printable
+    if len(text) <= limit and text.isascii() and text.isprintable() and "  " not in text:
+        return text.strip(" ")  # most questions
     # Only a window of the text is read; folded blanks may leave the preview shorter.
     window = text[: 4 * limit + 1]
     line = escape(_BLANKS.sub(" ", window).strip())

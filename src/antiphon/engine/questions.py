@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -30,6 +29,7 @@ from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import Pending
 from antiphon.core.text import escape, preview, safe
+from antiphon.core.web_url import web_host
 from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
 from antiphon.forms.form import Form, encoded_schema, of, of_encoded
 from antiphon.wire import results
@@ -282,7 +282,7 @@ def reasons(error: AnswerInvalid) -> str:
 
 
 def _shown(message: str, details: Mapping[str, Any] | None, reason: str) -> str:
-    text = message if message.isprintable() else escape(message)
+    text = escape(message)
     if len(text) > MESSAGE_CHARS:
         text = safe(text, MESSAGE_CHARS)
     if details:
@@ -299,12 +299,9 @@ def _plain(value: object) -> str:
 
 def _check_url(url: str) -> None:
     try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable()
-    except ValueError:
-        good = False
-    if not good or " " in url:
-        raise HandlerError("ElicitUrl needs an absolute http(s) URL without blanks")
+        web_host(url)
+    except ValueError as error:
+        raise HandlerError(f"ElicitUrl needs an absolute http(s) URL: {error}") from error
 
 
 def _sample_needs(ask: Sample) -> tuple[Capability, ...]:

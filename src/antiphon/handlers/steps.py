@@ -36,7 +36,7 @@ class Flow:
         self.name = name
         self.finished = False
         self._register = register
-        self._steps: dict[str, _Step] = {}
+        self._steps: dict[str, _FlowStep] = {}
 
     @overload
     def step(self, fn: F, /) -> F: ...
@@ -60,7 +60,7 @@ class Flow:
                 raise ConfigError(f"{self}: step {own!r} comes after finish, which ends the flow")
             if own in self._steps:
                 raise ConfigError(f"{self}: there are two steps of the name {own!r}")
-            self._steps[own] = _Step(fn, secret)
+            self._steps[own] = _FlowStep(fn, secret)
             return fn
 
         return add if fn is None else add(fn)
@@ -102,7 +102,9 @@ class Flow:
             node.codec = self._codec(name, node)
         return graph.before(call)
 
-    def _node(self, name: str, step: "_Step", signature: Signature, overrides: Overrides) -> Node:
+    def _node(
+        self, name: str, step: "_FlowStep", signature: Signature, overrides: Overrides
+    ) -> Node:
         context: str | None = None
         depends: list[Parameter] = []
         arguments: list[str] = []
@@ -169,7 +171,7 @@ class Flow:
         return f"flow {self.name!r}"
 
 
-class _Step:
+class _FlowStep:
     __slots__ = ("fn", "parameters", "returns", "secret")
 
     def __init__(self, fn: Callable[..., Any], secret: bool) -> None:

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -76,6 +77,7 @@ def run_workers(
     grace: int = GRACE_SECONDS,
     announce: Callable[[str], None] = announce_to_stderr,
     environ: Mapping[str, str] | None = None,
+    secret: str = "",
 ) -> int:
     """Serve with several workers until a signal ends it; return the exit code.
 
@@ -88,6 +90,8 @@ def run_workers(
         grace: Seconds that running rounds may take to finish at the end.
         announce: Told the URL, once, when every worker is ready.
         environ: The environment of the workers.
+        secret: Given to each worker through its control socket, not through its environment, which
+            its own children would inherit.
     """
     if not can_share():
         raise ConfigError("several workers need Unix; on Windows serve with one worker")
@@ -99,6 +103,7 @@ def run_workers(
             workers=workers,
             grace=grace,
             environ=os.environ if environ is None else environ,
+            secret=secret,
             ready=lambda: announce(url_of(listener) + path),
         )
         return run_loop(supervisor.run())
@@ -145,6 +150,7 @@ class Supervisor:
         workers: int,
         grace: int,
         environ: Mapping[str, str],
+        secret: str,
         ready: Callable[[], None],
     ) -> None:
         self._command = command
@@ -153,6 +159,7 @@ class Supervisor:
         self._workers = workers
         self._grace = grace
         self._environ = environ
+        self._secret = _framed(secret)
         self._ready = ready
         self._waiting = set(range(workers))
         self._announced = False
@@ -214,6 +221,8 @@ class Supervisor:
             ours.setblocking(False)
             process = await self._start(worker, theirs)
             theirs.close()
+            with contextlib.suppress(OSError):  # it has died already, as its exit code shows
+                await asyncio.get_running_loop().sock_sendall(ours, self._secret)
             hearing = asyncio.create_task(self._hear(worker, ours))
             ending = asyncio.create_task(process.wait())
             stopping = asyncio.create_task(self._stop.wait())
@@ -278,6 +287,14 @@ def _reason(code: int) -> str:
     return f"signal {-code}"
 
 
+_LENGTH = struct.Struct("!I")
+
+
+def _framed(secret: str) -> bytes:
+    data = secret.encode()
+    return _LENGTH.pack(len(data)) + data
+
+
 # --- a worker ----------------------------------------------------------------------------------
 
 
@@ -287,6 +304,26 @@ def find_place() -> Place:
     if text is None:
         raise ConfigError(f"{PLACE} is not set: workers are started by `antiphon serve --workers`")
     return msgspec.json.decode(text, type=Place)
+
+
+def receive_secret(place: Place) -> str:
+    """Return what the parent gave to this worker alone; called once, before `run_worker`."""
+    control = socket.socket(fileno=place.control)
+    try:
+        (length,) = _LENGTH.unpack(_exactly(control, _LENGTH.size))
+        return _exactly(control, length).decode()
+    finally:
+        control.detach()
+
+
+def _exactly(control: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = control.recv(size - len(data))
+        if not part:
+            raise ConfigError("the parent process ended before this worker started")
+        data += part
+    return data
 
 
 def run_worker(make_app: Callable[[WorkerLink], App], place: Place) -> None:

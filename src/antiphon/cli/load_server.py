@@ -1,0 +1,106 @@
+"""Which server a command runs: `module:server`, or `path/to/file.py:server`.
+
+Owns how such a name is read and loaded, and what is said when that fails. Without `:server` it is
+the one called `server`, or the only one there is.
+"""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from antiphon import Server
+from antiphon.cli.output import USAGE, fail
+
+_USUAL = "server"
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Split the name of a server into module or file, and variable; the latter may be empty."""
+    place, colon, variable = name.rpartition(":")
+    # `C:\shop.py` has a colon, and no variable behind it.
+    if not colon or "/" in variable or "\\" in variable:
+        return name, ""
+    return place, variable
+
+
+def load_server(name: str) -> Server:
+    """Import the server that a name stands for, or print why not and exit."""
+    place, variable = split_name(name)
+    if not place:
+        fail(f"{name!r} does not name a server: write module:server or path/to/file.py", USAGE)
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_path(place)
+    if not variable:
+        return _only_server(module, place)
+    found = vars(module).get(variable)
+    if found is None:
+        servers = ", ".join(_servers(module)) or "no server"
+        fail(f"{place!r} has no {variable!r}; it has {servers}", USAGE)
+    if not isinstance(found, Server):
+        fail(f"{name} is a {type(found).__name__}, not a Server", USAGE)
+    return found
+
+
+def _only_server(module: ModuleType, place: str) -> Server:
+    servers = _servers(module)
+    if len(servers) > 1 and _USUAL not in servers:
+        names = ", ".join(servers)
+        fail(f"{place!r} has several servers ({names}): write {place}:NAME", USAGE)
+    if not servers:
+        fail(f"{place!r} has no server: a variable of the module must be a Server", USAGE)
+    return servers.get(_USUAL) or next(iter(servers.values()))
+
+
+def _servers(module: ModuleType) -> dict[str, Server]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, Server)}
+
+
+def _from_path(module: str) -> ModuleType:
+    """Import a module from the working directory or the installed ones."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        fail(_not_imported(module, error), USAGE)
+
+
+def _from_file(file: Path) -> ModuleType:
+    """Import a file; what it imports may stand beside it."""
+    file = file.expanduser().resolve()
+    if not file.is_file():
+        fail(f"there is no file {file}", USAGE)
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    # A file may be called like a module that is loaded already.
+    name = file.stem if file.stem not in sys.modules else f"{file.stem}_file"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        fail(_not_imported(name, error), USAGE)
+    return module
+
+
+def _not_imported(module: str, error: ImportError) -> str:
+    """Tell a module that does not exist from one whose own import fails."""
+    name = error.name or ""
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{name}."):
+        return (
+            f"there is no module {name!r} in {Path.cwd()}: run the command in the module's folder, "
+            "install it, or name the file: path/to/file.py"
+        )
+    importer, trace = module, error.__traceback__
+    while trace is not None:
+        where = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if where and not where.startswith(("importlib", "_frozen_importlib", __name__)):
+            importer = where
+        trace = trace.tb_next
+    if isinstance(error, ModuleNotFoundError):
+        return f"module {importer!r} imports {name!r}, which is not installed: install it"
+    return f"module {importer!r} cannot be imported: {error}"
