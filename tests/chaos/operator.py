@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.judgement import Truth
@@ -10,6 +11,18 @@ from tests.child_processes import ROOT, environment
 
 TRIES = 10
 """How often a command is given again: the database may be restarting."""
+COMMAND = 120.0
+"""Seconds that one command may take on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An effect of unknown end, and the client that waits until it is settled."""
+
+    label: str
+    call: str
+    key: str
+    settled: asyncio.Future[str]
 
 
 class Operator:
@@ -23,35 +36,55 @@ class Operator:
         )
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._folder = folder
+        self._turn = asyncio.Lock()
         self._hands = asyncio.Semaphore(2)
+        self._waiting: list[Case] = []
         self.unlisted: list[str] = []
         """Effects of unknown end that `antiphon calls --uncertain` did not show."""
 
     async def settle(self, label: str, call: str, key: str) -> str:
         """Settle an effect; returns what the command said when it failed, else nothing."""
+        case = Case(label, call, key, asyncio.get_running_loop().create_future())
+        self._waiting.append(case)
+        async with self._turn:
+            if not case.settled.done():
+                await self._see_to_all()
+        return await case.settled
+
+    async def _see_to_all(self) -> None:
+        """List what waits, with one command, and settle everything of it, with one command each."""
+        cases, self._waiting = self._waiting, []
+        listed = await self._list()
+        self.unlisted += [f"{case.call}/{case.key}" for case in cases if case.call not in listed]
+        async with asyncio.TaskGroup() as group:
+            for case in cases:
+                group.create_task(self._see_to(case))
+
+    async def _see_to(self, case: Case) -> None:
         async with self._hands:
-            if not await self._listed(call):
-                self.unlisted.append(f"{call}/{key}")
-            nonce = Truth(self._folder).nonces.get((label, key.removeprefix("act ")))
+            nonce = Truth(self._folder).nonces.get((case.label, case.key.removeprefix("act ")))
             verdict = ["--not-done"] if nonce is None else ["--done", json.dumps(nonce)]
-            settle = ["calls", "settle", self._store, call, key, *verdict]
+            settle = ["calls", "settle", self._store, case.call, case.key, *verdict]
             said = ""
             for _ in range(TRIES):
                 code, said = await self._antiphon(*settle)
                 if code == 0:
-                    return ""
-                if "has no uncertain effect" in said:
+                    said = ""
+                if code == 0 or "has no uncertain effect" in said:
                     break
                 await asyncio.sleep(1)
-            return said
+            case.settled.set_result(said)
 
-    async def _listed(self, call: str) -> bool:
+    async def _list(self) -> str:
+        said = ""
         for _ in range(TRIES):
-            code, said = await self._antiphon("calls", self._store, "--uncertain", "--json")
+            code, said = await self._antiphon(
+                "calls", self._store, "--uncertain", "--json", "--limit", "10000"
+            )
             if code == 0:
-                return call in said
+                break
             await asyncio.sleep(1)
-        return False
+        return said
 
     async def _antiphon(self, *arguments: str) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
@@ -60,7 +93,12 @@ class Operator:
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         try:
-            said, _ = await process.communicate()
+            async with asyncio.timeout(COMMAND):
+                said, _ = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return -1, f"no end in {COMMAND:.0f} s: antiphon {' '.join(arguments)}"
         except asyncio.CancelledError:
             process.kill()
             await process.wait()

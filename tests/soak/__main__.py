@@ -24,8 +24,17 @@ def main() -> None:
     for kind in [options.store] if options.store else ["memory", "sqlite"]:
         with tempfile.TemporaryDirectory(prefix="antiphon-soak-") as folder:
             begun = time.monotonic()
+
+            def progress(line: str, kind: str = kind, begun: float = begun) -> None:
+                print(f"{kind}, {time.monotonic() - begun:.0f} s: {line}", flush=True)
+
             done = soak(
-                kind, Path(folder), calls=options.calls, lanes=options.lanes, seed=options.seed
+                kind,
+                Path(folder),
+                calls=options.calls,
+                lanes=options.lanes,
+                seed=options.seed,
+                progress=progress,
             )
             print(f"--- {kind}, {time.monotonic() - begun:.0f} s")
             print("\n".join(done.lines), flush=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +24,19 @@ class Done:
     counts: dict[str, int]
 
 
-def soak(kind: str, folder: Path, *, calls: int, lanes: int, seed: int) -> Done:
-    """Run a soak."""
+def soak(
+    kind: str,
+    folder: Path,
+    *,
+    calls: int,
+    lanes: int,
+    seed: int,
+    progress: Callable[[str], None] | None = None,
+) -> Done:
+    """Run a soak; `progress` is told thirty times how far it is."""
     for noisy in ("antiphon", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
-    simulation = Simulation(kind, folder, calls=calls, lanes=lanes, seed=seed)
+    simulation = Simulation(kind, folder, calls=calls, lanes=lanes, seed=seed, progress=progress)
     runner = asyncio.Runner(loop_factory=SimulatedLoop)
     try:
         runner.run(simulation.run())

@@ -9,6 +9,7 @@ import asyncio
 import random
 import re
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -64,7 +65,17 @@ class Figures:
 class Simulation:
     """One soak."""
 
-    def __init__(self, kind: str, folder: Path, *, calls: int, lanes: int, seed: int) -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        *,
+        calls: int,
+        lanes: int,
+        seed: int,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        self._progress = progress
         self.calls = calls
         self.lanes = lanes
         self.dice = random.Random(seed)
@@ -140,9 +151,16 @@ class Simulation:
             self.figures.peak[name] = max(self.figures.peak[name], count)
             if count > ROWS * self.lanes:
                 self.wrong.append(f"{count} rows of {name} after {number} calls")
+        now = resident()
         if number <= self.calls // 3:
-            self._resident = resident()
-        self.grown = resident() - self._resident
+            self._resident = now
+        self.grown = now - self._resident
+        if self._progress is not None:
+            days = self.loop.time() / 86_400
+            self._progress(
+                f"{number} calls begun, {days:.1f} days, {self.figures.counts['rounds']} rounds, "
+                f"{now >> 20} MiB, wrong: {len(self.wrong)}"
+            )
 
     def _plan(self, label: str) -> Plan:
         dice = self.dice

@@ -116,6 +116,10 @@ class Redemptions:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._lease = environment.limits.lease.total_seconds()
+        self._kept = max(environment.sealer.ttl, self._lease)
+        """Seconds that an outcome is kept at least: a round may end later than its token, and a
+        client whose reply was lost must have time to send it again."""
+
         self._remote = environment.store.durable or environment.store.shared
         """Whether the store is elsewhere. Memory answers at once, and nothing can come between."""
 
@@ -271,7 +275,7 @@ class Redemptions:
                 *running.key,
                 running.fence,
                 encode_reply(reply),
-                ttl=max(running.expires - environment.clock(), self._lease),
+                ttl=max(running.expires - environment.clock(), self._kept),
                 final=reply.kind in _FINAL,
             )
         try:
@@ -303,8 +307,8 @@ class Redemptions:
             raise
 
     def _kept_for(self, running: RunningRound) -> float:
-        """Return how long an outcome is kept: for the token's life, and for those who wait."""
-        return max(running.expires - self._environment.clock(), self._lease)
+        """Return how long an outcome is kept: for the token's life, and for those who lost it."""
+        return max(running.expires - self._environment.clock(), self._kept)
 
     async def _learned(self, key: tuple[str, int], prefix: bytes) -> list[Entry]:
         data = await self._environment.reveal(prefix, f"prefix {key[0]} {key[1]}")
