@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.soak.report import soak
+from tests.soak.stores import fast_folder
 
 
 def main() -> None:
@@ -22,7 +23,7 @@ def main() -> None:
     options = parser.parse_args()
     failed = False
     for kind in [options.store] if options.store else ["memory", "sqlite"]:
-        with tempfile.TemporaryDirectory(prefix="antiphon-soak-") as folder:
+        with tempfile.TemporaryDirectory(prefix="antiphon-soak-", dir=fast_folder()) as folder:
             begun = time.monotonic()
 
             def progress(line: str, kind: str = kind, begun: float = begun) -> None:

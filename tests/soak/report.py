@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.simulated_time import SimulatedLoop, Stuck
 from tests.soak.simulation import Simulation
+from tests.soak.stores import Broken
 
 GROWTH = 64 * 1024 * 1024
 """Bytes by which the process may grow after the first third of the calls."""
@@ -32,11 +33,14 @@ def soak(
     lanes: int,
     seed: int,
     progress: Callable[[str], None] | None = None,
+    broken: Broken | None = None,
 ) -> Done:
     """Run a soak; `progress` is told thirty times how far it is."""
     for noisy in ("antiphon", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
-    simulation = Simulation(kind, folder, calls=calls, lanes=lanes, seed=seed, progress=progress)
+    simulation = Simulation(
+        kind, folder, calls=calls, lanes=lanes, seed=seed, progress=progress, broken=broken
+    )
     runner = asyncio.Runner(loop_factory=SimulatedLoop)
     try:
         runner.run(simulation.run())
