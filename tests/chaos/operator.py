@@ -11,6 +11,8 @@ from tests.child_processes import ROOT, environment
 
 TRIES = 10
 """How often a command is given again: the database may be restarting."""
+ENDED = "has no uncertain effect"
+"""What the command says when the process that ran an effect has settled it after all."""
 COMMAND = 120.0
 """Seconds that one command may take on a busy machine."""
 
@@ -28,8 +30,10 @@ class Case:
 class Operator:
     """Looks whether an effect happened, and says so with one command."""
 
-    def __init__(self, store: str, keys: str, folder: Path) -> None:
+    def __init__(self, store: str, keys: str, folder: Path, *, wait: float) -> None:
         self._store = store
+        self._wait = wait
+        """Seconds after which whoever had begun an effect has ended it, or is dead."""
         # What one command has compiled, the next need not compile again.
         self._environment = environment(
             {"ANTIPHON_KEYS": keys, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
@@ -44,6 +48,7 @@ class Operator:
 
     async def settle(self, label: str, call: str, key: str) -> str:
         """Settle an effect; returns what the command said when it failed, else nothing."""
+        await asyncio.sleep(self._wait)
         case = Case(label, call, key, asyncio.get_running_loop().create_future())
         self._waiting.append(case)
         async with self._turn:
@@ -55,12 +60,11 @@ class Operator:
         """List what waits, with one command, and settle everything of it, with one command each."""
         cases, self._waiting = self._waiting, []
         listed = await self._list()
-        self.unlisted += [f"{case.call}/{case.key}" for case in cases if case.call not in listed]
         async with asyncio.TaskGroup() as group:
             for case in cases:
-                group.create_task(self._see_to(case))
+                group.create_task(self._see_to(case, listed=case.call in listed))
 
-    async def _see_to(self, case: Case) -> None:
+    async def _see_to(self, case: Case, *, listed: bool) -> None:
         async with self._hands:
             nonce = Truth(self._folder).nonces.get((case.label, case.key.removeprefix("act ")))
             verdict = ["--not-done"] if nonce is None else ["--done", json.dumps(nonce)]
@@ -70,7 +74,9 @@ class Operator:
                 code, said = await self._antiphon(*settle)
                 if code == 0:
                     said = ""
-                if code == 0 or "has no uncertain effect" in said:
+                    if not listed:
+                        self.unlisted.append(f"{case.call}/{case.key}")
+                if code == 0 or ENDED in said:
                     break
                 await asyncio.sleep(1)
             case.settled.set_result(said)
