@@ -131,6 +131,8 @@ class Verdict:
             *(f"{name}: {count}" for name, count in sorted(self.heard.counts.items())),
             *(f"lost: {call}" for call in self.heard.lost),
             *(f"not settled: {call}" for call in self.heard.unsettled),
+            *(f"differing: {call}" for call in self.heard.differing[:10]),
+            *(f"taken: {call}" for call in self.heard.taken[:10]),
         ]
 
     def check(self, *, kills: int) -> None:

@@ -361,6 +361,15 @@ async def test_an_idle_session_ends_and_cancels_the_handler_whose_client_left() 
         assert gone.status_code == 404
 
 
+async def test_the_head_of_a_stream_that_is_silent_comes_at_once(
+    server: Server, connect: Connect
+) -> None:
+    client = await connect()
+    async with asyncio.timeout(10):  # the first comment comes after fifteen seconds
+        async with client.listen():
+            pass
+
+
 async def test_the_end_of_the_server_lets_a_running_call_finish_and_closes_idle_streams(
     server: Server,
 ) -> None:
