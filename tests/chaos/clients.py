@@ -17,14 +17,17 @@ from typing import Any
 import msgspec
 
 from tests.chaos.judgement import KEYS, Heard
-from tests.chaos.operator import ENDED, Operator
+from tests.chaos.operator import ENDED, Case, Operator
 from tests.transports.wire import mirrored, request
 
 CAN = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
 ENOUGH = 240.0
 """Seconds in which a round must have an outcome, whatever goes wrong meanwhile. A client that waits
 for its turn with the operator waits as long as the operator needs for those before it."""
-_UNCERTAIN = re.compile(r"effect '([^']+)' of call (\w+) was started")
+_UNCERTAIN = re.compile(
+    r"effect '(?P<key>[^']+)' of call (?P<call>\w+) was started and its end is not known. "
+    r"An operator settles it: (?P<command>.+) --done RESULT \| --not-done"
+)
 _AGAIN = ("store cannot be reached", "too many requests wait", "try again")
 
 
@@ -119,19 +122,19 @@ class Client:
                     result = await self._round(label, number, params)
             except TimeoutError:
                 raise Unheard(f"round {number} had no outcome in {ENOUGH:.0f} s") from None
-            found = _UNCERTAIN.search(str(result.get("content", ""))) if result["isError"] else None
+            found = _UNCERTAIN.search(_text(result)) if result["isError"] else None
             if found is None:
                 return result
-            key, call = found[1], found[2]
-            self._heard.uncertain.append(f"{call}/{key}")
-            failure = await self._operator.settle(label, call, key)
+            case = Case(label, found["call"], found["key"], found["command"])
+            self._heard.uncertain.append(f"{case.call}/{case.key}")
+            failure = await self._operator.settle(case)
             if ENDED in failure and ended < 2:
                 # The process that ran it had only been stopped, and has settled it meanwhile.
                 ended += 1
                 self._heard.counts["ended while the operator looked"] += 1
                 continue
             if failure:
-                self._heard.unsettled.append(f"{label}: {key}: {failure}")
+                self._heard.unsettled.append(f"{label}: {case.key}: {failure}")
                 return result
             self._heard.settled.add(label)
 
@@ -205,6 +208,11 @@ def _read(reply: bytes) -> dict[str, Any]:
     if any(words in text for words in _AGAIN):
         raise Broken(text)
     return {"resultType": "refused", "isError": True, "content": message["error"]}
+
+
+def _text(result: dict[str, Any]) -> str:
+    content = result.get("content", "")
+    return content[0]["text"] if isinstance(content, list) else str(content)
 
 
 def _accept(word: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,13 @@ COMMAND = 120.0
 
 @dataclass(frozen=True)
 class Case:
-    """An effect of unknown end, and the client that waits until it is settled."""
+    """An effect of unknown end, as its client was told."""
 
     label: str
     call: str
     key: str
-    settled: asyncio.Future[str]
+    command: str
+    """What the client was told that an operator has to do."""
 
 
 class Operator:
@@ -42,36 +44,36 @@ class Operator:
         self._folder = folder
         self._turn = asyncio.Lock()
         self._hands = asyncio.Semaphore(2)
-        self._waiting: list[Case] = []
+        self._waiting: list[tuple[Case, asyncio.Future[str]]] = []
         self.unlisted: list[str] = []
         """Effects of unknown end that `antiphon calls --uncertain` did not show."""
 
-    async def settle(self, label: str, call: str, key: str) -> str:
+    async def settle(self, case: Case) -> str:
         """Settle an effect; returns what the command said when it failed, else nothing."""
         await asyncio.sleep(self._wait)
-        case = Case(label, call, key, asyncio.get_running_loop().create_future())
-        self._waiting.append(case)
+        settled = asyncio.get_running_loop().create_future()
+        self._waiting.append((case, settled))
         async with self._turn:
-            if not case.settled.done():
+            if not settled.done():
                 await self._see_to_all()
-        return await case.settled
+        return await settled
 
     async def _see_to_all(self) -> None:
         """List what waits, with one command, and settle everything of it, with one command each."""
         cases, self._waiting = self._waiting, []
         listed = await self._list()
         async with asyncio.TaskGroup() as group:
-            for case in cases:
-                group.create_task(self._see_to(case, listed=case.call in listed))
+            for case, settled in cases:
+                group.create_task(self._see_to(case, settled, listed=case.call in listed))
 
-    async def _see_to(self, case: Case, *, listed: bool) -> None:
+    async def _see_to(self, case: Case, settled: asyncio.Future[str], *, listed: bool) -> None:
         async with self._hands:
             nonce = Truth(self._folder).nonces.get((case.label, case.key.removeprefix("act ")))
             verdict = ["--not-done"] if nonce is None else ["--done", json.dumps(nonce)]
-            settle = ["calls", "settle", self._store, case.call, case.key, *verdict]
+            command = [self._store if w == "STORE" else w for w in shlex.split(case.command)]
             said = ""
             for _ in range(TRIES):
-                code, said = await self._antiphon(*settle)
+                code, said = await self._antiphon(*command[1:], *verdict)
                 if code == 0:
                     said = ""
                     if not listed:
@@ -79,7 +81,7 @@ class Operator:
                 if code == 0 or ENDED in said:
                     break
                 await asyncio.sleep(1)
-            case.settled.set_result(said)
+            settled.set_result(said)
 
     async def _list(self) -> str:
         said = ""
