@@ -87,7 +87,7 @@ async def test_a_round_that_outlives_its_token_runs_once_and_is_answered(
         await redemptions._renew_all(redemptions._state())
     await others(rounds, 30)
     go.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert (await running).text == "1"
     assert tally.marks == ["entered", "create"]
 
@@ -437,7 +437,7 @@ def test_leases_are_renewed_in_every_event_loop() -> None:
 
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await renewed[-1].wait()
         return "done"
 
