@@ -32,7 +32,7 @@ async def listen(
 
 
 async def news(listener: Subscription) -> list[Any]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         return await listener.news()
 
 

@@ -34,6 +34,7 @@
 `ToolError` and `NotDone` are for handlers to raise.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 __all__ = [
@@ -383,13 +384,16 @@ class EffectUncertain(EffectError):
     """The effect was started and its end is unknown. It is not repeated by itself."""
 
     def __init__(self, call_id: str, key: str) -> None:
-        super().__init__(
-            f"effect {key!r} of call {call_id} was started and its end is not known. An operator "
-            f"settles it: antiphon calls settle STORE {call_id} {key} --done RESULT | --not-done. "
-            "Pass retry=True if the effect is safe to call again with the same idempotency key."
-        )
         self.call_id = call_id
         self.key = key
+        self.command = f"antiphon calls settle STORE {call_id} {shlex.quote(key)}"
+        """What an operator gives to a shell, with `--done RESULT` or `--not-done`."""
+
+        super().__init__(
+            f"effect {key!r} of call {call_id} was started and its end is not known. An operator "
+            f"settles it: {self.command} --done RESULT | --not-done. "
+            "Pass retry=True if the effect is safe to call again with the same idempotency key."
+        )
 
 
 class NotDone(Exception):

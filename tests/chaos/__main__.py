@@ -1,4 +1,5 @@
-"""`make chaos`: 200 calls at a time, every failpoint hit twenty times, databases restarted.
+"""`make chaos`: 200 calls at a time, every failpoint hit twenty times, databases restarted,
+processes stopped for longer than their leases.
 
 Four server processes behind nginx on SQLite, PostgreSQL and Redis, and through PgBouncer. Operators
 settle effects of unknown end with the command line. Prints the figures beside those of an earlier
@@ -18,9 +19,19 @@ def main() -> None:
     parser.add_argument("--chance", type=float, default=0.005, help="of a kill at a failpoint")
     parser.add_argument("--lease", type=float, default=4.0)
     parser.add_argument("--restarts", type=int, default=8, help="of a database")
+    parser.add_argument(
+        "--pauses", type=int, default=20, help="of a process, some beyond its leases"
+    )
     parser.add_argument("--store", choices=STORES, action="append", default=None)
     options = parser.parse_args()
-    run = ChaosRun(options.clients, options.kills, options.chance, options.lease, options.restarts)
+    run = ChaosRun(
+        options.clients,
+        options.kills,
+        options.chance,
+        options.lease,
+        options.restarts,
+        options.pauses,
+    )
     verdicts = run_all(run, options.store or list(STORES))
     print(table(verdicts), flush=True)
     for verdict in verdicts:

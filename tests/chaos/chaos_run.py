@@ -59,6 +59,9 @@ class ChaosRun:
     restarts: int = 0
     """How often a database is restarted, where one is."""
 
+    pauses: int = 0
+    """How often a process is stopped for a while, often for longer than its leases."""
+
     def on(self, name: str, folder: Path) -> Verdict:
         """Run on a store; prints the details."""
         begun = time.monotonic()
@@ -66,10 +69,17 @@ class ChaosRun:
         with (
             store_of(name, folder) as (url, database),
             deployed(
-                folder, url, keys, kills=self.kills, chance=self.chance, lease=self.lease
+                folder,
+                url,
+                keys,
+                kills=self.kills,
+                pauses=self.pauses,
+                chance=self.chance,
+                lease=self.lease,
             ) as port,
         ):
-            operator = Operator(url, keys, folder)
+            # A stopped process may go on with its effect: whoever looks must know that it is over.
+            operator = Operator(url, keys, folder, wait=3 * self.lease if self.pauses else 0.0)
             heard, restarts = asyncio.run(self._play(port, operator, folder, database))
         seconds = time.monotonic() - begun
         return Verdict(name, heard, Truth(folder), restarts, seconds, operator.unlisted)

@@ -11,23 +11,32 @@ import random
 import re
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from tests.chaos.judgement import KEYS, Heard
-from tests.chaos.operator import Operator
+from tests.chaos.operator import ENDED, Case, Operator
 from tests.transports.wire import mirrored, request
 
 CAN = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
-ENOUGH = 120.0
-"""Seconds in which every call must end, whatever goes wrong meanwhile."""
-_UNCERTAIN = re.compile(r"effect '([^']+)' of call (\w+) was started")
+ENOUGH = 240.0
+"""Seconds in which a round must have an outcome, whatever goes wrong meanwhile. A client that waits
+for its turn with the operator waits as long as the operator needs for those before it."""
+_UNCERTAIN = re.compile(
+    r"effect '(?P<key>[^']+)' of call (?P<call>\w+) was started and its end is not known. "
+    r"An operator settles it: (?P<command>.+) --done RESULT \| --not-done"
+)
 _AGAIN = ("store cannot be reached", "too many requests wait", "try again")
 
 
 class Broken(Exception):
     """No reply, or one that says nothing about the round."""
+
+
+class Unheard(Exception):
+    """A round had no outcome in any reasonable time."""
 
 
 class Client:
@@ -87,15 +96,18 @@ class Client:
             return
         counts = self._heard.counts
         try:
-            again = await self._send(params)
-            counts["rounds replayed"] += 1
-            if {"isError": False, **again} != result:
-                self._heard.differing.append(f"{label}: a replay was told differently: {again}")
-            others = {key: _accept("other") for key in params["inputResponses"]}
-            other = await self._send({**params, "inputResponses": others})
-            counts["other answers sent"] += 1
-            if other.get("resultType") != "refused":
-                self._heard.taken.append(f"{label}: {other}")
+            async with asyncio.timeout(ENOUGH):
+                again = await self._send(params)
+                counts["rounds replayed"] += 1
+                if {"isError": False, **again} != result:
+                    self._heard.differing.append(f"{label}: a replay was told differently: {again}")
+                others = {key: _accept("other") for key in params["inputResponses"]}
+                other = await self._send({**params, "inputResponses": others})
+                counts["other answers sent"] += 1
+                if other.get("resultType") != "refused":
+                    self._heard.taken.append(f"{label}: {other}")
+        except TimeoutError:
+            raise Unheard(f"a round that was sent again heard nothing in {ENOUGH:.0f} s") from None
         except Broken as broken:
             counts[f"replies broken: {broken}"] += 1
 
@@ -103,16 +115,26 @@ class Client:
         self, label: str, number: int, params: dict[str, Any]
     ) -> dict[str, Any]:
         """Send a round; while an effect in it is of unknown end, have it settled and go on."""
+        ended = 0
         while True:
-            result = await self._round(label, number, params)
-            found = _UNCERTAIN.search(str(result.get("content", ""))) if result["isError"] else None
+            try:
+                async with asyncio.timeout(ENOUGH):
+                    result = await self._round(label, number, params)
+            except TimeoutError:
+                raise Unheard(f"round {number} had no outcome in {ENOUGH:.0f} s") from None
+            found = _UNCERTAIN.search(_text(result)) if result["isError"] else None
             if found is None:
                 return result
-            key, call = found[1], found[2]
-            self._heard.uncertain.append(f"{call}/{key}")
-            failure = await self._operator.settle(label, call, key)
+            case = Case(label, found["call"], found["key"], found["command"])
+            self._heard.uncertain.append(f"{case.call}/{case.key}")
+            failure = await self._operator.settle(case)
+            if ENDED in failure and ended < 2:
+                # The process that ran it had only been stopped, and has settled it meanwhile.
+                ended += 1
+                self._heard.counts["ended while the operator looked"] += 1
+                continue
             if failure:
-                self._heard.unsettled.append(f"{label}: {key}: {failure}")
+                self._heard.unsettled.append(f"{label}: {case.key}: {failure}")
                 return result
             self._heard.settled.add(label)
 
@@ -123,7 +145,8 @@ class Client:
             counts["rounds sent"] += 1
             if self._dice.random() < self._drop:
                 counts["replies dropped"] += 1
-                await self._send(params, stay=False)
+                with suppress(Broken):
+                    await self._send(params, stay=False)
                 continue
             copies = 2 if number > 1 and self._dice.random() < self._twice else 1
             counts["rounds sent twice"] += copies - 1
@@ -150,7 +173,10 @@ class Client:
         message = request(name="story", meta=CAN, **params)
         body = msgspec.json.encode(message)
         head = b"".join(b"%s: %s\r\n" % pair for pair in mirrored(message) if pair[0] != b"host")
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        except OSError as error:
+            raise Broken(type(error).__name__) from error
         try:
             writer.write(
                 b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
@@ -184,6 +210,11 @@ def _read(reply: bytes) -> dict[str, Any]:
     return {"resultType": "refused", "isError": True, "content": message["error"]}
 
 
+def _text(result: dict[str, Any]) -> str:
+    content = result.get("content", "")
+    return content[0]["text"] if isinstance(content, list) else str(content)
+
+
 def _accept(word: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"word": word}}
 
@@ -207,10 +238,9 @@ async def play(
             turn += 1
             label = f"c{number}-{turn}"
             try:
-                async with asyncio.timeout(ENOUGH):
-                    await client.call(label)
-            except TimeoutError:
-                heard.lost.append(f"{label}: did not end in {ENOUGH} s")
+                await client.call(label)
+            except Unheard as unheard:
+                heard.lost.append(f"{label}: {unheard}")
 
     async with asyncio.TaskGroup() as group:
         for number in range(clients):

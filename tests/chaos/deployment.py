@@ -65,10 +65,10 @@ def _await_port(port: int, process: "subprocess.Popen[bytes]", log: Path) -> Non
 
 @contextmanager
 def deployed(
-    folder: Path, store: str, keys: str, *, kills: int, chance: float, lease: float
+    folder: Path, store: str, keys: str, *, kills: int, pauses: int, chance: float, lease: float
 ) -> Iterator[int]:
     """Start the servers and the load balancer; gives its port."""
-    Points.arm(folder, kills)
+    Points.arm(folder, kills, pauses)
     with ExitStack() as stack:
         listeners = [stack.enter_context(_listener()) for _ in range(PROCESSES)]
         descriptors = [listener.fileno() for listener in listeners]

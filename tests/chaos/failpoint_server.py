@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from antiphon import Context, Limits, Server
+from antiphon import Context, Limits, Seal, Server
 from antiphon.ports import Effect, Started
 from antiphon.stores import open_store
 from tests.chaos.failpoints import Book, Points
@@ -97,7 +97,14 @@ def application(environ: Mapping[str, str]) -> Replying:
         waiters=64,
     )
     store: Any = Failing(open_store(environ["CHAOS_STORE"]), points, folder)
-    server = Server("chaos", store=store, limits=limits, task_runs="workers", environ=environ)
+    server = Server(
+        "chaos",
+        store=store,
+        seal=Seal(ttl=timedelta(hours=2)),  # on a busy machine an operator takes his time
+        limits=limits,
+        task_runs="workers",
+        environ=environ,
+    )
 
     def act(label: str, key: str) -> str:
         points.come_to("before effect")

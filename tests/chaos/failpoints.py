@@ -1,4 +1,4 @@
-"""Failpoints: places at which a server process kills itself, a given number of times altogether.
+"""Failpoints: places at which a server process kills or stops itself, so many times altogether.
 
 Processes share the counts through a file, under a lock that a killed process lets go of.
 """
@@ -33,18 +33,20 @@ class Points:
     def __init__(self, folder: Path, chance: float) -> None:
         self._left = os.open(folder / "left", os.O_RDWR)
         self._kills = Book(folder / "kills")
+        self._pauses = Book(folder / "pauses")
         self._chance = chance
         self._dice = random.SystemRandom()
 
     @staticmethod
-    def arm(folder: Path, times: int) -> None:
-        """Set every point to be hit so many times."""
-        (folder / "left").write_bytes(bytes([times]) * len(POINTS))
+    def arm(folder: Path, kills: int, pauses: int) -> None:
+        """Set every point to kill so many times, and all together to stop their process."""
+        (folder / "left").write_bytes(bytes([kills] * len(POINTS) + [pauses]))
         (folder / "kills").touch()
+        (folder / "pauses").touch()
 
     @staticmethod
     def armed(folder: Path) -> int:
-        """How many kills are still to come."""
+        """How many kills and pauses are still to come."""
         return sum((folder / "left").read_bytes())
 
     @staticmethod
@@ -59,11 +61,19 @@ class Points:
         lines = (folder / "kills").read_text().splitlines()
         return {int(pid): point for pid, _, point in (line.partition(" ") for line in lines)}
 
+    @staticmethod
+    def paused(folder: Path) -> list[int]:
+        """The processes that were stopped for a while, in order."""
+        return [int(pid) for pid in (folder / "pauses").read_text().split()]
+
     def come_to(self, point: str) -> None:
-        """Perhaps end here, without a word."""
+        """Perhaps end here, or stop until the parent lets us go on."""
         if self._dice.random() < self._chance and self._take(POINTS.index(point)):
             self._kills.write(os.getpid(), point)
             os.kill(os.getpid(), signal.SIGKILL)
+        if self._dice.random() < self._chance and self._take(len(POINTS)):
+            self._pauses.write(os.getpid())
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def _take(self, place: int) -> bool:
         fcntl.flock(self._left, fcntl.LOCK_EX)

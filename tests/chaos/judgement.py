@@ -51,13 +51,17 @@ class Truth:
             self.effects[label, key] += 1
             self.nonces[label, key] = nonce
         begun = _lines(folder / "begun") - _lines(folder / "refused")
-        self._open = {line.split(" ", 1)[1] for line in begun} - _lines(folder / "settled")
+        self._begun = {line.split(" ", 1)[1] for line in begun}
+        self._open = self._begun - _lines(folder / "settled")
         self._killed = Points.killed(folder)
+        self.pauses = Points.paused(folder)
         self.hits = Points.hits(folder)
 
     def cut_by(self, effect: str) -> set[str]:
         """Return where the processes were killed that had begun an effect and not settled it."""
-        return {point for pid, point in self._killed.items() if f"{pid} {effect}" in self._open}
+        killed = {point for pid, point in self._killed.items() if f"{pid} {effect}" in self._open}
+        stopped = any(f"{pid} {effect}" in self._begun for pid in self.pauses)
+        return killed or ({"a pause"} if stopped else set())
 
 
 def _lines(path: Path) -> set[str]:
@@ -101,8 +105,9 @@ class Verdict:
         went_on = len(heard.settled & set(heard.done))
         return [
             self.name,
-            f"{sum(self.truth.hits.values())} / {self.restarts}",
+            f"{sum(self.truth.hits.values())} / {len(self.truth.pauses)} / {self.restarts}",
             str(counts["rounds sent"]),
+            str(len(heard.words)),
             str(len(heard.done)),
             str(len(heard.uncertain)),
             str(len(heard.lost)),
@@ -125,6 +130,9 @@ class Verdict:
             + (", ".join(f"{point} {count}" for point, count in causes.items()) or "nothing"),
             *(f"{name}: {count}" for name, count in sorted(self.heard.counts.items())),
             *(f"lost: {call}" for call in self.heard.lost),
+            *(f"not settled: {call}" for call in self.heard.unsettled),
+            *(f"differing: {call}" for call in self.heard.differing[:10]),
+            *(f"taken: {call}" for call in self.heard.taken[:10]),
         ]
 
     def check(self, *, kills: int) -> None:
@@ -146,14 +154,14 @@ class Verdict:
 
 
 HEAD = [
-    "run", "kills / restarts", "rounds sent", "complete", "uncertain", "lost", "effects > 1",
-    "mixed", "replays differ", "other answers taken", "settled and went on",
+    "run", "kills / pauses / restarts", "rounds sent", "calls", "complete", "uncertain", "lost",
+    "effects > 1", "mixed", "replays differ", "other answers taken", "settled and went on",
 ]  # fmt: skip
 EARLIER = """
-0.1.0, SQLite hard;41 / -;24450;310;10;0;0 / 949;0;0 / 280;0 / 160;36 / 46 *
-0.1.0, PostgreSQL hard;24 / -;16533;266;44;10;0 / 899;0;0 / 295;0 / 135;*
-0.1.0, Redis hard;28 / -;12342;309;11;0;0 / 948;0;0 / 302;0 / 177;*
-0.1.0, PostgreSQL steady;9 / -;4219;315;5;0;0 / 949;0;0 / 505;0 / 285;*
+0.1.0, SQLite hard;41 / 19 / 0;24450;320;310;10;0;0 / 949;0;0 / 280;0 / 160;36 / 46 *
+0.1.0, PostgreSQL hard;24 / 16 / 0;16533;320;266;44;10;0 / 899;0;0 / 295;0 / 135;*
+0.1.0, Redis hard;28 / 11 / 0;12342;320;309;11;0;0 / 948;0;0 / 302;0 / 177;*
+0.1.0, PostgreSQL steady;9 / 2 / 0;4219;320;315;5;0;0 / 949;0;0 / 505;0 / 285;*
 """
 """What 0.1.0 did under another load of 320 calls, as rows of the table."""
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.judgement import Truth
@@ -10,48 +12,87 @@ from tests.child_processes import ROOT, environment
 
 TRIES = 10
 """How often a command is given again: the database may be restarting."""
+ENDED = "has no uncertain effect"
+"""What the command says when the process that ran an effect has settled it after all."""
+COMMAND = 120.0
+"""Seconds that one command may take on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An effect of unknown end, as its client was told."""
+
+    label: str
+    call: str
+    key: str
+    command: str
+    """What the client was told that an operator has to do."""
 
 
 class Operator:
     """Looks whether an effect happened, and says so with one command."""
 
-    def __init__(self, store: str, keys: str, folder: Path) -> None:
+    def __init__(self, store: str, keys: str, folder: Path, *, wait: float) -> None:
         self._store = store
+        self._wait = wait
+        """Seconds after which whoever had begun an effect has ended it, or is dead."""
         # What one command has compiled, the next need not compile again.
         self._environment = environment(
             {"ANTIPHON_KEYS": keys, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
         )
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._folder = folder
+        self._turn = asyncio.Lock()
         self._hands = asyncio.Semaphore(2)
+        self._waiting: list[tuple[Case, asyncio.Future[str]]] = []
         self.unlisted: list[str] = []
         """Effects of unknown end that `antiphon calls --uncertain` did not show."""
 
-    async def settle(self, label: str, call: str, key: str) -> str:
+    async def settle(self, case: Case) -> str:
         """Settle an effect; returns what the command said when it failed, else nothing."""
+        await asyncio.sleep(self._wait)
+        settled = asyncio.get_running_loop().create_future()
+        self._waiting.append((case, settled))
+        async with self._turn:
+            if not settled.done():
+                await self._see_to_all()
+        return await settled
+
+    async def _see_to_all(self) -> None:
+        """List what waits, with one command, and settle everything of it, with one command each."""
+        cases, self._waiting = self._waiting, []
+        listed = await self._list()
+        async with asyncio.TaskGroup() as group:
+            for case, settled in cases:
+                group.create_task(self._see_to(case, settled, listed=case.call in listed))
+
+    async def _see_to(self, case: Case, settled: asyncio.Future[str], *, listed: bool) -> None:
         async with self._hands:
-            if not await self._listed(call):
-                self.unlisted.append(f"{call}/{key}")
-            nonce = Truth(self._folder).nonces.get((label, key.removeprefix("act ")))
+            nonce = Truth(self._folder).nonces.get((case.label, case.key.removeprefix("act ")))
             verdict = ["--not-done"] if nonce is None else ["--done", json.dumps(nonce)]
-            settle = ["calls", "settle", self._store, call, key, *verdict]
+            command = [self._store if w == "STORE" else w for w in shlex.split(case.command)]
             said = ""
             for _ in range(TRIES):
-                code, said = await self._antiphon(*settle)
+                code, said = await self._antiphon(*command[1:], *verdict)
                 if code == 0:
-                    return ""
-                if "has no uncertain effect" in said:
+                    said = ""
+                    if not listed:
+                        self.unlisted.append(f"{case.call}/{case.key}")
+                if code == 0 or ENDED in said:
                     break
                 await asyncio.sleep(1)
-            return said
+            settled.set_result(said)
 
-    async def _listed(self, call: str) -> bool:
+    async def _list(self) -> str:
+        said = ""
         for _ in range(TRIES):
-            code, said = await self._antiphon("calls", self._store, "--uncertain", "--json")
+            code, said = await self._antiphon(
+                "calls", self._store, "--uncertain", "--json", "--limit", "10000"
+            )
             if code == 0:
-                return call in said
+                break
             await asyncio.sleep(1)
-        return False
+        return said
 
     async def _antiphon(self, *arguments: str) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
@@ -60,7 +101,12 @@ class Operator:
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         try:
-            said, _ = await process.communicate()
+            async with asyncio.timeout(COMMAND):
+                said, _ = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return -1, f"no end in {COMMAND:.0f} s: antiphon {' '.join(arguments)}"
         except asyncio.CancelledError:
             process.kill()
             await process.wait()

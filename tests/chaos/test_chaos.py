@@ -10,14 +10,14 @@ from tests.chaos.chaos_run import ChaosRun, run_all
 from tests.chaos.judgement import table
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("store", "restarts"), [("sqlite", 0), ("postgresql", 0), ("pgbouncer restarted", 1)]
 )
 def test_every_call_ends_and_nothing_happens_twice(
     store: str, restarts: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = ChaosRun(clients=24, kills=1, chance=0.03, lease=3.0, restarts=restarts)
+    run = ChaosRun(clients=24, kills=1, chance=0.03, lease=3.0, restarts=restarts, pauses=2)
     with capsys.disabled():
         print()
         verdicts = run_all(run, [store])

@@ -136,7 +136,7 @@ async def test_the_answers_of_one_round_are_made_at_the_same_time():
     together = asyncio.Barrier(3)
 
     async def meet(ask: Any) -> Any:
-        await asyncio.wait_for(together.wait(), 5)
+        await asyncio.wait_for(together.wait(), 20)
         return {"form": {"name": "x"}, "sample": Sampled("yes", model="m"), "roots": ["/srv"]}[
             ask.kind
         ]
@@ -464,7 +464,7 @@ async def test_changes_are_listened_to_and_logs_arrive():
         before = await client.list_tools()
         async with client.listen(tools=True) as changes:
             await client.call_tool("grow")
-            event = await asyncio.wait_for(anext(aiter(changes)), 5)
+            event = await asyncio.wait_for(anext(aiter(changes)), 20)
         assert type(event).__name__ == "ToolsListChanged"
         assert len(await client.list_tools()) == len(before) + 1
     running.should_exit = True

@@ -56,14 +56,14 @@ async def test_a_server_that_pauses_for_ever_is_left_after_the_last_pause():
     started = time.monotonic()
     _, server = await fails(lambda m: asks("t"), RoundsExceeded, pauses=4)
     assert len(server.calls) == 5
-    assert 0.5 < time.monotonic() - started < 5
+    assert 0.5 < time.monotonic() - started < 20
 
 
 @pytest.mark.requirement("CANCEL-06")
 async def test_a_server_that_stalls_is_left_when_its_reply_is_due():
     started = time.monotonic()
     error, _ = await fails(lambda m: asyncio.sleep(30), ReplyTimeExceeded, reply=0.3)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert error.step is not None
 
 
@@ -227,7 +227,7 @@ async def test_cancelling_a_call_aborts_its_request_and_spares_the_connection():
     with ScriptedServer(reply) as server:
         async with Client(server.url) as client:
             task = asyncio.create_task(client.call_tool("slow"))
-            await asyncio.wait_for(arrived.wait(), 5)
+            await asyncio.wait_for(arrived.wait(), 20)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -72,8 +72,8 @@ async def test_the_end_of_a_task_is_told_to_whoever_listens():
             release.set()
             result: Any = await call
             assert result.content[0].text == "ended"
-            assert time.monotonic() - started < 2.0
+            assert time.monotonic() - started < 10
             assert methods["tasks/get"] == looked, "nobody had to look"
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await methods.unheard.wait()
         assert server.stats()["listeners"] == 0

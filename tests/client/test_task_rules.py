@@ -287,7 +287,7 @@ async def test_a_cancelled_caller_says_so_once_and_waits_for_nobody(
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            assert 0.2 < time.monotonic() - started < 3
+            assert 0.2 < time.monotonic() - started < 20
     assert [each["taskId"] for each in server.of("tasks/cancel")] == ["t-1"]
     assert "notifications/cancelled" not in [message["method"] for message in server.messages]
 
@@ -336,7 +336,7 @@ async def test_a_server_that_tells_of_a_task_is_looked_at_seldom():
         await asyncio.sleep(1.0)
         assert len(server.of("tasks/get")) == seen, "while the server tells, nobody looks"
         told.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             assert (await call).content[0].text == "done"
     assert [each["notifications"] for each in server.of("subscriptions/listen")] == [
         {"taskIds": ["t-1"]}

@@ -146,7 +146,7 @@ async def test_a_waiter_for_a_shared_effect_can_leave(rounds, tally):
     second = asyncio.create_task(world.begin("order"))
     await asyncio.sleep(0)
     second.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         with pytest.raises(asyncio.CancelledError):
             await second
     go.set()

@@ -87,7 +87,7 @@ async def test_a_round_that_outlives_its_token_runs_once_and_is_answered(
         await redemptions._renew_all(redemptions._state())
     await others(rounds, 30)
     go.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert (await running).text == "1"
     assert tally.marks == ["entered", "create"]
 
@@ -120,6 +120,27 @@ async def test_an_uncertain_call_can_be_redeemed_until_its_deadline(
     fake_clock.advance(3600)
     assert (await rounds.answer(step, {"place": US})).text == REFUSED
     assert (await rounds.answer(step, ANSWERS)).text == str(marks + 1)
+
+
+async def test_a_reply_that_was_lost_after_its_token_expired_can_be_fetched_for_a_lifetime(
+    world: World, fake_clock: FakeClock, tally: Tally
+) -> None:
+    async def order(ctx: Context) -> str:
+        place = await ctx.elicit("Where?", Place)
+        if place.region == "us":
+            return "quick"
+        fake_clock.advance(TTL)  # the work takes longer than the token lives
+        return str(await ctx.once("create", tally.mark, "create"))
+
+    rounds = world(serving(order))
+    step = await rounds.begin("order")
+    fake_clock.advance(TTL / 2)
+    assert (await rounds.answer(step, ANSWERS)).text == "1"  # and nobody hears it
+    fake_clock.advance(TTL - 10)
+    await others(rounds, 30)
+    assert (await rounds.answer(step, ANSWERS)).text == "1"
+    assert (await rounds.answer(step, {"place": US})).text == REFUSED
+    assert tally.marks == ["create"]
 
 
 async def test_an_expired_token_of_a_round_that_never_ran_is_refused(
@@ -416,7 +437,7 @@ def test_leases_are_renewed_in_every_event_loop() -> None:
 
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await renewed[-1].wait()
         return "done"
 

@@ -117,7 +117,7 @@ async def test_a_claim_that_nobody_waits_for_any_more_is_given_back(store, tally
     await leave(first)
     released = store.finished("release")
     go.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await released.wait()
         assert (await world.answer(step, ANSWERS)).text == "1"
 
@@ -131,7 +131,7 @@ async def test_strict_spends_a_claim_that_nobody_waits_for(store, tally):
     await leave(first)
     released = store.finished("release")
     go.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await released.wait()
         assert (await world.answer(step, ANSWERS)).text == REFUSED
     assert tally.marks == []
@@ -146,7 +146,7 @@ async def test_an_outcome_is_recorded_although_its_client_left_meanwhile(store, 
     await leave(first)
     recorded = store.finished("record")
     go.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await recorded.wait()
         [row] = await store.calls()
         assert row.state == "recorded"
@@ -168,7 +168,7 @@ async def test_a_claim_of_an_effect_whose_reply_was_lost_is_no_uncertainty(store
     world = world_of(store, tally)
     step = await world.begin("order")
     setattr(store, failing, {"begin": 2})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert (await world.answer(step, ANSWERS)).text == "1"
     assert tally.marks == ["create"]
 
@@ -180,7 +180,7 @@ async def test_a_store_that_fails_once_refuses_the_round_which_may_come_again(st
     store.fails = {duty: 1}
     refused = await world.answer(step, ANSWERS)
     assert (refused.code, refused.text) == (-32603, UNAVAILABLE)
-    async with asyncio.timeout(5):  # at once: not only after the lease
+    async with asyncio.timeout(20):  # at once: not only after the lease
         assert (await world.answer(step, ANSWERS)).text == "1"
     assert tally.marks == ["create"]
 
@@ -191,7 +191,7 @@ async def test_a_round_that_cannot_be_given_back_now_is_given_back_later(store, 
     store.fails = {"begin": LONG, "release": 2}
     assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
     store.fails["begin"] = 0
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert (await world.answer(step, ANSWERS)).text == "1"
     assert tally.marks == ["create"]
 
@@ -201,7 +201,7 @@ async def test_an_outcome_that_was_recorded_unheard_is_given_to_the_next_try(sto
     step = await world.begin("order")
     store.fails_after = {"record": 1}
     assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert (await world.answer(step, ANSWERS)).text == "1"
     assert tally.marks == ["create"]
 
@@ -211,7 +211,7 @@ async def test_an_effect_is_settled_through_a_short_outage(store, tally, failing
     world = world_of(store, tally)
     step = await world.begin("order")
     setattr(store, failing, {"settle": 2})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert (await world.answer(step, ANSWERS)).text == "1"
     assert tally.marks == ["create"]
 
@@ -222,7 +222,7 @@ async def test_a_claim_of_an_effect_that_nobody_heard_of_is_freed_later(store, t
     store.fails_after = {"begin": LONG}
     assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
     store.fails_after = {}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert (await world.answer(step, ANSWERS)).text == "1"
     assert tally.marks == ["create"]
 
@@ -242,7 +242,7 @@ async def test_an_effect_that_was_not_done_is_free_after_an_outage(store, tally)
     step = await world.begin("order")
     assert (await world.answer(step, ANSWERS)).text == UNAVAILABLE
     store.fails = {}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert (await world.answer(step, ANSWERS)).text == "2"
 
 

@@ -251,7 +251,7 @@ async def test_leases_are_renewed_while_a_round_runs():
     store.renew = seen
     step = await world.begin("order")
     running = asyncio.create_task(world.answer(step, ANSWERS))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await renewed.wait()
     slow.go.set()
     assert (await running).text == "eu"

@@ -291,7 +291,7 @@ async def test_deleting_a_session_cancels_a_handler_that_waits(
     client = await connect()
     _, (stream, messages), _ask = await asked(client, "act")
     assert (await client.http.delete(client.url, headers=client.headers())).status_code == 200
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(10):
         await trace.cancelled.wait()
         assert [message async for message in messages] == []
     await stream.__aexit__(None, None, None)
@@ -307,7 +307,7 @@ async def test_cancelling_a_request_cancels_its_handler_and_takes_its_ask_back(
     client = await connect()
     request, (stream, messages), ask = await asked(client, "act")
     await client.tell("notifications/cancelled", {"requestId": request["id"]})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(10):
         await trace.cancelled.wait()
         rest = [message async for message in messages]
     await stream.__aexit__(None, None, None)
@@ -342,7 +342,7 @@ async def test_cancelling_does_not_tear_an_effect(server: Server, connect: Conne
         assert (await client.call("ping"))["result"] == {}  # the loop is free meanwhile
         assert not ended.is_set()
         trace.go_on.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(10):
             await ended.wait()
             rest = [message async for message in messages]
     assert trace.effects == ["whole"]
@@ -355,10 +355,19 @@ async def test_an_idle_session_ends_and_cancels_the_handler_whose_client_left() 
     async with serving(server) as url, old(url) as client:
         _, (stream, _messages), _ask = await asked(client, "act")
         await stream.__aexit__(None, None, None)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(10):
             await trace.cancelled.wait()
         gone = await client.http.post(url, json=client.request("ping"), headers=client.headers())
         assert gone.status_code == 404
+
+
+async def test_the_head_of_a_stream_that_is_silent_comes_at_once(
+    server: Server, connect: Connect
+) -> None:
+    client = await connect()
+    async with asyncio.timeout(10):  # the first comment comes after fifteen seconds
+        async with client.listen():
+            pass
 
 
 async def test_the_end_of_the_server_lets_a_running_call_finish_and_closes_idle_streams(
@@ -380,7 +389,7 @@ async def test_the_end_of_the_server_lets_a_running_call_finish_and_closes_idle_
         await inside.wait()
         async with client.listen() as unrelated:
             ending = asyncio.create_task(running.__aexit__(None, None, None))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(10):
                 assert [message async for message in unrelated] == []
         assert not call.done()
         go_on.set()

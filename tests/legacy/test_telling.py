@@ -242,7 +242,7 @@ async def test_changes_of_lists_are_told_on_the_session(server: Server, connect:
         def second() -> str:
             return ""
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(10):
             notice = await anext(unrelated)
     assert notice == {
         "jsonrpc": "2.0",
@@ -269,7 +269,7 @@ async def test_subscribers_hear_of_their_resources_and_of_no_others(
         await _listening(other)
         for name in ("a", "b", "c"):
             server.resource_updated(f"desk://{name}")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(10):
             assert (await anext(unrelated))["params"] == {"uri": "desk://b"}
             assert (await anext(theirs))["params"] == {"uri": "desk://c"}
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import shlex
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -655,6 +656,32 @@ async def test_an_uncertain_effect_is_named_and_an_operator_settles_it(rounds, t
     assert await world.store.settle_uncertain(row.call, "pay", result=b"41")
     assert (await world.answer(step, ANSWERS)).text == "41"
     assert tally["pay"] == 1
+
+
+async def test_the_command_that_settles_an_effect_can_be_given_to_a_shell(rounds, caplog):
+    process = Process()
+
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return await ctx.once("pay; the 'rest'", pay)
+
+    async def pay() -> str:
+        process.alive = False
+        process.point()
+        return "paid"
+
+    world = rounds(serving(order))
+    step = await world.begin("order")
+    with pytest.raises(Crash):
+        await world.answer(step, ANSWERS, server=crashing(world, process))
+    world.clock.advance(LEASE)
+    uncertain = await world.answer(step, ANSWERS)
+    [row] = await world.store.calls()
+    for text in (uncertain.text, caplog.messages[-1]):
+        _, _, command = text.partition("ettle")[2].partition("it: ")
+        words = shlex.split(command.partition(" | ")[0])
+        assert words[:5] == ["antiphon", "calls", "settle", "STORE", row.call]
+        assert words[5:] == ["pay; the 'rest'", "--done", "RESULT"]
 
 
 async def test_an_operator_says_that_it_was_not_done(rounds, tally):

@@ -193,7 +193,7 @@ async def test_a_loop_that_swallows_and_asks_again_is_given_up(rounds, where):
             place = group.create_task(loop(ctx))
         return place.result()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         step = await rounds(serving(order, settle=0.002)).begin("order")
     looping = False
     assert step.is_error
@@ -251,16 +251,16 @@ async def test_an_ask_while_unwinding_asks_and_claims_nothing(rounds, tally):
 
 
 async def in_asyncio_timeout(ctx: Context) -> str:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         return (await ctx.elicit("Where?", Place)).region
 
 
 async def in_wait_for(ctx: Context) -> str:
-    return (await asyncio.wait_for(ctx.elicit("Where?", Place), 5)).region
+    return (await asyncio.wait_for(ctx.elicit("Where?", Place), 20)).region
 
 
 async def in_fail_after(ctx: Context) -> str:
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         return (await ctx.elicit("Where?", Place)).region
 
 
@@ -271,7 +271,7 @@ async def in_move_on_after(ctx: Context) -> str:
 
 
 async def group_in_timeout(ctx: Context) -> str:
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         place = group.create_task(ctx.elicit("Where?", Place))
     return place.result().region
 
@@ -282,7 +282,7 @@ async def group_in_fail_after(ctx: Context) -> str:
     async def ask():
         found.append(await ctx.elicit("Where?", Place))
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
     return found[0].region
@@ -361,7 +361,7 @@ WAITERS = [
 @pytest.mark.parametrize("handler", WAITERS)
 async def test_the_round_ends_whatever_the_ask_is_wrapped_in(rounds, handler):
     world = rounds(serving(handler, settle=0.005))
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(20):
         step = await world.begin(handler.__name__)
     assert list(step.asks) == ["place"], step.text
     await calm()
@@ -551,7 +551,7 @@ async def test_a_background_task_of_a_library_survives_the_round(rounds):
     world = rounds(serving(order))
     done = await world.call("order", answers=ANSWERS)
     assert done.text == "eu"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await ticks.get()
     assert not reapers[0].done()
     reapers[0].cancel()

@@ -287,7 +287,7 @@ async def test_a_client_that_hangs_up_cancels_its_request() -> None:
 
     async with loopback(server.asgi()) as port:
         _, writer = await send(port, request(name="wait"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await started.wait()
             writer.close()
             await ended.wait()
@@ -298,7 +298,7 @@ async def test_a_quiet_stream_is_kept_alive_by_comments(monkeypatch: pytest.Monk
     monkeypatch.setattr(http_exchange, "KEEP_ALIVE_SECONDS", 0.01)
     async with loopback(make_server().asgi()) as port:
         reader, writer = await send(port, request("subscriptions/listen", notifications={}))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert b"\n: keep-alive\n" in await reader.readuntil(b": keep-alive\n\n")
         writer.close()
 
@@ -307,11 +307,11 @@ async def test_a_quiet_stream_is_kept_alive_by_comments(monkeypatch: pytest.Monk
 async def test_a_shutdown_ends_listen_streams_with_their_result() -> None:
     async with loopback(make_server().asgi()) as port:
         reader, writer = await send(port, request("subscriptions/listen", 7, notifications={}))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             head = await reader.readuntil(b"\r\n\r\n")
             assert b"text/event-stream" in head
             await reader.readuntil(b"acknowledged")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         rest = await reader.read()
     writer.close()
     assert b'"id":7,"result":{"resultType":"complete"' in rest
@@ -322,7 +322,7 @@ async def test_the_same_bytes_come_over_a_socket_and_in_process(peer: Peer) -> N
     message = request("tools/list")
     async with loopback(make_server().asgi()) as port:
         reader, writer = await send(port, message)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             _, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
     assert body == (await post(peer.app, message)).body
@@ -412,7 +412,7 @@ async def test_a_round_goes_on_for_a_duplicate_and_ends_when_nobody_waits_any_mo
         "tools/call", 2, {CAPABILITIES: EVERYTHING}, name="wait",
         requestState=first.result["requestState"], inputResponses={"room": accept(room="Oak")},
     )  # fmt: skip
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         own, duplicate = call(app, retry), call(app, retry)
         running = own.start()
         await started.wait()

@@ -73,7 +73,7 @@ async def test_a_parked_and_anchored_call_commits_instead_of_waiting_for_ever() 
         ctx.on_commit("pay", paid.append, 5)
         return "done"
 
-    async with Rounds(serving(pay, anchor=True, park=60)) as rounds, asyncio.timeout(5):
+    async with Rounds(serving(pay, anchor=True, park=60)) as rounds, asyncio.timeout(20):
         done = await rounds.call("pay")
     assert done.text == "done"
     assert done.rounds == 2

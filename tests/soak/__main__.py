@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.soak.report import soak
+from tests.soak.stores import fast_folder
 
 
 def main() -> None:
@@ -22,10 +23,19 @@ def main() -> None:
     options = parser.parse_args()
     failed = False
     for kind in [options.store] if options.store else ["memory", "sqlite"]:
-        with tempfile.TemporaryDirectory(prefix="antiphon-soak-") as folder:
+        with tempfile.TemporaryDirectory(prefix="antiphon-soak-", dir=fast_folder()) as folder:
             begun = time.monotonic()
+
+            def progress(line: str, kind: str = kind, begun: float = begun) -> None:
+                print(f"{kind}, {time.monotonic() - begun:.0f} s: {line}", flush=True)
+
             done = soak(
-                kind, Path(folder), calls=options.calls, lanes=options.lanes, seed=options.seed
+                kind,
+                Path(folder),
+                calls=options.calls,
+                lanes=options.lanes,
+                seed=options.seed,
+                progress=progress,
             )
             print(f"--- {kind}, {time.monotonic() - begun:.0f} s")
             print("\n".join(done.lines), flush=True)

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.simulated_time import SimulatedLoop, Stuck
 from tests.soak.simulation import Simulation
+from tests.soak.stores import Broken
 
 GROWTH = 64 * 1024 * 1024
 """Bytes by which the process may grow after the first third of the calls."""
@@ -23,11 +25,22 @@ class Done:
     counts: dict[str, int]
 
 
-def soak(kind: str, folder: Path, *, calls: int, lanes: int, seed: int) -> Done:
-    """Run a soak."""
+def soak(
+    kind: str,
+    folder: Path,
+    *,
+    calls: int,
+    lanes: int,
+    seed: int,
+    progress: Callable[[str], None] | None = None,
+    broken: Broken | None = None,
+) -> Done:
+    """Run a soak; `progress` is told thirty times how far it is."""
     for noisy in ("antiphon", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
-    simulation = Simulation(kind, folder, calls=calls, lanes=lanes, seed=seed)
+    simulation = Simulation(
+        kind, folder, calls=calls, lanes=lanes, seed=seed, progress=progress, broken=broken
+    )
     runner = asyncio.Runner(loop_factory=SimulatedLoop)
     try:
         runner.run(simulation.run())

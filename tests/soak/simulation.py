@@ -9,6 +9,7 @@ import asyncio
 import random
 import re
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,7 +24,7 @@ from antiphon.testing import KEY, MortalStore, Process, Rounds, RoundTrip
 from tests.simulated_time import Life, LoopClock, SimulatedLoop
 from tests.soak.memory import resident
 from tests.soak.shop import Plan, Shop, Truth
-from tests.soak.stores import Kept
+from tests.soak.stores import Broken, Kept
 
 TTL = 600.0
 LEASE = 30.0
@@ -31,9 +32,9 @@ AHEAD = (0.0, 20.0, 150.0, -180.0, 10.0)
 """How far the clock of each server is ahead of the store's, in seconds."""
 SKEW = 30.0
 """Seconds beyond which a token is refused because it comes from the future."""
-ROWS = 100
-"""Rows of one kind that may be there for each call under way. Calls that were abandoned keep their
-effects for a day; calls that ended must not."""
+DAY = 86_400.0
+SWEPT = 1.25
+"""Rows are removed some time after they have expired: so many times as many may be there."""
 _UNCERTAIN = re.compile(r"effect '([^']+)' of call (\S+) was started")
 _REFUSED = -32602
 
@@ -49,6 +50,8 @@ class Token:
     step: RoundTrip
     after: float = 0.0
     before: float = 0.0
+    asked: float = 0.0
+    """When the round that made it was sent for the first time, by the store's clock."""
 
 
 @dataclass
@@ -64,7 +67,20 @@ class Figures:
 class Simulation:
     """One soak."""
 
-    def __init__(self, kind: str, folder: Path, *, calls: int, lanes: int, seed: int) -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        *,
+        calls: int,
+        lanes: int,
+        seed: int,
+        progress: Callable[[str], None] | None = None,
+        broken: Broken | None = None,
+    ) -> None:
+        self._broken = broken
+        self._progress = progress
+        self._shown = 0
         self.calls = calls
         self.lanes = lanes
         self.dice = random.Random(seed)
@@ -76,6 +92,8 @@ class Simulation:
         self._resident = 0
         self.grown = 0
         """Bytes by which the process grew after the first third of the calls."""
+        self._needed = 0
+        """Rows of one kind that calls which have ended may still have in the store."""
         self.left: dict[str, int] = {}
         self.expected: dict[str, int] = {}
 
@@ -90,7 +108,7 @@ class Simulation:
         assert isinstance(loop, SimulatedLoop)
         self.loop = loop
         self.clocks = [LoopClock(loop, ahead=ahead) for ahead in AHEAD]
-        self.kept = Kept(self._kind, self._folder, self.clocks[0], "soak")
+        self.kept = Kept(self._kind, self._folder, self.clocks[0], "soak", self._broken)
         await self.kept.store.open()
         self.rounds = Rounds(
             self._make,
@@ -102,7 +120,8 @@ class Simulation:
         async with asyncio.TaskGroup() as group:
             for lane in range(self.lanes):
                 group.create_task(self._lane(lane))
-        await self._hold_that_nothing_is_left()
+        if self._broken is None:
+            await self._hold_that_nothing_is_left()
         await self.kept.store.close()
 
     # --- servers -------------------------------------------------------------------------------
@@ -119,7 +138,7 @@ class Simulation:
 
     async def _lane(self, lane: int) -> None:
         await asyncio.sleep(self.dice.expovariate(1 / 300))
-        while self._begun < self.calls:
+        while self._begun < self.calls and not (self._broken and self.wrong):
             self._begun += 1
             number = self._begun
             if number % max(1, self.calls // 30) == 0:
@@ -131,18 +150,38 @@ class Simulation:
             except Unheard:
                 end = "unheard"
             self.figures.ends[end] += 1
+            self._need(truth.effects.total() + 1, 2 * TTL if end == "done" else DAY)
             # What a token that still lives might set off would be found here, not later.
             self.loop.call_later(2 * TTL + 4 * LEASE, self.shop.open.pop, plan.label, None)
             await asyncio.sleep(self.dice.expovariate(1 / 20))
 
+    def _need(self, rows: int, seconds: float) -> None:
+        """Allow a call that has ended some rows, for as long as its tokens or its effects live."""
+        self._needed += rows
+        self.loop.call_later(seconds, self._need_less, rows)
+
+    def _need_less(self, rows: int) -> None:
+        self._needed -= rows
+
     def _watch(self, number: int) -> None:
+        most = 5 * self.lanes + SWEPT * self._needed
         for name, count in self.kept.rows().items():
             self.figures.peak[name] = max(self.figures.peak[name], count)
-            if count > ROWS * self.lanes:
-                self.wrong.append(f"{count} rows of {name} after {number} calls")
+            if count > most:
+                self.wrong.append(f"{count} rows of {name} after {number} calls, not {most:.0f}")
+        now = resident()
         if number <= self.calls // 3:
-            self._resident = resident()
-        self.grown = resident() - self._resident
+            self._resident = now
+        self.grown = now - self._resident
+        if self._progress is not None:
+            days = self.loop.time() / 86_400
+            for text in self.wrong[self._shown :]:
+                self._progress(f"wrong: {text}")
+            self._shown = len(self.wrong)
+            self._progress(
+                f"{number} calls begun, {days:.1f} days, {self.figures.counts['rounds']} rounds, "
+                f"{now >> 20} MiB, wrong: {len(self.wrong)}"
+            )
 
     def _plan(self, label: str) -> Plan:
         dice = self.dice
@@ -195,7 +234,7 @@ class Call:
         self.dice = soak.dice
         self.counts = soak.figures.counts
         self.disturbed = False
-        """Whether a round was cut or sent twice, so that plain code may run more than once."""
+        """Whether a round was cut, so that plain code may run more than once."""
 
     def wrong(self, what: str) -> None:
         self.soak.wrong.append(f"{self.plan.label}: {what}; {self.plan}")
@@ -221,7 +260,7 @@ class Call:
         if token.step.code == _REFUSED:
             return "expired"
         self._judge(token.step)
-        await self._send_again(past)
+        await self._send_again([*past, token])
         return "done"
 
     def _thinking(self) -> float:
@@ -253,6 +292,8 @@ class Call:
         """Send a round until it has an outcome, whatever happens to it."""
         settled = False
         began = self._now(0)
+        unheard: RoundTrip | None = None
+        """The outcome, when its reply was lost on the way."""
         clean = True
         """Whether nobody else can have answered this round before."""
         for _ in range(40):
@@ -261,8 +302,7 @@ class Call:
             if chance < 0.16:
                 clean = False
             if chance < 0.06:
-                if await self._drop_the_server(token.step, number):
-                    settled = False  # its outcome is recorded, and ends with its token
+                unheard = await self._drop_the_server(token.step, number) or unheard
                 continue
             if chance < 0.12:
                 answered = await self._twice(token, number, began)
@@ -282,7 +322,9 @@ class Call:
                     continue
                 if settled:
                     self.wrong("a call was refused after an operator had settled it")
-                elif self._now(number) < token.after + TTL:
+                elif unheard is not None and self._now(0) < began + TTL:
+                    self.wrong("an outcome was forgotten before its reply was heard")
+                elif start < token.after + TTL:
                     self.wrong("a token was refused before it had expired")
                 return Token(step)
             uncertain = _UNCERTAIN.search(step.text) if step.is_error else None
@@ -294,14 +336,16 @@ class Call:
                 self.counts["told to try again"] += 1
                 await asyncio.sleep(5)
                 continue
+            if unheard is not None and step.result != unheard.result:
+                self.wrong("an outcome was told differently after its reply was lost")
             if clean:
-                return Token(step, start, self._now(number))
-            return Token(step, began + min(AHEAD), self._now(0) + max(AHEAD))
+                return Token(step, start, self._now(number), began)
+            return Token(step, began + min(AHEAD), self._now(0) + max(AHEAD), began)
         self.wrong(f"no outcome after forty tries: {step.text}")
         return Token(step)
 
-    async def _drop_the_server(self, step: RoundTrip, number: int) -> bool:
-        """Send a round to a server that is dropped; tells whether its reply was lost on the way."""
+    async def _drop_the_server(self, step: RoundTrip, number: int) -> RoundTrip | None:
+        """Send a round to a server that is dropped; returns the reply that was lost on the way."""
         self.counts["servers dropped"] += 1
         self.disturbed = True
         life = Life(crash_at=self.dice.randrange(1, 16))
@@ -311,11 +355,11 @@ class Call:
         ended = asyncio.create_task(life.ended.wait())
         await asyncio.wait({sent, ended}, return_when=asyncio.FIRST_COMPLETED)
         self.truth.crashed = self.truth.crashed or not life.alive
-        answered = sent.done() and life.alive and not sent.result().is_error
+        lost = sent.result() if sent.done() and life.alive else None
         life.bury()
         ended.cancel()
         await asyncio.sleep(LEASE + 1)
-        return answered
+        return None if lost is None or lost.is_error else lost
 
     async def _hang_up(self, step: RoundTrip, number: int) -> None:
         self.counts["hung up"] += 1
@@ -329,7 +373,6 @@ class Call:
     async def _twice(self, token: Token, number: int, began: float) -> Token | None:
         """Send a round to two servers at once; both must be told the same. None if both failed."""
         self.counts["sent twice"] += 1
-        self.disturbed = True
         numbers = (number, self.dice.randrange(len(AHEAD)))
         one, two = await asyncio.gather(*(self._send(token.step, n) for n in numbers))
         if not one.is_error and not two.is_error and one.result != two.result:
@@ -337,7 +380,7 @@ class Call:
         done = one if not one.is_error else two
         if done.is_error:
             return None
-        return Token(done, began + min(AHEAD), self._now(0) + max(AHEAD))
+        return Token(done, began + min(AHEAD), self._now(0) + max(AHEAD), began)
 
     async def _operate(self, call: str, key: str) -> None:
         """Settle an effect of unknown end by what really happened, after some time."""
@@ -364,16 +407,25 @@ class Call:
         if self.plan.works_in >= 0 and not self.disturbed and self.truth.worked != 1:
             self.wrong(f"a long round was run {self.truth.worked} times")
 
-    async def _send_again(self, past: list[Token]) -> None:
+    async def _send_again(self, steps: list[Token]) -> None:
         """Send a round of the finished call again, with the same answers and with others."""
-        if self.dice.random() > 0.3 or not past:
+        if self.dice.random() > 0.3 or len(steps) < 2:
             return
-        old = self.dice.choice(past)
+        place = self.dice.randrange(len(steps) - 1)
+        old, told = steps[place], steps[place + 1]
         number = self.dice.randrange(len(AHEAD))
+        start = self._now(number)
         self.counts["sent again when done"] += 1
         again = await self._send(old.step, number)
-        if again.is_error and again.code != _REFUSED:
+        if again.code == _REFUSED:
+            if start + SKEW >= old.before and self._now(0) < told.asked + TTL:
+                self.wrong("a recorded round was forgotten")
+        elif again.is_error:
             self.wrong(f"a recorded round failed: {again.text}")
+        elif again.result != told.step.result:
+            self.wrong("a recorded round was told differently")
+        else:
+            self.counts["told the same again"] += 1
         others = await self._send(
             old.step, number, answers=self._answers(old.step, ("other",) * len(self.plan.words))
         )

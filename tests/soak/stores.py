@@ -2,8 +2,9 @@
 
 import asyncio
 import inspect
+import os
 import sqlite3
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.simulated_time import OUTSIDE, SimulatedLoop
 
 
 class StoreInTime:
-    """A store during whose duties simulated time stands still."""
+    """A store during whose operations simulated time stands still."""
 
     durable = False
     """So that an operator of the soak settles without keys."""
@@ -24,14 +25,18 @@ class StoreInTime:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
-        duty = getattr(self._store, name)
-        if isinstance(self._store, MemoryStore) or not inspect.iscoroutinefunction(duty):
-            return duty
+        return self.real(name)
+
+    def real(self, name: str) -> Any:
+        """Return an operation of the store itself."""
+        operation = getattr(self._store, name)
+        if isinstance(self._store, MemoryStore) or not inspect.iscoroutinefunction(operation):
+            return operation
 
         async def timed(*args: Any, **options: Any) -> Any:
             # The database finishes what it was told, also when the process that told it ends.
             return await asyncio.get_running_loop().create_task(
-                _in_no_time(duty(*args, **options)), context=OUTSIDE.copy()
+                _in_no_time(operation(*args, **options)), context=OUTSIDE.copy()
             )
 
         return timed
@@ -41,23 +46,40 @@ class StoreInTime:
         await asyncio.sleep(min(timeout, 1.0))
 
 
-async def _in_no_time(duty: Coroutine[Any, Any, Any]) -> Any:
+async def _in_no_time(operation: Coroutine[Any, Any, Any]) -> Any:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
     with loop.waiting_outside():
-        return await duty
+        return await operation
+
+
+Broken = Callable[[Store], StoreInTime]
+"""Makes a store that is broken on purpose out of a right one."""
+
+
+def fast_folder() -> Path | None:
+    """Return a folder in memory, if there is one: no simulated crash needs a real disk."""
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() and os.access(memory, os.W_OK) else None
 
 
 class Kept:
     """One store of the soak."""
 
-    def __init__(self, kind: str, folder: Path, clock: Clock, name: str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        clock: Clock,
+        name: str,
+        broken: Broken | None = None,
+    ) -> None:
         self.kind = kind
         self._path = folder / f"{name}.db"
         self._inner: Any = (
             MemoryStore(clock=clock) if kind == "memory" else SqliteStore(self._path, clock=clock)
         )
-        self.store: Any = StoreInTime(self._inner)
+        self.store: Any = (broken or StoreInTime)(self._inner)
 
     def rows(self) -> dict[str, int]:
         """Count everything that the store holds."""

@@ -13,6 +13,7 @@ import pytest
 
 from antiphon.errors import ConfigError, StoreError
 from antiphon.ports import Claimed, NewTask, Recorded
+from antiphon.stores import postgres_notices
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sql.dialect import Kind, Query
 from antiphon.stores.sql.ledger import RENEW
@@ -250,7 +251,7 @@ async def test_workers_behind_a_pooler_look_by_themselves(
         waiting = asyncio.ensure_future(b.runs_ready(server=server, timeout=60))
         task = NewTask("pooled", server, "me", "tool", "working", "", 0.0, 9e9, b"state")
         await a.create_task(task)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(20):
             await waiting
         assert [run.id for run in await b.claim_runs(server=server, limit=1, lease=30)] == [
             "pooled"
@@ -299,6 +300,13 @@ async def test_a_store_that_was_closed_and_opened_again_hears_of_tasks(postgres_
             assert claimed.id == name
 
 
+@pytest.fixture
+def woken_by_notices_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no worker look by itself while a test runs."""
+    monkeypatch.setattr(postgres_notices, "LOOK_SELDOM", 600.0)
+
+
+@pytest.mark.usefixtures("woken_by_notices_only")
 async def test_servers_do_not_wake_the_workers_of_others(postgres_dsn: str) -> None:
     async with opened(PostgresStore(postgres_dsn)) as a, opened(PostgresStore(postgres_dsn)) as b:
         one = asyncio.ensure_future(b.runs_ready(server="channel-one", timeout=60))
@@ -309,7 +317,7 @@ async def test_servers_do_not_wake_the_workers_of_others(postgres_dsn: str) -> N
         await a.create_task(
             NewTask("for-two", "channel-two", "me", "tool", "working", "", 0.0, 9e9, b"state")
         )
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(20):
             await two
         assert not one.done()
         one.cancel()
@@ -317,6 +325,7 @@ async def test_servers_do_not_wake_the_workers_of_others(postgres_dsn: str) -> N
             await one
 
 
+@pytest.mark.usefixtures("woken_by_notices_only")
 async def test_what_a_process_changed_before_it_ended_is_told_to_workers(postgres_dsn: str) -> None:
     async with opened(PostgresStore(postgres_dsn)) as worker:
         await worker._notices.hear("ending", 10)
@@ -326,7 +335,7 @@ async def test_what_a_process_changed_before_it_ended_is_told_to_workers(postgre
             await command.create_task(
                 NewTask("at-the-end", "ending", "me", "tool", "working", "", 0.0, 9e9, b"state")
             )
-        async with asyncio.timeout(3):  # less than between two looks
+        async with asyncio.timeout(20):
             await waiting
 
 

@@ -21,6 +21,9 @@ from antiphon import (
 from antiphon.testing import EVERYTHING
 from tests.tasks.task_client import CAN, Name, Peer, Place, accept, running, serving
 
+TWICE = Limits(releases=1)
+"""A failed run is followed by one more: the pauses before five more would take a quarter minute."""
+
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
@@ -212,7 +215,7 @@ async def test_an_unexpected_error_is_a_result_without_its_text() -> None:
     async def crash() -> str:
         raise LookupError("cellar key under the mat")
 
-    async with running(crash) as peer:
+    async with running(crash, limits=TWICE) as peer:
         task = await peer.ended(await peer.begin("crash"))
         assert task["status"] == "completed"
         assert task["result"]["isError"]
@@ -246,7 +249,7 @@ async def test_another_version_of_the_tool_refuses_or_begins_again(
         id = await Peer(old).begin("tool")
         await Peer(old).asked(id, "who")
     tool_two.__name__ = "tool"
-    new = serving(tool_two, version="2", on_version_change=change)(store=url)
+    new = serving(tool_two, version="2", on_version_change=change)(store=url, limits=TWICE)
     async with new.running():
         peer = Peer(new)
         await peer.answer(id, who=accept(name="Eve"))
@@ -291,7 +294,7 @@ async def test_a_journal_that_grows_too_large_ends_the_task(
             await ctx.once(f"e{'x' * number}", lambda: 1)
         return "never"
 
-    async with running(hoard) as peer:
+    async with running(hoard, limits=TWICE) as peer:
         task = await peer.ended(await peer.begin("hoard"))
         assert task["result"]["isError"]
         assert "50" in task["result"]["content"][0]["text"]

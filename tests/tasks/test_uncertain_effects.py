@@ -102,7 +102,7 @@ async def test_a_task_whose_effect_is_uncertain_waits_until_it_is_settled(
         row = await service.store.task(id)
         assert not row.leased
         ready = service.store.runs_ready(server=service.server, timeout=0.2)
-        await asyncio.wait_for(ready, 5)
+        await asyncio.wait_for(ready, 20)
         assert await service.store.claim_runs(server=service.server, limit=1, lease=1.0) == []
 
         assert await settle(peer, call, "pay", "found paid" if happened else None)

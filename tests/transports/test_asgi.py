@@ -317,7 +317,7 @@ async def test_a_body_that_does_not_come_in_time_is_given_up(
     slow = call(app, b"", mirrored(request()))
     slow._chunks[:] = chunks
     slow.stall = bool(chunks)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert (await slow.run()).status == 408
 
 
@@ -430,7 +430,7 @@ async def test_a_long_stream_is_kept_alive_by_comments(
     monkeypatch.setattr("antiphon.transports.http.request.KEEP_ALIVE_SECONDS", 0.01)
     running = call(app, request(name="tell", arguments={"wait": True}))
     task = running.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while running.answer.body.count(b": keep-alive\n\n") < 2:
             running.changed.clear()
             await running.changed.wait()

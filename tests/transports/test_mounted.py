@@ -68,7 +68,7 @@ async def test_tasks_are_run_without_a_lifespan_too() -> None:
         made = (await client.post("/mcp", json=call, headers=HEADERS)).json()["result"]
         look = {**call, "method": "tasks/get", "params": {"taskId": made["taskId"], "_meta": meta}}
         headers = {**HEADERS, "mcp-method": "tasks/get", "mcp-name": made["taskId"]}
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             seen = made
             while seen["status"] == "working":
                 await asyncio.sleep(seen["pollIntervalMs"] / 1000)

@@ -40,7 +40,7 @@ class Client:
 
     async def line(self) -> Any:
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while b"\n" not in self._buffer:
                 readable = asyncio.Event()
                 loop.add_reader(self._from, readable.set)
@@ -71,7 +71,7 @@ async def connected(rooms: Rooms, **options: Any) -> AsyncIterator[tuple[Client,
     finally:
         if client._to >= 0:
             client.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await served
         for fd in (server_in, client_in, server_out):
             os.close(fd)
@@ -300,7 +300,7 @@ async def test_a_client_that_stops_reading_ends_the_session() -> None:
     served = asyncio.create_task(serve_pipes(Rooms(), server_in, server_out))
     os.close(client_in)
     os.write(client_out, msgspec.json.encode(request()) + b"\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await served
     for fd in (server_in, client_out, server_out):
         os.close(fd)

@@ -35,7 +35,7 @@ async def test_work_that_waits_goes_on_in_the_same_task() -> None:
         for _ in range(3):
             tasks.add(asyncio.current_task())
             await asyncio.sleep(0)
-        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
             child = group.create_task(asyncio.sleep(0, 7))
         return await child
 

@@ -126,7 +126,7 @@ class Call:
 
     async def event(self, count: int) -> list[Any]:
         """Wait until the stream has so many messages."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while len(self.answer.events) < count:
                 self.changed.clear()
                 await self.changed.wait()
@@ -178,5 +178,5 @@ async def post(
     **more: Any,
 ) -> Answer:
     """One whole exchange, which must end by itself."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         return await call(app, body, headers, **more).run()

@@ -128,6 +128,10 @@ class Redemptions:
         self._environment = environment
         self._run_round = run
         self._lease = environment.limits.lease.total_seconds()
+        self._kept = max(environment.sealer.ttl, self._lease)
+        """Seconds that an outcome is kept at least: a round may end later than its token, and a
+        client whose reply was lost must have time to send it again."""
+
         self._remote = environment.store.durable or environment.store.shared
         """Whether the store is elsewhere. Memory answers at once, and nothing can come between."""
 
@@ -319,8 +323,8 @@ class Redemptions:
             raise
 
     def _kept_for(self, running: RunningRound) -> float:
-        """Return how long an outcome is kept: for the token's life, and for those who wait."""
-        return max(running.expires - self._environment.clock(), self._lease)
+        """Return how long an outcome is kept: for the token's life, and for those who lost it."""
+        return max(running.expires - self._environment.clock(), self._kept)
 
     async def _learned(self, key: tuple[str, int], prefix: bytes) -> list[Entry]:
         data = await self._environment.reveal(prefix, f"prefix {key[0]} {key[1]}")

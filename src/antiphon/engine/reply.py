@@ -124,13 +124,11 @@ def _ending(error: Exception, handler: Handler, environment: Environment) -> Rep
         return _told(handler, str(error) or "Nothing was done.", environment, keep=False)
     if isinstance(error, EffectUncertain):
         log.error(
-            "effect %r of call %s is uncertain (%s). Settle it: antiphon calls settle STORE %s %s "
-            "--done RESULT | --not-done",
+            "effect %r of call %s is uncertain (%s). Settle it: %s --done RESULT | --not-done",
             error.key,
             error.call_id,
             handler.identity,
-            error.call_id,
-            error.key,
+            error.command,
         )
         return _told(handler, str(error), environment, keep=False)
     if isinstance(error, AntiphonError) and not isinstance(error, MemoFailed):

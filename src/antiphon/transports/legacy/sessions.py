@@ -27,7 +27,7 @@ from antiphon.dispatcher import Dispatcher
 from antiphon.errors import INTERNAL_ERROR, InvalidRequest
 from antiphon.ports import Entropy
 from antiphon.subscriptions import Subscription
-from antiphon.transports.http.request import Message, Receive
+from antiphon.transports.http.request import Message, Receive, Send
 from antiphon.transports.legacy.event_store import SessionEvents
 from antiphon.transports.legacy.gateway import SESSION_NOT_FOUND, LegacyRequest
 from antiphon.transports.legacy.handlers import HandlerContext, LegacyHandlers
@@ -231,6 +231,8 @@ class LegacySessions:
     async def _pass(self, session: HttpLegacySession, request: LegacyRequest) -> None:
         counts = request.scope["method"] == "POST"
         session.posts += counts
+        if request.scope["method"] == "GET":
+            request = request._replace(send=_sending_the_head_at_once(request.send))
         try:
             await session.transport.handle_request(request.scope, request.receive, request.send)
         finally:
@@ -349,6 +351,20 @@ class LegacySessions:
         lines = LineSession(self._handlers, session, write)
         self._group.start_soon(lines.run)
         return lines
+
+
+def _sending_the_head_at_once(send: Send) -> Send:
+    """Begin a stream before its first event: an ASGI server keeps the head back until then.
+
+    The stream that belongs to no request may have nothing to send for long.
+    """
+
+    async def begun(message: Message) -> None:
+        await send(message)
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
+
+    return begun
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
