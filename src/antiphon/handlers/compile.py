@@ -22,6 +22,7 @@ from antiphon.engine.handler import (
     is_async,
 )
 from antiphon.errors import ConfigError
+from antiphon.handlers.approved import approved_invoke
 from antiphon.handlers.resolvers import resolved_invoke
 from antiphon.handlers.results import prompt_writer, resource_writer, tool_writer
 from antiphon.handlers.signature import Signature, validator
@@ -122,6 +123,8 @@ def _handler(
         invoke = flow.invoke(invoke, signature)
     elif signature.resolved:
         invoke = resolved_invoke(invoke, signature, f"{kind} {name!r}")
+    if options.approve is not None:
+        invoke = approved_invoke(invoke, options.approve)
     return Handler(
         kind=kind,
         name=name,
@@ -130,7 +133,10 @@ def _handler(
         schema=signature.schema,
         invoke=invoke,
         options=options,
-        is_async=is_async(fn) or flow is not None or bool(signature.resolved),
+        is_async=is_async(fn)
+        or flow is not None
+        or bool(signature.resolved)
+        or options.approve is not None,
         **more,
     )
 
