@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypedDict
 
 from antiphon.core.changes import Changes
+from antiphon.core.inbox import InboxPlace
 from antiphon.core.limits import Limits
 from antiphon.core.methods import TASK_METHODS
 from antiphon.core.request import Request
@@ -30,6 +31,7 @@ from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
 from antiphon.stores import open_store
 from antiphon.subscriptions import Subscriptions, TaskPolling
+from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.service import TaskService
 from antiphon.wire.results import server_meta
 
@@ -69,9 +71,12 @@ def assemble(
     cache: CachePolicy,
     settings: ServerSettings,
     lifespan: EnterLifespan | None = None,
+    inbox: InboxPlace | None = None,
 ) -> ServerParts:
     """Make the parts of a server and join them; nothing is opened."""
-    environment, own_keys, key_ids = _environment(info, limits, seal, store, redeem, settings)
+    environment, own_keys, key_ids = _environment(
+        info, limits, seal, store, redeem, settings, inbox
+    )
     changes = Changes()
     registry = Registry(changes)
     catalog = Catalog(
@@ -83,7 +88,8 @@ def assemble(
         instructions=info.instructions,
     )
     tasks = TaskService(environment, TaskHandlers(registry), changes)
-    engine = Engine(environment, registry, tasks)
+    held = HeldCalls(environment, tasks)
+    engine = Engine(environment, registry, tasks, held)
     subscriptions = Subscriptions(
         limits,
         changes,
@@ -120,6 +126,7 @@ def assemble(
             registry,
             engine,
             tasks,
+            held,
             polling,
             own_keys=own_keys,
             key_ids=key_ids,
@@ -148,6 +155,7 @@ def _environment(
     store: str | Store | None,
     redeem: Redeem,
     settings: ServerSettings,
+    inbox: InboxPlace | None,
 ) -> tuple[Environment, bool, list[str]]:
     """Return what the engine needs of the world, and of the keys: whether they were made for this
     process, and their ids."""
@@ -179,5 +187,6 @@ def _environment(
         spill=store is not None,
         telemetry=settings.get("telemetry"),
         expose_errors=settings.get("expose_errors", False),
+        inbox=inbox,
     )
     return environment, origin == "made", [key.id.hex() for key in keyring or ()]

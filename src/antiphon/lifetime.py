@@ -15,6 +15,7 @@ from antiphon.engine.environment import Environment, LifespanState
 from antiphon.errors import ConfigError, StartError
 from antiphon.handlers.registry import Registry
 from antiphon.subscriptions import TaskPolling
+from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.runner import Runner
 from antiphon.tasks.service import TaskService
 
@@ -102,6 +103,7 @@ class ServerLifetime:
         registry: Registry,
         engine: Engine,
         tasks: TaskService,
+        held: HeldCalls,
         polling: TaskPolling | None,
         *,
         own_keys: bool,
@@ -115,6 +117,7 @@ class ServerLifetime:
             registry: The handlers.
             engine: Runs rounds.
             tasks: Keeps tasks.
+            held: Tasks that wait for decisions.
             polling: Looks for tasks that other processes changed.
             own_keys: Whether the keys were made for this process and end with it.
             key_ids: The public ids of the keys, the sealing one first; none with a key service.
@@ -124,6 +127,7 @@ class ServerLifetime:
         self._registry = registry
         self._engine = engine
         self._tasks = tasks
+        self._held = held
         self._polling = polling
         self._own_keys = own_keys
         self._key_ids = key_ids
@@ -155,6 +159,7 @@ class ServerLifetime:
         }
         return Runner(
             self._tasks,
+            self._held,
             concurrency=concurrency or limits.concurrent_task_runs,
             per_tool={**own, **(per_tool or {})},
             lease=limits.lease.total_seconds(),

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, cast
 
 import msgspec
 
-from antiphon.errors import Cancelled, Declined, Expired
+from antiphon.core.inbox import Approver, Assurance
+from antiphon.errors import Cancelled, Declined, Expired, HandlerError
 
 T = TypeVar("T")
 
@@ -29,6 +30,15 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
     secret: bool = False
     """Keep the answer in the store only, never in the token."""
+
+
+class AskOptions(TypedDict, total=False):
+    """The same, as keyword arguments."""
+
+    timeout: Seconds | None
+    ttl: Seconds | None
+    identity: str | None
+    secret: bool
 
 
 class Elicit(Ask, frozen=True):
@@ -64,6 +74,73 @@ class Sample(Ask, frozen=True):
 
 class ListRoots(Ask, frozen=True):
     """Ask for the workspace roots."""
+
+
+class Approve(Ask, frozen=True):
+    """Ask for an explicit yes: of the caller, or of somebody else who is not the client."""
+
+    message: str
+    details: Mapping[str, Any] | None = None
+    """Shown as labelled lines and bound to the decision."""
+
+    why: str = ""
+    """The model's own words; shown apart, and never as fact."""
+
+    by: str | None = None
+    """The role whose holders decide; None: whoever called."""
+
+    need: int = 1
+    """How many different people must say yes; one no ends it."""
+
+    own: bool | None = None
+    """Whether the caller may decide; None: not where a role decides."""
+
+    within: Seconds | None = None
+    """How long people have; None: `Limits(decision=...)`."""
+
+    assurance: Assurance | None = None
+    """How sure the server must be of who decides; None: `client`, or `signed-in` with a role."""
+
+    fallback: Literal["refuse", "inbox"] | None = None
+    """Where the question goes when the client cannot be asked, or must not be."""
+
+    labels: tuple[str, str] = ("Approve", "Decline")
+    grace: Seconds = 20.0
+    """How long a client without tasks is kept waiting before it is told to come back."""
+
+    def __post_init__(self) -> None:
+        """Refuse what can never be decided, naming the parameter."""
+        if self.by is not None and not self.by.strip():
+            raise HandlerError("approve(by=...) names a role; leave it out to ask the caller")
+        if self.need < 1 or (self.need > 1 and self.by is None):
+            raise HandlerError("approve(need=...) is at least one, and needs a role with by=")
+        if self.by is not None and self.fallback == "refuse":
+            raise HandlerError('approve(by=...) always goes to the inbox; drop fallback="refuse"')
+        if self.by is not None and self.assurance == "client":
+            raise HandlerError('approve(by=...) needs a person: assurance="client" is not enough')
+        if self.assurance not in (None, "client", "signed-in", "fresh"):
+            raise HandlerError('approve(assurance=...) is "client", "signed-in" or "fresh"')
+        if self.fallback not in (None, "refuse", "inbox"):
+            raise HandlerError('approve(fallback=...) is "refuse" or "inbox"')
+        if self.within is not None and not seconds(self.within) > 0:
+            raise HandlerError("approve(within=...) must be greater than zero")
+        if len(self.labels) != 2 or not all(label.strip() for label in self.labels):
+            raise HandlerError("approve(labels=...) takes two texts: for yes and for no")
+
+    @property
+    def may_decide_self(self) -> bool:
+        """Whether the caller may decide."""
+        return self.by is None if self.own is None else self.own
+
+    @property
+    def sure(self) -> Assurance:
+        """How sure the server must be of who decides."""
+        return self.assurance or ("client" if self.by is None else "signed-in")
+
+    @property
+    def uses_inbox(self) -> bool:
+        """Whether the question may go to the inbox."""
+        return self.by is not None or self.fallback == "inbox"
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -135,11 +212,27 @@ class Outcome(msgspec.Struct, Generic[T], frozen=True):
 class Approval(msgspec.Struct, frozen=True):
     """The end of `ctx.approve`. True only after an explicit yes."""
 
-    outcome: Literal["approved", "declined", "cancelled", "unavailable"]
+    outcome: Literal["approved", "declined", "expired", "cancelled", "unavailable"]
+    approvers: tuple[Approver, ...] = ()
+    """Everybody who has decided, the last one last."""
+
+    note: str = ""
+    """What the last of them wrote; for the record, not for a model."""
+
+    role: str | None = None
+    """The role that was asked."""
+
+    item: str = ""
+    """The id of the inbox item, for the author's own records."""
 
     def __bool__(self) -> bool:
         """Return whether it was explicitly approved."""
         return self.outcome == "approved"
+
+    @property
+    def by(self) -> Approver | None:
+        """Who decided; None when nobody is known to have."""
+        return self.approvers[-1] if self.approvers else None
 
 
 def seconds(span: Seconds) -> float:

@@ -35,6 +35,16 @@ class Limits:
     """Tasks that one process runs at a time. They share the event loop with the requests;
     `antiphon worker --concurrency` sets another number for a worker."""
 
+    decision: timedelta = timedelta(hours=8)
+    """Time that people have to decide a held call. A working day; `within=` says otherwise."""
+
+    collect: timedelta = timedelta(days=1)
+    """Time for which the result of a held call is kept for its caller. They may look the next
+    day."""
+
+    inbox_items_per_principal: int = 100
+    """Open inbox items of one caller. A flood of questions makes people press yes."""
+
     state_bytes: int = 32_768
     """Bytes of the journal in a token. The token travels both ways in every round."""
 

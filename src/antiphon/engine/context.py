@@ -6,11 +6,15 @@ is refused at once, and the execution knows what it has handed out and was never
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
+
+import msgspec
 
 from antiphon.core.asks import (
     Approval,
+    Approve,
     Ask,
+    AskOptions,
     Completion,
     Elicit,
     ElicitUrl,
@@ -22,9 +26,11 @@ from antiphon.core.asks import (
     Seconds,
     seconds,
 )
-from antiphon.core.capabilities import allows, missing, require
+from antiphon.core.capabilities import allows, require
+from antiphon.core.inbox import Approver, Assurance
 from antiphon.core.journal import Entry, decode_value, encode_value
 from antiphon.engine import effects
+from antiphon.engine.approvals import decided_payload, route_of
 from antiphon.engine.execution import RUNNING, Batch, Execution
 from antiphon.engine.handler import call_user
 from antiphon.engine.mistakes import (
@@ -43,17 +49,6 @@ from antiphon.errors import AnswerInvalid, HandlerError, KeyReused, TooManyRound
 
 T = TypeVar("T")
 
-_APPROVE = {
-    "type": "object",
-    "properties": {"approve": {"type": "boolean", "title": "Approve"}},
-    "required": ["approve"],
-}
-_APPROVAL: Mapping[str, Any] = {
-    "declined": "declined",
-    "cancelled": "cancelled",
-    "expired": "cancelled",
-    "unavailable": "unavailable",
-}
 _UNAVAILABLE = encode_value({"action": "unavailable"})
 _YES = encode_value(True)
 
@@ -136,11 +131,49 @@ class Context(StableValues):
         message: str,
         *,
         details: Mapping[str, Any] | None = None,
+        why: str = "",
+        by: str | None = None,
+        need: int = 1,
+        own: bool | None = None,
+        within: Seconds | None = None,
+        assurance: Assurance | None = None,
+        fallback: Literal["refuse", "inbox"] | None = None,
+        labels: tuple[str, str] = ("Approve", "Decline"),
+        grace: Seconds = 20.0,
         key: str | None = None,
-        **options: Any,
+        **options: Unpack[AskOptions],
     ) -> Coroutine[Any, Any, Approval]:
-        """Ask for an explicit yes. False unless the person approved this very question."""
-        ask = Elicit(message, _APPROVE, details=details, **options)
+        """Ask for an explicit yes. False unless this very question was approved.
+
+        Args:
+            message: The question.
+            details: Labelled lines under it, bound to the decision.
+            why: The model's own words, shown apart.
+            by: A role whose holders decide in the console's inbox, instead of the caller.
+            need: How many of them must say yes.
+            own: Whether the caller may decide too.
+            within: How long they have; then the outcome is `expired`.
+            assurance: `client` (its word), `signed-in`, or `fresh` (within five minutes).
+            fallback: `inbox` puts the question there when the client cannot be asked.
+            labels: Of the two buttons.
+            grace: How long a client without tasks waits before it is told to come back.
+            key: Names the question in this call.
+            options: As for every ask.
+        """
+        ask = Approve(
+            message,
+            details,
+            why,
+            by,
+            need,
+            own,
+            within,
+            assurance,
+            fallback,
+            labels,
+            grace,
+            **options,
+        )
         return self._awaited("approve", ApprovalAwaitable(self._approve(ask, key)))
 
     def _awaited(self, what: str, made: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
@@ -183,7 +216,10 @@ class Context(StableValues):
         await execution.enter_async("ask")
         batch = [(check_key(key), question(ask)) for key, ask in asks.items()]
         outcomes = await ask_all(execution, batch)
-        return {name: o.unwrap() for name, o in zip(asks, outcomes, strict=True)}
+        return {
+            name: o.value if isinstance(o.value, Approval) else o.unwrap()
+            for name, o in zip(asks, outcomes, strict=True)
+        }
 
     async def _url(
         self, ask: ElicitUrl, key: str | None, until: Callable[[], Any] | None, every: float
@@ -210,21 +246,13 @@ class Context(StableValues):
         with self._execution.inside(key):
             return bool(await call_user(until))
 
-    async def _approve(self, ask: Elicit, key: str | None) -> Approval:
+    async def _approve(self, ask: Approve, key: str | None) -> Approval:
         execution = self._execution
         await execution.enter_async("approve")
-        key = execution.key_for("approve", key)
         ready = question(ask)
-        known = execution.replay.peek("ask", key)
-        if known is None and missing(execution.request.capabilities, ready.needs):
-            execution.check_new("ask", key, ready.note)
-            execution.record("ask", key, _UNAVAILABLE, ready.digest, ready.note)
-            return Approval("unavailable")
-        (outcome,) = await ask_all(execution, [(key, ready)])
-        if outcome.status == "accepted":
-            content: Any = outcome.value
-            return Approval("approved" if content.get("approve") is True else "declined")
-        return Approval(_APPROVAL[outcome.status])
+        key = execution.key_for(ready.base, key)
+        approval: Any = (await ask_all(execution, [(key, ready)]))[0].value
+        return approval
 
     # --- remembering and acting ------------------------------------------------------------------
 
@@ -434,8 +462,55 @@ async def ask_all(execution: Execution, batch: Batch) -> list[Outcome[Any]]:
         else:
             outcomes[key] = outcome
     if unanswered:
-        outcomes |= await _put(execution, unanswered)
-    return [outcomes[key] for key, _ in batch]
+        unanswered, held = await _route(execution, unanswered, outcomes)
+        if unanswered:
+            outcomes |= await _put(execution, unanswered)
+        if held:
+            await execution.hold(held)
+    return [_by_caller(execution, outcomes[key]) for key, _ in batch]
+
+
+async def _route(
+    execution: Execution, batch: Batch, outcomes: dict[str, Outcome[Any]]
+) -> tuple[list[tuple[str, Question]], list[tuple[str, Question]]]:
+    """Return what the client is asked, and what waits for somebody else to decide.
+
+    What is decided already, or can be asked of nobody, is recorded as answered.
+    """
+    asked: list[tuple[str, Question]] = []
+    held: list[tuple[str, Question]] = []
+    for key, ready in batch:
+        ask = ready.ask
+        route = route_of(execution, ask) if isinstance(ask, Approve) else "client"
+        if route == "client":
+            asked.append((key, ready))
+            continue
+        payload = _UNAVAILABLE
+        if route == "inbox":
+            approval = await execution.delivery.decision(execution, key, ready)
+            if approval is None:
+                if execution.replay.unread:
+                    execution.check_new("ask", key, ready.note)
+                held.append((key, ready))
+                continue
+            payload = decided_payload(approval)
+        execution.check_new("ask", key, ready.note)
+        execution.record("ask", key, payload, ready.digest, ready.note)
+        outcomes[key] = ready.read(decode_value(payload), key)
+    return asked, held
+
+
+def _by_caller(execution: Execution, outcome: Outcome[Any]) -> Outcome[Any]:
+    """Name the caller as the one who has approved in the client."""
+    approval, who = outcome.value, execution.request.principal
+    if not isinstance(approval, Approval) or approval.approvers or who.anonymous:
+        return outcome
+    if approval.outcome not in ("approved", "declined"):
+        return outcome
+    caller = Approver(who.issuer, who.subject)
+    return Outcome(
+        outcome.status, msgspec.structs.replace(approval, approvers=(caller,)), outcome.key
+    )
 
 
 def _read(execution: Execution, key: str, ready: Question, entry: Entry) -> Outcome[Any] | None:

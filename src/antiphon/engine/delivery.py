@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.asks import ElicitUrl, seconds
+from antiphon.core.asks import Approval, ElicitUrl, seconds
 from antiphon.core.journal import Journal
 from antiphon.core.request import LEVELS, Channel, LegacyAsk, Request
 from antiphon.core.text import safe
@@ -22,7 +22,7 @@ from antiphon.engine.context import Context
 from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Batch, Execution
 from antiphon.engine.handler import Handler
-from antiphon.engine.outcome import Completed, ExecutionOutcome, Failed, NeedsInput, Paused
+from antiphon.engine.outcome import Completed, ExecutionOutcome, Failed, Held, NeedsInput, Paused
 from antiphon.engine.questions import Asked, Question, check_shape, unanswered
 from antiphon.errors import (
     CannotAsk,
@@ -52,6 +52,10 @@ class Delivery:
     def ask(self, execution: Execution, batch: Batch) -> Awaitable[Sequence[Any]]:
         """Put asks that were checked; return their raw, well-shaped answers, or end the round."""
         return execution.suspend(batch, execution.note_asked(batch))
+
+    async def decision(self, execution: Execution, key: str, question: Question) -> Approval | None:
+        """Return what people have decided; None when it has to be put to them, or they wait."""
+        return None
 
     async def pause(self, execution: Execution, delay: float) -> None:
         """End a state-only round, or go on where rounds do not end."""
@@ -212,24 +216,25 @@ async def run_in_session(
     request: Request,
     call: Call,
     arguments: Mapping[str, Any] | None,
-) -> tuple[Completed | Failed, Call]:
+) -> tuple[Execution, Completed | Held | Failed]:
     """Run a call of a legacy session: its asks are answered in place, so it completes or fails.
 
-    Returns how it ended, and the call as it stood then.
+    Returns its last execution and how it ended; only a decision by others ends it in between.
     """
     delivery = BackChannelDelivery(request, environment)
     while True:
         execution = Execution(environment, handler, request, call, delivery)
         # Bound anew each time: a native handler that is entered again gets values of its own.
         outcome: ExecutionOutcome = await execution.run(Context(execution), handler.bind(arguments))
-        if isinstance(outcome, Completed | Failed):
-            return outcome, call
+        if isinstance(outcome, Completed | Held | Failed):
+            return execution, outcome
         if not isinstance(outcome, NeedsInput | Paused):
-            return Failed(CannotAsk("a call of a legacy session cannot become a task")), call
+            refused = CannotAsk("a call of a legacy session cannot become a task")
+            return execution, Failed(refused)
         try:
             call = await delivery.answer(execution, outcome)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call has failed
-            return Failed(error), call
+            return execution, Failed(error)
 
 
 def _shaped(ready: Question, key: str, raw: object) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from antiphon.engine.outcome import (
     Detached,
     ExecutionOutcome,
     Failed,
+    Held,
     NeedsInput,
     Paused,
 )
@@ -82,10 +83,42 @@ class TaskMaker(Protocol):
         ...
 
 
+class HeldCallMaker(Protocol):
+    """What holds calls that wait for somebody's decision, and shows them to whoever asks."""
+
+    async def hold(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
+        """Return the reply of a round whose call waits, with the row to keep."""
+        ...
+
+    async def settle_first(
+        self, execution: Execution, reply: Reply, asks: Mapping[str, Asked]
+    ) -> Reply:
+        """Keep the row of a call's first round, and wait a little for a quick decision."""
+        ...
+
+    async def in_session(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
+        """Hold a call of a legacy session."""
+        ...
+
+    async def find(self, request: Request, handler: Handler) -> Reply | None:
+        """Return what a repeated call is told; None when none is held."""
+        ...
+
+    async def observed(self, running: RunningRound) -> Reply | None:
+        """Serve a token that only observes a held call; None for every other token."""
+        ...
+
+
 class Engine:
     """Runs calls, one round at a time."""
 
-    def __init__(self, environment: Environment, handlers: Handlers, tasks: TaskMaker) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        handlers: Handlers,
+        tasks: TaskMaker,
+        held: HeldCallMaker,
+    ) -> None:
         self.environment = environment
         self.redemptions = Redemptions(environment, self._redeemed)
         self.parked = ParkedHandlers(
@@ -93,6 +126,7 @@ class Engine:
         )
         self._find = handlers.find
         self._tasks = tasks
+        self._held = held
         self._tokens = Tokens(environment)
         self._repeats = RepeatWatch(environment.clock)
         self._lifetime = environment.limits.call.total_seconds()
@@ -135,6 +169,8 @@ class Engine:
         if handler.guarded:
             _check_request(request, handler, arguments)
         bound = handler.bind(arguments)
+        if options.holds:
+            return await self._first_or_held(request, handler, call, bound)
         tasks = options.task and self._tasks.available and allows(request.capabilities, "tasks")
         if options.restarts is not None and not tasks:
             try:
@@ -150,10 +186,28 @@ class Engine:
             reply = await self._tasks.make(execution, Journal(call.seed))
         else:
             reply = await self._execute(execution, bound)
-        if reply.task is not None:
+        return await self._kept_first(execution, reply)
+
+    async def _first_or_held(
+        self, request: Request, handler: Handler, call: Call, bound: dict[str, Any]
+    ) -> Reply:
+        """Begin a call that may be held, or show the one that waits already."""
+        found = await self._held.find(request, handler)
+        if found is not None:
+            return found
+        execution = Execution(self.environment, handler, request, call, END_ROUND)
+        return await self._kept_first(execution, await self._execute(execution, bound))
+
+    async def _kept_first(self, execution: Execution, reply: Reply) -> Reply:
+        """Keep what the first round of a call has made; nothing else commits it."""
+        call = execution.call
+        if reply.task is None:
+            if call.began_effect and reply.kind != "input_required":
+                await self._end_first(execution.handler, call, call.number, reply)
+        elif reply.task.held is not None:
+            return await self._held.settle_first(execution, reply, execution.held)
+        else:
             await self._tasks.keep(reply.task)
-        elif call.began_effect and reply.kind != "input_required":
-            await self._end_first(handler, call, call.number, reply)
         return reply
 
     async def _start_over(
@@ -192,6 +246,10 @@ class Engine:
         request, handler, call = running.request, running.handler, running.call
         if learned:
             call.entries = [*call.entries, *learned]
+        if handler.options.holds:
+            observed = await self._held.observed(running)
+            if observed is not None:
+                return observed
         if running.version != handler.options.version:
             # Not before the claim: a duplicate still gets what the other version recorded.
             try:
@@ -225,8 +283,17 @@ class Engine:
                 call = await take_over(self.environment, handler, request, call) or call
         except (CapabilityMissing, ConfigError, StoreError) as error:
             return ending(error, handler, self.environment, request)
+        if handler.options.holds:
+            found = await self._held.find(request, handler)
+            if found is not None:
+                return found
         first = call.number
-        outcome, call = await run_in_session(self.environment, handler, request, call, arguments)
+        execution, outcome = await run_in_session(
+            self.environment, handler, request, call, arguments
+        )
+        call = execution.call
+        if isinstance(outcome, Held):
+            return await self._held.in_session(execution, outcome.asks)
         if isinstance(outcome, Completed):
             reply = Reply(outcome.result)
         else:
@@ -278,8 +345,8 @@ class Engine:
                     if delay:
                         await asyncio.sleep(min(delay, MAX_DELAY))
                     return await self._ask(execution, _NO_ASKS, parked)
-                case Detached(message):
-                    return await self._tasks.make(execution, execution.journal(), message)
+                case Held() | Detached():
+                    return await self._go_on_later(execution, outcome)
                 case Failed(error):
                     return ending(error, execution.handler, self.environment, execution.request)
         except BaseException as error:
@@ -289,6 +356,12 @@ class Engine:
                 raise  # the client went away: nobody will ever bring the token being made
             # Such as a journal that is too large.
             return ending(error, execution.handler, self.environment, execution.request)
+
+    async def _go_on_later(self, execution: Execution, outcome: Held | Detached) -> Reply:
+        """The rest of the call runs as a task: at once, or when somebody has decided."""
+        if isinstance(outcome, Held):
+            return await self._held.hold(execution, outcome.asks)
+        return await self._tasks.make(execution, execution.journal(), outcome.message)
 
     async def _ask(
         self, execution: Execution, asks: Mapping[str, Asked], parked: ParkedHandler | None

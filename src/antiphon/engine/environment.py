@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from antiphon.core.inbox import InboxPlace
 from antiphon.core.limits import Limits
 from antiphon.engine.store_trouble import StoreTrouble
 from antiphon.errors import HandlerError, TokenRefused
@@ -76,6 +77,9 @@ class Environment:
 
     lifespan: LifespanState = field(default_factory=LifespanState)
     """What the server's lifespan has yielded."""
+
+    inbox: InboxPlace | None = None
+    """Where people decide who are not the client; None when the server has no console."""
 
     background: "set[asyncio.Task[Any]]" = field(default_factory=set["asyncio.Task[Any]"])
     """What goes on after a reply; a task that nobody refers to may be collected."""

@@ -49,6 +49,7 @@ from antiphon.engine.outcome import (
     Detached,
     ExecutionOutcome,
     Failed,
+    Held,
     NeedsInput,
     Paused,
     sole_error,
@@ -172,6 +173,9 @@ class Execution:
 
     commits: Mapping[str, Callable[[], Awaitable[Any]]] = MappingProxyType({})
     """Effects for the end of the call, by key."""
+
+    held: Mapping[str, Asked] = MappingProxyType({})
+    """Approvals that wait for somebody who is not the client."""
 
     first_reads: Mapping[str, Any] = MappingProxyType({})
     """What may differ between rounds, as it was first read in this one."""
@@ -456,11 +460,23 @@ class Execution:
         self._ending = Detached(message)
         await self.suspend((), self.in_branch)
 
+    async def hold(self, batch: Batch) -> None:
+        """End the round; the call waits until somebody who is not the client has decided."""
+        branch = self.in_branch
+        waits = {key: Asked(ready, branch=branch) for key, ready in batch}
+        self.held = {**self.held, **waits}
+        await self.suspend(batch, branch)
+
     def suspended(self) -> ExecutionOutcome:
-        """Return how a round ends whose handler waits or was unwound."""
+        """Return how a round ends whose handler waits or was unwound.
+
+        What the client can answer comes first: it is there now.
+        """
         if isinstance(self._ending, Detached):
             return self._ending
-        return NeedsInput(self.asked) if self.asked else self._ending or Paused()
+        if self.asked:
+            return NeedsInput(self.asked)
+        return Held(self.held) if self.held else self._ending or Paused()
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -606,7 +622,7 @@ class Execution:
         return SwallowedAsk(self._first_key()) if self._unwindable else None
 
     def _first_key(self) -> str:
-        return next(iter(self.asked), "pause")
+        return next(iter(self.asked or self.held), "pause")
 
     def close(self) -> None:
         """End the context's life: what still holds it is refused from now on."""

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from antiphon.core.asks import Ask, Elicit, ElicitUrl, ListRoots, Sample, Seconds, seconds
+from antiphon.core.asks import Approve, Ask, Elicit, ElicitUrl, ListRoots, Sample, Seconds, seconds
 from antiphon.core.capabilities import Capability
 from antiphon.engine.child_tasks import UserCodeExit, guard_child_tasks, in_user_code
 from antiphon.engine.suspension import as_failure
@@ -27,6 +27,7 @@ _NEEDS: Mapping[type[Ask], tuple[Capability, ...]] = {
     ElicitUrl: ("url",),
     Sample: ("sampling",),
     ListRoots: ("roots",),
+    Approve: ("form",),
 }
 
 
@@ -52,6 +53,13 @@ class Options:
     detach: Literal["refuse"] | None = None
     """Refuse clients without tasks before the first line, instead of going on in the call."""
 
+    holds: bool | Callable[[Mapping[str, Any]], object] = False
+    """Whether a call may wait for somebody's decision, so that a repeated one finds it; a function
+    names what counts of the arguments."""
+
+    approve: Approve | None = None
+    """Asked before the handler's first line."""
+
     max_concurrent: int | None = None
     """How many of this tool's tasks one process runs at a time."""
 
@@ -65,6 +73,15 @@ class Options:
         for ask in self.asks:
             if ask not in _NEEDS:
                 raise ConfigError("asks= takes Elicit, ElicitUrl, Sample and ListRoots")
+        if self.approve is not None:
+            if not isinstance(self.approve, Approve):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigError("approve= takes Approve(...)")
+            object.__setattr__(self, "holds", self.holds or self.approve.uses_inbox)
+        if self.holds and (self.restarts is not None or self.task is not None):
+            raise ConfigError(
+                "holds= and approve= find a repeated call, and go on as a task, by themselves: "
+                "leave restarts= and task= out"
+            )
         if self.restart_key is not None and self.restarts is None:
             raise ConfigError('restart_key= needs restarts="adopt"')
         if self.restart_key is not None and not callable(self.restart_key):

@@ -38,6 +38,12 @@ class Detached(msgspec.Struct, frozen=True):
     message: str
 
 
+class Held(msgspec.Struct, frozen=True):
+    """The handler waits for a decision by somebody who is not the client."""
+
+    asks: Mapping[str, Asked]
+
+
 class Failed(msgspec.Struct, frozen=True):
     """The handler raised, or the framework found something wrong with the execution."""
 
@@ -59,4 +65,4 @@ def sole_error(error: Exception) -> Exception:
     return cast("Exception", seen)
 
 
-ExecutionOutcome: TypeAlias = Completed | NeedsInput | Paused | Detached | Failed
+ExecutionOutcome: TypeAlias = Completed | NeedsInput | Paused | Detached | Held | Failed

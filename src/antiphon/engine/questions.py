@@ -12,6 +12,8 @@ from typing import Any, cast
 import msgspec
 
 from antiphon.core.asks import (
+    Approval,
+    Approve,
     Ask,
     Completion,
     Elicit,
@@ -79,7 +81,7 @@ class Question(msgspec.Struct, gc=False):
 
     def _encode(self, reason: str) -> bytes:
         ask = self.ask
-        if isinstance(ask, Elicit):
+        if isinstance(ask, Elicit | Approve):
             form = cast("Form[Any]", self.form)
             return results.form_request(_shown(ask.message, ask.details, reason), form.schema_json)
         if isinstance(ask, ElicitUrl):
@@ -94,6 +96,8 @@ class Question(msgspec.Struct, gc=False):
         Raises:
             AnswerInvalid: Accepted form content that does not fit the form.
         """
+        if isinstance(self.ask, Approve):
+            return _read_approval(raw, key, self.form)
         outcome = read_answer(self.kind, raw, key, self.form)
         if outcome.value.__class__ is Opened:
             return Outcome(outcome.status, Opened(cast("ElicitUrl", self.ask).url), key)
@@ -144,6 +148,8 @@ def question(ask: Ask) -> Question:
         details = canonical(dict(ask.details)) if ask.details else b""
         digest = short_digest(b"form", wording, form.digest, details)
         return Question("form", form.base, digest, preview(ask.message), ("form",), ask, form)
+    if isinstance(ask, Approve):
+        return _approval_question(ask)
     if isinstance(ask, ElicitUrl):
         _check_url(ask.url)
         wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
@@ -160,6 +166,43 @@ def question(ask: Ask) -> Question:
     raise HandlerError(
         f"{type(ask).__name__} is not an ask: use Elicit, ElicitUrl, Sample or ListRoots"
     )
+
+
+APPROVE = {
+    "type": "object",
+    "properties": {"approve": {"type": "boolean", "title": "Approve"}},
+    "required": ["approve"],
+}
+DECIDED = "decided"
+"""The member of a recorded answer that holds what people decided; no client can send it."""
+
+
+def _approval_question(ask: Approve) -> Question:
+    """Prepare an approval: a form with one box, and the rules of who may decide."""
+    form = of(APPROVE)
+    wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
+    details = canonical(dict(ask.details)) if ask.details else b""
+    parts = [b"form", wording, form.digest, details]
+    if ask.uses_inbox or ask.why:
+        rules = [ask.why, ask.by, ask.need, ask.may_decide_self, ask.sure, list(ask.labels)]
+        parts.append(canonical(rules))
+    digest = short_digest(*parts)
+    return Question("form", "approve", digest, preview(ask.message), ("form",), ask, form)
+
+
+def _read_approval(raw: Mapping[str, Any], key: str, form: Form[Any] | None) -> Outcome[Any]:
+    """Read the answer to an approval: how it ended, with the approval as its value."""
+    if DECIDED in raw:
+        approval = msgspec.convert(raw[DECIDED], Approval)
+    else:
+        outcome = read_answer("form", raw, key, form)
+        status: Any = outcome.status
+        if status == "accepted":
+            content = cast("dict[str, Any]", outcome.value)
+            status = "approved" if content.get("approve") is True else "declined"
+        approval = Approval(status)
+    status = "accepted" if approval else cast("Any", approval.outcome)
+    return Outcome(status, approval, key)
 
 
 def plain_form(message: str, spec: Any) -> Question:

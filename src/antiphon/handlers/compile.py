@@ -17,6 +17,7 @@ from antiphon.engine.handler import (
     is_async,
 )
 from antiphon.errors import ConfigError
+from antiphon.handlers.approved import approved_invoke
 from antiphon.handlers.call_limits import CallLimits
 from antiphon.handlers.dependencies import Dependencies, Overrides
 from antiphon.handlers.middleware import Middleware, with_middleware
@@ -131,9 +132,14 @@ class HandlerCompiler:
             fn=fn,
             bind=signature.bind,
             schema=signature.schema,
-            invoke=self._invoke(kind, name, fn, signature, flow, limits),
+            invoke=self._invoke(kind, name, fn, signature, options, flow, limits),
             options=options,
-            is_async=is_async(fn) or flow is not None or bool(signature.resolved),
+            is_async=(
+                is_async(fn)
+                or flow is not None
+                or bool(signature.resolved)
+                or options.approve is not None
+            ),
             **more,
         )
 
@@ -143,6 +149,7 @@ class HandlerCompiler:
         name: str,
         fn: Callable[..., Any],
         signature: Signature,
+        options: Options,
         flow: Flow | None,
         limits: CallLimits | None,
     ) -> Invoke:
@@ -156,6 +163,8 @@ class HandlerCompiler:
             invoke = flow.invoke(invoke, signature, self._overrides)
         elif signature.resolved:
             invoke = resolved_invoke(invoke, signature, what, self._overrides)
+        if options.approve is not None:
+            invoke = approved_invoke(invoke, options.approve)
         if limits is not None:
             invoke = limits.around(invoke)
         if self._middleware:

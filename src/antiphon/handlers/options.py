@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from antiphon.core.asks import Ask, Seconds
+from antiphon.core.asks import Approve, Ask, Seconds
 from antiphon.core.request import Principal
 from antiphon.engine.handler import CachePolicy, Options
 from antiphon.errors import ConfigError
@@ -105,6 +105,13 @@ class FlowOptions(_Common, total=False):
 
     detach: Literal["refuse"] | None
     """Refuse clients without tasks, instead of going on in the call at `ctx.detach`."""
+
+    holds: bool | Callable[[Mapping[str, Any]], object]
+    """A call of it may wait for somebody's decision: a repeated one of the same caller and
+    arguments finds it before the first line. A function names what counts of the arguments."""
+
+    approve: Approve | None
+    """Asked before the first line runs; `{name}` in its message stands for an argument."""
 
     max_concurrent: int | None
     """How many of its tasks one process runs at a time; `concurrency` unless given."""

@@ -1,10 +1,14 @@
 """What an execution needs that is a run of a task: effects under its lease, status messages."""
 
+from collections.abc import Mapping
+
 import msgspec
 
+from antiphon.core.asks import Approval
 from antiphon.core.text import safe
 from antiphon.engine.delivery import Delivery
 from antiphon.engine.execution import Execution
+from antiphon.engine.questions import Question
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import StateTooLarge
 from antiphon.ports import HeldTaskRun, TaskRow
@@ -28,6 +32,14 @@ class TaskRunDelivery(Delivery):
         self.state = state
         self.message = message
         """The status message of the handler."""
+
+        self._decided: Mapping[tuple[str, bytes], Approval] | None = None
+
+    async def decision(self, execution: Execution, key: str, question: Question) -> Approval | None:
+        """Return what people have decided about a question of this task; None while it is open."""
+        if self._decided is None:
+            self._decided = await self._service.decided(self.state.call)
+        return self._decided.get((key, question.digest))
 
     async def held(self, execution: Execution) -> HeldTaskRun:
         """Return the claim of the run, with what it has learned before its next effect."""

@@ -17,6 +17,7 @@ from antiphon.core.retry import back_off
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import StoreError, TokenRefused
 from antiphon.ports import TaskChange, TaskRow
+from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.service import TaskService
 from antiphon.tasks.task_run import TaskRuns
 
@@ -75,6 +76,7 @@ class Runner:
     def __init__(
         self,
         service: TaskService,
+        held: HeldCalls,
         *,
         concurrency: int = 16,
         per_tool: Mapping[str, int] | None = None,
@@ -85,13 +87,14 @@ class Runner:
 
         Args:
             service: The tasks.
+            held: Those that wait for decisions.
             concurrency: Task runs at a time.
             per_tool: Task runs at a time of one tool.
             lease: Seconds after which another worker takes over a run that is not renewed.
             grace: Seconds that running tasks have when the runner stops, and once more to unwind.
         """
         self._service = service
-        self._task_runs = TaskRuns(service)
+        self._task_runs = TaskRuns(service, held)
         self._concurrency = concurrency
         self._per_tool = dict(per_tool or {})
         self._lease = lease

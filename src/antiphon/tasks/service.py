@@ -15,12 +15,13 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.asks import seconds
+from antiphon.core.asks import Approval, seconds
 from antiphon.core.capabilities import require
 from antiphon.core.changes import TASK, Changes
 from antiphon.core.journal import Journal
 from antiphon.core.request import MODERN, Principal, Request
 from antiphon.core.text import safe
+from antiphon.engine.approvals import approval_of
 from antiphon.engine.call import check_map
 from antiphon.engine.engine import Handlers
 from antiphon.engine.environment import Environment
@@ -29,7 +30,7 @@ from antiphon.engine.handler import Handler
 from antiphon.engine.questions import check_shape
 from antiphon.engine.reply import Reply
 from antiphon.errors import ConfigError, InvalidRequest, StoreError, Unavailable
-from antiphon.ports import NewTask, TaskChange, TaskRow, Tasks
+from antiphon.ports import Inbox, NewTask, TaskChange, TaskRow, Tasks
 from antiphon.tasks.state import TaskState, decode_state, encode_state
 from antiphon.wire import tasks as wire
 
@@ -83,6 +84,11 @@ class TaskService:
         return cast("Tasks", self.environment.store)
 
     @property
+    def inbox(self) -> Inbox:
+        """The store, which keeps an inbox where it keeps tasks."""
+        return cast("Inbox", self.store)
+
+    @property
     def server(self) -> str:
         """The name under which this server's tasks are kept."""
         return self.environment.sealer.audience
@@ -125,6 +131,12 @@ class TaskService:
         created = wire.created(view, environment.meta)
         return Reply(created, needs=("tasks",), task=task, kind="task")
 
+    async def make_held(self, execution: Execution, journal: Journal) -> Reply:
+        """Return the reply and the row of a call that waits for a decision."""
+        if not self.available:
+            raise ConfigError("held calls need a store that keeps tasks")
+        return await self.make(execution, journal)
+
     async def keep(self, task: NewTask) -> None:
         """Keep a task that no redeemed round commits."""
         try:
@@ -152,6 +164,18 @@ class TaskService:
         if len(self._admitted) >= _OWNERS:
             del self._admitted[next(iter(self._admitted))]
         self._admitted[owner] = left - 1
+
+    async def decided(self, call: str) -> dict[tuple[str, bytes], Approval]:
+        """Return what people have decided about the items of a call, by key and digest."""
+        found: dict[tuple[str, bytes], Approval] = {}
+        for item, said in await self.inbox.items_of(call):
+            note = b""
+            if said and said[-1].note:
+                note = await self.environment.reveal(said[-1].note, f"note {item.id}")
+            approval = approval_of(item, said, note.decode())
+            if approval is not None:
+                found[item.key, item.digest] = approval
+        return found
 
     async def sealed(self, id: str, state: TaskState) -> bytes:
         """Seal a task's state for its row."""
@@ -182,6 +206,8 @@ class TaskService:
         state = await self.opened(row)
         if state.capabilities != request.capabilities:
             await self._refresh(request, row, state)
+        if row.status in wire.TERMINAL and self.environment.inbox is not None:
+            await self.inbox.collect(row.id)
         return wire.shown(self._view(row, state), self.environment.meta)
 
     async def _refresh(self, request: Request, row: TaskRow, state: TaskState) -> None:
@@ -279,6 +305,7 @@ class TaskService:
             state=await self.sealed(row.id, state),
             updated=now,
             ready=state.wait(now),
+            answered=tuple(fresh) if self.environment.inbox is not None else (),
         )
 
     async def _cancel_wanted(

@@ -9,9 +9,14 @@ raised, and counts for nothing.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
+import msgspec
+
+from antiphon.core.asks import Approve, Elicit
+from antiphon.core.inbox import DecisionRecord, Item, NewItem, caller_identity
 from antiphon.core.journal import Journal
 from antiphon.core.text import safe
 from antiphon.engine import effects
@@ -25,6 +30,7 @@ from antiphon.engine.outcome import (
     Detached,
     ExecutionOutcome,
     Failed,
+    Held,
     NeedsInput,
     Paused,
     sole_error,
@@ -43,6 +49,7 @@ from antiphon.errors import (
 )
 from antiphon.ports import TaskChange, TaskRow
 from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
+from antiphon.tasks.held import HeldCalls, waiting_message
 from antiphon.tasks.service import TaskService, request_of
 from antiphon.tasks.state import TaskState
 from antiphon.tasks.tries import count_lost_run, pause_before_next
@@ -66,8 +73,9 @@ def _went_on(state: TaskState, error: EffectUncertain) -> bool:
 class TaskRuns:
     """Runs the tasks of one server."""
 
-    def __init__(self, service: TaskService) -> None:
+    def __init__(self, service: TaskService, held: HeldCalls) -> None:
         self._service = service
+        self._held = held
 
     async def run(self, row: TaskRow) -> TaskChange:
         """Run a task once; returns what becomes of it.
@@ -88,6 +96,7 @@ class TaskRuns:
         except CallerError as error:
             # The tool is gone, as the next call of it would hear.
             return await self._replied(row, state, failed(error, keep=True), message)
+        await self._take_decisions(state)
         delivery = TaskRunDelivery(service, row, state, message)
         call = self._call(row, state)
         try:
@@ -99,7 +108,7 @@ class TaskRuns:
             return await self._ended(row, handler, Failed(error), delivery)
         execution = Execution(service.environment, handler, request_of(state), call, delivery)
         outcome = await execution.run(Context(execution), bound)
-        if isinstance(outcome, NeedsInput | Paused | Detached):
+        if isinstance(outcome, NeedsInput | Paused | Detached | Held):
             return await self._waiting(row, execution, outcome, delivery)
         return await self._ended(row, handler, outcome, delivery)
 
@@ -157,7 +166,7 @@ class TaskRuns:
         self,
         row: TaskRow,
         execution: Execution,
-        outcome: NeedsInput | Paused | Detached,
+        outcome: NeedsInput | Paused | Detached | Held,
         delivery: TaskRunDelivery,
     ) -> TaskChange:
         """The task goes on later: with answers, or after a delay."""
@@ -178,11 +187,79 @@ class TaskRuns:
                 for key, asked in asks.items()
             ]
         )
+        if isinstance(outcome, Held):
+            return await self._held_again(row, execution, outcome, delivery)
         if asks:
-            status, ready = "input_required", state.wait(now)
-        else:
-            status, ready = "working", outcome.delay if isinstance(outcome, Paused) else 0.0
-        return await self._change(row, state, status, delivery.message, ready=ready)
+            items = await self._items(row, execution, state, asks)
+            ready = state.wait(now)
+            return await self._change(
+                row, state, "input_required", delivery.message, ready=ready, items=items
+            )
+        delay = outcome.delay if isinstance(outcome, Paused) else 0.0
+        return await self._change(row, state, "working", delivery.message, ready=delay)
+
+    async def _held_again(
+        self, row: TaskRow, execution: Execution, outcome: Held, delivery: TaskRunDelivery
+    ) -> TaskChange:
+        """The task waits for a decision; an item that is there already is not put twice."""
+        state, message = delivery.state, ""
+        items: list[NewItem] = []
+        for key, asked in outcome.asks.items():
+            ask = asked.question.ask
+            assert isinstance(ask, Approve)
+            message = message or waiting_message(ask)
+            items.append(await self._held.item(asked.question, key, row.id, execution))
+        ready = min(item.within for item in items)
+        for item, _ in await self._service.inbox.items_of(state.call):
+            if item.status == "open":
+                ready = min(ready, item.expires - self._service.environment.clock())
+        state.own_message = delivery.message
+        return await self._change(
+            row, state, "working", message, ready=max(ready, 0.0), items=tuple(items)
+        )
+
+    async def _items(
+        self, row: TaskRow, execution: Execution, state: TaskState, asks: Mapping[str, Asked]
+    ) -> tuple[NewItem, ...]:
+        """Return the asks that the owner may answer in the inbox as well as in the client."""
+        environment = self._service.environment
+        if environment.inbox is None or not caller_identity(state.principal):
+            return ()
+        life = row.expires - environment.clock()
+        wire_keys = {ask.pending.key: ask.wire_key for ask in state.asks}
+        return tuple(
+            [
+                await self._held.item(asked.question, wire_keys[key], row.id, execution, life=life)
+                for key, asked in asks.items()
+                if isinstance(asked.question.ask, Elicit | Approve)
+            ]
+        )
+
+    async def _take_decisions(self, state: TaskState) -> None:
+        """Take answers that the owner gave in the inbox to what the client was asked, too."""
+        service = self._service
+        asks = {ask.wire_key: ask for ask in state.asks}
+        if service.environment.inbox is None or not asks:
+            return
+        for item, said in await service.inbox.items_of(state.call):
+            ask = asks.get(item.key)
+            if ask is None or ask.pending.digest != item.digest or item.key in state.answers:
+                continue
+            answer = await self._answer(item, said)
+            if answer is not None:
+                state.answers[item.key] = answer
+
+    async def _answer(self, item: Item, said: Sequence[DecisionRecord]) -> dict[str, Any] | None:
+        environment = self._service.environment
+        if item.status == "answered":
+            content = await environment.reveal(item.answer, f"answer {item.id}")
+            return {"action": "accept", "content": msgspec.json.decode(content)}
+        if item.status in ("approved", "declined") and item.kind == "approval":
+            return {"action": "accept", "content": {"approve": item.status == "approved"}}
+        if item.status == "declined":
+            return {"action": "decline"}
+        # One that was withdrawn without a decision was answered in the client, or by nobody.
+        return None
 
     async def _ended(
         self, row: TaskRow, handler: Handler, outcome: ExecutionOutcome, delivery: TaskRunDelivery
@@ -319,6 +396,7 @@ class TaskRuns:
         message: str,
         *,
         ready: float | None = None,
+        items: tuple[NewItem, ...] = (),
     ) -> TaskChange:
         state.epoch = row.epoch
         return TaskChange(
@@ -327,4 +405,5 @@ class TaskRuns:
             state=await self._service.sealed(row.id, state),
             updated=self._service.environment.clock(),
             ready=ready,
+            items=items,
         )

@@ -1,0 +1,118 @@
+"""Approvals by somebody who is not the client: which route a question takes, and what came of it.
+
+The answer of an approval that was decided in the inbox is recorded like any other answer, under the
+kind of payload that no client can send.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
+
+from antiphon.core.asks import Approval, Approve
+from antiphon.core.capabilities import allows
+from antiphon.core.inbox import (
+    Approver,
+    DecisionRecord,
+    Face,
+    Item,
+    Status,
+    caller_identity,
+)
+from antiphon.engine.questions import DECIDED, Question
+from antiphon.errors import ConfigError, HandlerError
+
+if TYPE_CHECKING:
+    from antiphon.engine.execution import Execution
+
+Route = Literal["client", "inbox", "refuse"]
+
+_OUTCOMES: Mapping[Status, str] = {
+    "approved": "approved",
+    "declined": "declined",
+    "expired": "expired",
+    "withdrawn": "cancelled",
+}
+
+
+def route_of(execution: "Execution", ask: Approve) -> Route:
+    """Return where an approval goes that has not been asked yet.
+
+    Raises:
+        ConfigError: It needs an inbox, and the server has none.
+        HandlerError: It may be held, and the tool does not say so.
+    """
+    can_form = allows(execution.request.capabilities, "form")
+    if ask.by is None and ask.sure == "client" and can_form:
+        return "client"
+    if not ask.uses_inbox:
+        return "refuse"
+    check_inbox(execution, ask)
+    if ask.by is None and not caller_identity(execution.request.principal):
+        return "refuse"  # nobody could ever show that they are the caller
+    if execution.handler.kind != "tool":
+        return "refuse"
+    return "inbox"
+
+
+def check_inbox(execution: "Execution", ask: Approve) -> None:
+    """Refuse an approval that this server cannot put into an inbox."""
+    environment, handler = execution.environment, execution.handler
+    if environment.inbox is None:
+        raise ConfigError(
+            'an approval with by= or fallback="inbox" needs Server(console=Console(...)), where '
+            "people decide"
+        )
+    if not environment.keeps_tasks:
+        raise ConfigError(
+            "held calls need a store that keeps tasks: sqlite:///, postgresql:// or memory"
+        )
+    roles = environment.inbox.roles
+    if ask.by is not None and roles is not None and ask.by not in roles:
+        known = ", ".join(sorted(roles)) or "none"
+        raise HandlerError(
+            f"no role {ask.by!r} is known to the console: Console(roles=...) has {known}"
+        )
+    if handler.kind == "tool" and not handler.options.holds:
+        raise HandlerError(
+            f"tool {handler.name!r} asks for an approval that may be held, so that a repeated call "
+            "must find it before the first line runs. Write @server.tool(holds=True)."
+        )
+
+
+def decided_payload(approval: Approval) -> bytes:
+    """Write an approval as the answer that the journal keeps."""
+    return msgspec.json.encode({DECIDED: approval})
+
+
+def approval_of(item: Item, said: Sequence[DecisionRecord], note: str) -> Approval | None:
+    """Return what became of an item; None while it waits."""
+    outcome = _OUTCOMES.get(item.status)
+    if outcome is None:
+        return None
+    approvers = tuple(
+        Approver(one.issuer, one.subject, one.name, one.roles, one.at, one.how) for one in said
+    )
+    return Approval(outcome, approvers, note, item.role or None, item.id)  # pyright: ignore[reportArgumentType]
+
+
+def face_of(question: Question, *, caller: str, client: str, arguments: Any) -> Face:
+    """Return what people are shown of an approval or a form."""
+    ask: Any = question.ask
+    details = cast("Mapping[str, Any]", ask.details or {}).items()
+    labels = ask.labels if isinstance(ask, Approve) else ("Approve", "Decline")
+    return Face(
+        message=ask.message,
+        details=tuple((str(label), _plain(value)) for label, value in details),
+        why=ask.why if isinstance(ask, Approve) else "",
+        approve=labels[0],
+        decline=labels[1],
+        caller=caller,
+        client=client,
+        arguments=msgspec.json.encode(arguments or {}),
+        schema=b"" if isinstance(ask, Approve) else question.shown,
+    )
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,452 @@
+"""Held calls: calls that wait in the store until somebody who is not the client has decided.
+
+A held call is a task row; whether its client was told so is another matter. Only a run of the task
+executes the handler after the decision. Whoever asks meanwhile, with a token, with `tasks/get` or
+with the same call again, observes the row.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+
+from antiphon.core.asks import Approve, Elicit, ElicitUrl, seconds
+from antiphon.core.capabilities import allows
+from antiphon.core.digest import arguments_digest, short_digest
+from antiphon.core.inbox import (
+    InboxPlace,
+    NewItem,
+    NewNotice,
+    caller_identity,
+    encode_face,
+)
+from antiphon.core.journal import Entry, Journal, decode_value, encode_value
+from antiphon.core.request import Principal, Request
+from antiphon.core.retry import back_off
+from antiphon.core.text import safe
+from antiphon.engine.approvals import face_of
+from antiphon.engine.call import Call
+from antiphon.engine.delivery import END_ROUND
+from antiphon.engine.environment import Environment
+from antiphon.engine.execution import Execution
+from antiphon.engine.handler import Handler
+from antiphon.engine.questions import Asked, Question, question
+from antiphon.engine.redemption import RunningRound
+from antiphon.engine.reply import Reply
+from antiphon.engine.tokens import Tokens
+from antiphon.errors import ConfigError, StoreError, Unavailable
+from antiphon.ports import HeldCall, Inbox, ItemFilter, TaskRow
+from antiphon.tasks.service import TaskService, poll_interval
+from antiphon.wire import tasks as wire
+from antiphon.wire.results import input_required, tool_error
+
+HELD = "held"
+"""The key of the one entry in the journal of a token that observes a held call."""
+
+_WAIT = 20.0
+"""Seconds for which an observing request is held back at most."""
+
+_WAITS = 7
+"""State-only rounds after which a client that observes is told to come back by itself."""
+
+_ID_BYTES = 16
+
+
+class HeldHandle(msgspec.Struct, frozen=True):
+    """What a token that observes a held call carries."""
+
+    task: str
+    role: str | None
+    expires: float
+    item: str
+    waits: int = 0
+    asked: str = ""
+    """The key of the visit that the client was asked for."""
+
+
+def held_handle(call: Call) -> HeldHandle | None:
+    """Return what the token of a held call carries; None for every other call."""
+    if not call.entries or call.entries[0].kind != "patch" or call.entries[0].key != HELD:
+        return None
+    return msgspec.convert(decode_value(call.entries[0].payload), HeldHandle)
+
+
+class HeldCalls:
+    """The held calls of one server."""
+
+    def __init__(self, environment: Environment, tasks: TaskService) -> None:
+        self._environment = environment
+        self._tasks = tasks
+        self._tokens = Tokens(environment)
+
+    @property
+    def _inbox(self) -> Inbox:
+        return cast("Inbox", self._environment.store)
+
+    @property
+    def _place(self) -> InboxPlace:
+        place = self._environment.inbox
+        if place is None:
+            raise ConfigError("held calls need Server(console=Console(...))")
+        return place
+
+    # --- holding ---------------------------------------------------------------------------------
+
+    async def hold(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
+        """Return the reply of a round whose call waits for a decision, with the row to keep."""
+        request = execution.request
+        await self._admit(request.principal)
+        made = await self._tasks.make_held(execution, execution.journal())
+        assert made.task is not None
+        items = tuple(
+            [
+                await self.item(asked.question, key, made.task.id, execution)
+                for key, asked in asks.items()
+            ]
+        )
+        first = next(iter(asks.values())).question
+        ask = cast("Approve", first.ask)
+        lasts = max(item.within for item in items)
+        held = HeldCall(items, lasts, self._name(request, execution.handler))
+        message = waiting_message(ask)
+        kept = self._environment.limits.collect.total_seconds()
+        until = max(made.task.expires, made.task.created + lasts + kept)
+        task = msgspec.structs.replace(made.task, held=held, message=message, expires=until)
+        handle = HeldHandle(task.id, ask.by, self._environment.clock() + lasts, items[0].id)
+        if request.era == "modern" and allows(request.capabilities, "tasks"):
+            result = self._task_result(task.id, message, task.created, until - task.created)
+            return Reply(result, needs=("tasks",), task=task, kind="task")
+        if request.era == "modern" and ask.by is None and allows(request.capabilities, "url"):
+            return await self._link(execution, handle, ask, task=task)
+        if execution.fence:
+            return await self._come_back(execution, handle, task=task)
+        return Reply(self._text(handle, request.principal), task=task, kind="complete")
+
+    async def settle_first(
+        self, execution: Execution, reply: Reply, asks: Mapping[str, Asked]
+    ) -> Reply:
+        """Keep the row of a call's first round, and wait a little for a quick decision."""
+        assert reply.task is not None
+        request, handler = execution.request, execution.handler
+        try:
+            kept = await self._tasks.store.create_task(reply.task)
+        except StoreError as error:
+            raise self._environment.trouble.refused(error) from error
+        if not kept:
+            found = await self.find(request, handler)
+            if found is None:
+                raise Unavailable("the same call was held and has just ended; try again")
+            return found
+        if reply.kind != "complete":
+            return reply
+        ask = cast("Approve", next(iter(asks.values())).question.ask)
+        if not execution.replay.unread:
+            await execution.delivery.report(execution, 0.0, None, reply.task.message)
+        ended = await self._ended(reply.task.id, seconds(ask.grace))
+        return msgspec.structs.replace(reply, task=None) if ended is None else ended
+
+    async def _admit(self, principal: Principal) -> None:
+        """Refuse a caller who has too many questions open."""
+        most = self._environment.limits.inbox_items_per_principal
+        wanted = ItemFilter(self._tasks.server, open=True, owner=caller_identity(principal))
+        try:
+            if await self._inbox.count_items(wanted, most=most) >= most:
+                raise Unavailable("this caller has too many questions open in the inbox")
+        except StoreError as error:
+            raise self._environment.trouble.refused(error) from error
+
+    async def item(
+        self, asked: Question, key: str, task: str, execution: Execution, *, life: float = 0.0
+    ) -> NewItem:
+        """Return the inbox item of a question.
+
+        Args:
+            asked: An approval, or a form that the owner may also answer in the client.
+            key: Under which it is asked.
+            task: The row that waits for it.
+            execution: That asks it.
+            life: Seconds for which a form can be answered.
+        """
+        ask, environment, request = asked.ask, self._environment, execution.request
+        approve = ask if isinstance(ask, Approve) else None
+        limits = environment.limits
+        within = life or limits.decision.total_seconds()
+        if approve is not None and approve.within is not None:
+            within = seconds(approve.within)
+        id = environment.entropy(_ID_BYTES).hex()
+        who = request.principal
+        face = face_of(asked, caller=who.subject, client=who.client_id, arguments=request.arguments)
+        notices: list[NewNotice] = []
+        for target in self._place.targets if approve is not None else ():
+            notices.append(NewNotice(self._id(), "asked", target))
+            notices.append(NewNotice(self._id(), "reminded", target, within / 2))
+        return NewItem(
+            id=id,
+            server=self._tasks.server,
+            call=execution.call.id,
+            key=key,
+            task=task,
+            tool=execution.handler.name,
+            owner=caller_identity(who),
+            role=(approve.by or "") if approve is not None else "",
+            need=approve.need if approve is not None else 1,
+            own=approve.may_decide_self if approve is not None else True,
+            assurance=_assurance(approve),
+            digest=asked.digest,
+            arguments=arguments_digest(request.arguments),
+            within=within,
+            face=await environment.protect(encode_face(face), f"item {id}"),
+            kind="approval" if approve is not None else "form",
+            notices=tuple(notices),
+        )
+
+    def _id(self) -> str:
+        return self._environment.entropy(_ID_BYTES).hex()
+
+    def _name(self, request: Request, handler: Handler) -> bytes:
+        """Return under what a repeated call finds the held one; nothing where callers are alike."""
+        if request.principal.anonymous and request.principal.transport == "http":
+            return b""
+        holds = handler.options.holds
+        if callable(holds):
+            chosen = str(holds(request.arguments or {}))
+            return short_digest(b"held", chosen.encode("utf-8", "surrogatepass"))
+        return arguments_digest(request.arguments)
+
+    # --- observing -------------------------------------------------------------------------------
+
+    async def find(self, request: Request, handler: Handler) -> Reply | None:
+        """Return what a repeated call of the same caller is told; None when none is held."""
+        name = self._name(request, handler)
+        if not name:
+            return None
+        owner = request.principal.owner
+        try:
+            task = await self._inbox.held(self._tasks.server, owner, handler.name, name)
+            row = None if task is None else await self._tasks.store.task(task)
+            if row is None or row.server != self._tasks.server or row.owner != owner:
+                return None
+            if row.status not in wire.TERMINAL:
+                row = await self._awaited(row, handler) or row
+            if row.status in wire.TERMINAL:
+                await self._inbox.collect(row.id)
+                return await self._result(row)
+        except StoreError as error:
+            raise self._environment.trouble.refused(error) from error
+        if request.era == "modern" and allows(request.capabilities, "tasks"):
+            lasts = row.expires - row.created
+            result = self._task_result(row.id, row.message, row.created, lasts)
+            return Reply(result, needs=("tasks",), kind="task")
+        return Reply(await self._still_waiting(row, request.principal))
+
+    async def _awaited(self, row: TaskRow, handler: Handler) -> TaskRow | None:
+        """Wait a little for a task that may end soon."""
+        gate = handler.options.approve
+        grace = seconds(gate.grace) if gate is not None else _WAIT
+        return await self._terminal(row.id, min(grace, _WAIT))
+
+    async def _still_waiting(self, row: TaskRow, principal: Principal) -> bytes:
+        state = await self._tasks.opened(row)
+        for item, _ in await self._inbox.items_of(state.call):
+            if item.status == "open":
+                handle = HeldHandle(row.id, item.role or None, item.expires, item.id)
+                return self._text(handle, principal)
+        text = f"Not done yet: {row.message or 'it is being worked on'}. Call again later."
+        return tool_error(text, self._environment.meta)
+
+    async def observed(self, running: RunningRound) -> Reply | None:
+        """Serve a token that only observes a held call; None for every other token."""
+        handle = held_handle(running.call)
+        return None if handle is None else await self._observe(running, handle)
+
+    async def _observe(self, running: RunningRound, handle: HeldHandle) -> Reply:
+        """Serve a round whose token observes a held call: it never runs the handler."""
+        call, request = running.call, running.request
+        answer = next((e for e in call.entries if e.kind == "ask" and e.key == handle.asked), None)
+        if answer is not None and decode_value(answer.payload).get("action") != "accept":
+            await self._inbox.withdraw(handle.item, caller_identity(request.principal))
+        try:
+            row = await self._terminal(handle.task, _WAIT)
+            if row is not None:
+                await self._inbox.collect(row.id)
+                return await self._result(row)
+        except StoreError as error:
+            raise self._environment.trouble.refused(error) from error
+        execution = Execution(
+            self._environment,
+            running.handler,
+            request,
+            call,
+            END_ROUND,
+            fence=running.fence,
+            binding=running.binding,
+        )
+        if handle.waits + 1 < _WAITS:
+            following = msgspec.structs.replace(handle, waits=handle.waits + 1, asked="")
+            return await self._come_back(execution, following)
+        if allows(request.capabilities, "tasks"):
+            task = await self._tasks.store.task(handle.task)
+            if task is not None:
+                lasts = task.expires - task.created
+                result = self._task_result(task.id, task.message, task.created, lasts)
+                return Reply(result, needs=("tasks",), kind="task")
+        return Reply(self._text(handle, request.principal))
+
+    async def in_session(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
+        """Hold a call of a legacy session; its request waits a little, then is told to come back.
+
+        The caller's own approval is asked for as a visit where the client can open one.
+        """
+        reply = await self.hold(execution, asks)
+        assert reply.task is not None
+        request = execution.request
+        ask = cast("Approve", next(iter(asks.values())).question.ask)
+        kept = await self._tasks.store.create_task(reply.task)
+        if not kept:
+            found = await self.find(request, execution.handler)
+            return found or Reply(reply.result)
+        patience = seconds(ask.grace)
+        can_visit = ask.by is None and allows(request.capabilities, "url")
+        if can_visit and request.channel.can_ask:
+            patience = await self._visit(execution, reply, ask) or patience
+        ended = await self._ended(reply.task.id, patience)
+        if can_visit and ended is not None:
+            await request.channel.visited("approve")
+        return Reply(reply.result) if ended is None else ended
+
+    async def _visit(self, execution: Execution, reply: Reply, ask: Approve) -> float:
+        """Ask a legacy client to open the page; returns how long to wait for the decision."""
+        assert reply.task is not None
+        assert reply.task.held is not None
+        item = reply.task.held.items[0]
+        ready = question(ElicitUrl(ask.message, self._address(item.id)))
+        (raw,) = await execution.delivery.ask(execution, [("approve", ready)])
+        if raw.get("action") != "accept":
+            await self._inbox.withdraw(item.id, item.owner)
+            return _WAIT
+        return self._environment.limits.legacy_ask.total_seconds()
+
+    # --- replies ---------------------------------------------------------------------------------
+
+    def _address(self, item: str) -> str:
+        return f"{self._place.url}/ask/{item}"
+
+    def _task_result(self, id: str, message: str, created: float, lasts: float) -> bytes:
+        view = wire.TaskView(
+            id, "working", message, created, created, lasts, max(poll_interval(0.0), 5.0)
+        )
+        return wire.created(view, self._environment.meta)
+
+    async def _link(
+        self, execution: Execution, handle: HeldHandle, ask: Approve, *, task: Any
+    ) -> Reply:
+        """Ask the client to open the page where its own person decides."""
+        url = ElicitUrl(ask.message, self._address(handle.item))
+        asks = {"approve": Asked(question(url))}
+        handle = msgspec.structs.replace(handle, asked="approve")
+        token = await self._token(execution, handle, asks)
+        bodies = [(key, asked.question.body()) for key, asked in asks.items()]
+        result = input_required(bodies, token, self._environment.meta)
+        return Reply(result, needs=("url",), task=task, kind="input_required")
+
+    async def _come_back(
+        self, execution: Execution, handle: HeldHandle, *, task: Any = None
+    ) -> Reply:
+        """End the round with state only: the client comes back and observes."""
+        token = await self._token(execution, handle, {})
+        result = input_required([], token, self._environment.meta)
+        return Reply(result, task=task, kind="input_required")
+
+    async def _token(
+        self, execution: Execution, handle: HeldHandle, asks: Mapping[str, Asked]
+    ) -> str:
+        """Seal a token that holds where the call waits, and nothing of its journal."""
+        old, environment = execution.call, self._environment
+        payload = encode_value(msgspec.to_builtins(handle))
+        journal = Journal(old.seed, [Entry("patch", HELD, payload)])
+        call = Call(
+            old.number, old.deadline, journal, environment.entropy, id=old.id, trace=old.trace
+        )
+        observer = Execution(
+            environment,
+            execution.handler,
+            execution.request,
+            call,
+            END_ROUND,
+            fence=execution.fence,
+            binding=execution.binding,
+        )
+        return await self._tokens.seal(observer, asks)
+
+    def _text(self, handle: HeldHandle, principal: Principal) -> bytes:
+        """Say that nothing was done, who decides, and how to learn what became of it."""
+        role = safe(handle.role, 100) if handle.role else "you"
+        until = datetime.fromtimestamp(handle.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        where = f"A person decides at {self._place.url}."
+        if not handle.role:
+            where = f"Decide at {self._address(handle.item)}."
+        again = "To learn the outcome call this tool again with the same arguments."
+        if principal.anonymous and principal.transport == "http":
+            again = "This caller is not signed in, so the outcome is shown to people only."
+        ticket = f"H-{handle.item[:6].upper()}"
+        return tool_error(
+            f"Not done yet. It waits for approval by {role} ({ticket}, until {until}). Nothing has "
+            f"been changed. {where} {again} Do not try another way.",
+            self._environment.meta,
+        )
+
+    async def _ended(self, task: str, patience: float) -> Reply | None:
+        """Return the result of a task that ends within so many seconds, and collect it."""
+        try:
+            row = await self._terminal(task, patience)
+            if row is None:
+                return None
+            await self._inbox.collect(row.id)
+            return await self._result(row)
+        except StoreError as error:
+            raise self._environment.trouble.refused(error) from error
+
+    async def _terminal(self, task: str, patience: float) -> TaskRow | None:
+        """Return a task once it has ended; None when that takes longer."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + patience
+        for pause in back_off(0.02, 0.5):
+            row = await self._tasks.store.task(task)
+            if row is None:
+                return None
+            if row.status in wire.TERMINAL:
+                return row
+            left = end - loop.time()
+            if left <= 0:
+                return None
+            await asyncio.sleep(min(pause, left))
+        raise AssertionError("the back-off has no end")
+
+    async def _result(self, row: TaskRow) -> Reply:
+        """Return the reply that a task which has ended stands for."""
+        state = await self._tasks.opened(row)
+        if state.result:
+            return Reply(state.result)
+        if state.error is not None:
+            code, message = state.error["code"], state.error["message"]
+            return Reply(code=code, message=message, data=state.error.get("data"), kind="error")
+        return Reply(tool_error("It was cancelled. Nothing was done.", self._environment.meta))
+
+
+def waiting_message(ask: Approve) -> str:
+    """Return the status message of a task that waits for a decision."""
+    who = safe(ask.by, 100) if ask.by else "its caller"
+    return f"Waits for approval by {who}. Nothing has been done."
+
+
+def _assurance(approve: Approve | None) -> Any:
+    if approve is None or approve.sure == "client":
+        return "signed-in"
+    return approve.sure
+
+
+def answers_in_inbox(ask: object) -> bool:
+    """Tell whether the owner of a task may answer this ask in the inbox, too."""
+    return isinstance(ask, Elicit | Approve)
