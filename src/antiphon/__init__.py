@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from antiphon.core.asks import Approval as Approval
+from antiphon.core.asks import Approve as Approve
 from antiphon.core.asks import Completion as Completion
 from antiphon.core.asks import Elicit as Elicit
 from antiphon.core.asks import ElicitUrl as ElicitUrl
@@ -24,6 +25,7 @@ from antiphon.core.content import Link as Link
 from antiphon.core.content import Message as Message
 from antiphon.core.content import Text as Text
 from antiphon.core.content import ToolResult as ToolResult
+from antiphon.core.inbox import Approver as Approver
 from antiphon.core.limits import Limits as Limits
 from antiphon.core.outcome import InputRequired as InputRequired
 from antiphon.core.request import Principal as Principal
@@ -107,6 +109,7 @@ if TYPE_CHECKING:
     from antiphon.client import Timeouts as Timeouts
     from antiphon.client import Unanswered as Unanswered
     from antiphon.client import UrlAsk as UrlAsk
+    from antiphon.console.settings import Console as Console
 
 __version__ = "0.1.0"
 
@@ -120,6 +123,8 @@ __all__ = [
     "Answers",
     "AntiphonError",
     "Approval",
+    "Approve",
+    "Approver",
     "Audio",
     "BlockingClient",
     "CachePolicy",
@@ -135,6 +140,7 @@ __all__ = [
     "Completion",
     "ConfigError",
     "ConnectionLost",
+    "Console",
     "Contents",
     "Context",
     "Decline",
@@ -214,6 +220,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a name of the client when it is first used; its own module says which there are."""
+    if name == "Console":
+        return import_module("antiphon.console.settings").Console
     if not name.startswith("_"):
         client = import_module("antiphon.client")
         if name in dir(client):
@@ -223,4 +231,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the public names, those of the client too."""
-    return sorted({*globals(), *dir(import_module("antiphon.client"))})
+    return sorted({*globals(), "Console", *dir(import_module("antiphon.client"))})

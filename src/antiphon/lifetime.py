@@ -235,6 +235,15 @@ class ServerLifetime:
 
     def _check_tasks(self) -> None:
         """Refuse a tool that can only be a task where nothing can keep one."""
+        for listed in self._registry.tools.values():
+            if listed.handler.options.holds and not (
+                self._environment.inbox is not None and self._tasks.available
+            ):
+                raise ConfigError(
+                    f"calls of tool {listed.handler.name!r} may wait for somebody's decision, "
+                    "which needs Server(console=Console(...)) and a store that keeps tasks: "
+                    "sqlite:///, postgresql:// or the memory store"
+                )
         if self._tasks.available:
             return
         for listed in self._registry.tools.values():

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Literal, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
 
 import msgspec
 
@@ -28,6 +28,10 @@ from antiphon.transports.legacy.gateway import LegacyGateway, SessionLink
 from antiphon.transports.pipes import own_stdio
 from antiphon.wire.envelope import admit
 
+if TYPE_CHECKING:
+    from antiphon.console.app import ConsoleApp
+    from antiphon.console.settings import Console
+
 TaskRuns = Literal["in_process", "workers"]
 
 
@@ -51,6 +55,7 @@ class Server(HandlerDecorators):
             server runs, in every process; handlers find what it yields by `ctx.lifespan(Type)`.
         middleware: Async functions of a call and of `next`, around every handler; the first one is
             outermost.
+        console: The web pages where people decide who are not the client.
         settings: `telemetry` traces and counts rounds (`antiphon.telemetry.OpenTelemetry()`);
             `cache` gives the caching hints of the lists; `expose_errors` shows clients the text of
             unexpected exceptions, for development; `clock` (seconds since the epoch), `entropy`
@@ -73,6 +78,7 @@ class Server(HandlerDecorators):
         task_runs: TaskRuns = "in_process",
         lifespan: "Callable[[Server], AbstractAsyncContextManager[object]] | None" = None,
         middleware: Sequence[Middleware] = (),
+        console: "Console | None" = None,
         **settings: Unpack[ServerSettings],
     ) -> None:
         """Make a server; nothing is opened before a transport starts."""
@@ -87,7 +93,9 @@ class Server(HandlerDecorators):
         cache = settings.get("cache") or CachePolicy()
         seal = seal or Seal()
         enter = None if lifespan is None else partial(_enter, lifespan, self)
-        parts = assemble(info, self.limits, seal, store, redeem, cache, settings, enter)
+        self.console = console
+        inbox = None if console is None else console.place
+        parts = assemble(info, self.limits, seal, store, redeem, cache, settings, enter, inbox)
         self._services, self._engine, self._tasks = parts.environment, parts.engine, parts.tasks
         self._changes, self._subscriptions = parts.changes, parts.subscriptions
         self._lifetime = parts.lifetime
@@ -108,7 +116,7 @@ class Server(HandlerDecorators):
         """Open the store for as long as any transport runs, and run tasks unless workers do."""
         self._check_flows()
         here = self._task_runs == "in_process"
-        async with self._lifetime.open(self.runner if here else None):
+        async with self._lifetime.open(self.runner if here else None), self._notifying():
             yield
 
     @asynccontextmanager
@@ -128,7 +136,7 @@ class Server(HandlerDecorators):
         self._check_flows()
         self._lifetime.check_worker()
         make = partial(self.runner, concurrency=concurrency, per_tool=per_tool)
-        async with self._lifetime.open(make):
+        async with self._lifetime.open(make), self._notifying():
             yield
 
     def runner(
@@ -167,7 +175,35 @@ class Server(HandlerDecorators):
             legacy=gateway,
             lifespan=partial(self._running_with, gateway),
             is_open=lambda: self._lifetime.is_open,
+            pages=self.pages(),
         )
+
+    def pages(self) -> "ConsoleApp | None":
+        """Return the console's pages as an ASGI application; None without a console.
+
+        Raises:
+            ConfigError: What the pages are made with is not installed.
+        """
+        if self.console is None:
+            return None
+        try:
+            from antiphon.console.app import ConsoleApp
+        except ImportError as error:
+            raise ConfigError(
+                f"the console's pages need {error.name}: install antiphon[console]"
+            ) from error
+        return ConsoleApp(self._services, self._tasks.inbox, self.console)
+
+    @asynccontextmanager
+    async def _notifying(self) -> AsyncGenerator[None]:
+        """Send notices while the server runs, where there is somebody to send them to."""
+        if self.console is None or not self.console.notify:
+            yield
+            return
+        from antiphon.console.notices import sending
+
+        async with sending(self._services, self._tasks.inbox, self.console):
+            yield
 
     def _gateway(self, **options: Any) -> LegacyGateway | None:
         if "legacy" not in self.eras:

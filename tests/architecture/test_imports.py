@@ -63,6 +63,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "tasks/*": {"msgspec"},
     "console/*": {"msgspec", "starlette"},
     "console/pages.py": {"jinja2"},
+    "console/notices.py": {"httpx2"},
     "console/oidc_flow.py": {"authlib", "httpx2", "joserfc"},
     "client/*": {"anyio", "httpx2", "mcp", "mcp_types", "msgspec", "pydantic", "pydantic_core"},
     "client/http.py": {"opentelemetry"},
@@ -94,7 +95,12 @@ LOADED_LATE: dict[str, set[str]] = {
         "antiphon.processes.http_server",
         "antiphon.processes.supervisor",
     },
-    "server.py": {"antiphon.processes.event_loop", "antiphon.processes.http_server"},
+    "server.py": {
+        "antiphon.console.app",
+        "antiphon.console.notices",
+        "antiphon.processes.event_loop",
+        "antiphon.processes.http_server",
+    },
 }
 """Our own modules that a file may import inside a function, each because loading it early would
 cost everybody what only some need: the legacy transport, the client, an optional driver, or a

@@ -12,7 +12,7 @@ from antiphon.core.limits import Limits
 from antiphon.core.methods import MODERN_METHODS, Offered
 from antiphon.core.request import MODERN, Request
 from antiphon.dispatcher import Dispatcher, ServerInfo
-from antiphon.engine.store_trouble import StoreTrouble
+from antiphon.engine.environment import StoreTrouble
 from antiphon.errors import CapabilityMissing, InvalidRequest, ToolError
 from antiphon.subscriptions import Subscriptions
 from antiphon.wire.envelope import Served

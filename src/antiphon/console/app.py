@@ -87,6 +87,11 @@ class ConsoleApp:
             return await response(scope, receive, send)
         return await self._app(scope, _bounded(receive, BODY), send)
 
+    def serves(self, path: str) -> bool:
+        """Whether a path is one of the console's."""
+        base = self._console.path
+        return path == base or path.startswith(f"{base}/")
+
     async def make_link(self, person: Person) -> str:
         """Return an address that signs this person in, once."""
         secret = await self._sessions.make_link(person)

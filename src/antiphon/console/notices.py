@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import msgspec
 
 from antiphon.console.settings import Console
@@ -104,3 +106,22 @@ class NoticeSender:
                 data["message"] = face.message
                 data["details"] = [list(pair) for pair in face.details]
         return {"type": f"approval.{notice.kind}", "timestamp": item.created, "data": data}
+
+
+@asynccontextmanager
+async def sending(environment: Environment, store: Inbox, console: Console) -> AsyncGenerator[None]:
+    """Send notices for as long as this is open; what is left stays in the store."""
+    async with httpx2.AsyncClient(timeout=TIMEOUT, follow_redirects=False) as client:
+
+        async def post(url: str, body: bytes, headers: dict[str, str]) -> int:
+            async with client.stream("POST", url, content=body, headers=headers) as answer:
+                return answer.status_code
+
+        sender = asyncio.create_task(
+            NoticeSender(environment, store, console, post).run(), name="antiphon notices"
+        )
+        try:
+            yield
+        finally:
+            sender.cancel()
+            await asyncio.wait({sender})

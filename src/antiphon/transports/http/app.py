@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Protocol
 
 import msgspec
 
@@ -64,6 +65,18 @@ _DAY = 86_400.0
 _log = logging.getLogger("antiphon.http")
 
 
+class WebPages(Protocol):
+    """Web pages that are served beside the endpoint."""
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is one of theirs."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        ...
+
+
 class App:
     """An ASGI application that serves one server at one path."""
 
@@ -78,6 +91,7 @@ class App:
         legacy: LegacyGateway | None = None,
         lifespan: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         is_open: Callable[[], bool] = lambda: False,
+        pages: WebPages | None = None,
     ) -> None:
         """Serve a dispatcher.
 
@@ -91,6 +105,7 @@ class App:
             legacy: Serves requests of the earlier era; without it they are refused.
             lifespan: Entered at start-up and left at shutdown.
             is_open: Whether requests can be served although the lifespan was not run.
+            pages: Web pages beside the endpoint, which check their requests themselves.
         """
         if not path.startswith("/") or path in health.PATHS:
             raise ConfigError(
@@ -108,6 +123,7 @@ class App:
         self._lifespan = lifespan
         self._alive = lifespan is None
         self._is_open = is_open
+        self._pages = pages
         self._closing = False
         self._readiness = health.Readiness(dispatcher.probe)
         self._life: asyncio.Task[None] | None = None
@@ -171,6 +187,9 @@ class App:
         self, scope: Scope, receive: Receive, send: Send, head: CheckedHeaders
     ) -> tuple[Accepts, Principal] | None:
         """Check a request in order, up to its body; None when it is answered."""
+        pages = self._pages
+        if pages is not None and pages.serves(scope["path"]) and await self._open_for_pages():
+            return await pages(scope, receive, send)
         refused, media = head.admission.refused, head.admission.media
         if scope["path"] != self.path or not self._alive:
             refused = await self._elsewhere(scope) or refused
@@ -184,6 +203,9 @@ class App:
         if isinstance(media, HttpRefusal):
             return await refuse(send, media)
         return media, principal
+
+    async def _open_for_pages(self) -> bool:
+        return self._alive or await self._come_alive()
 
     async def _not_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
