@@ -216,10 +216,13 @@ async def test_a_quick_decision_answers_the_waiting_request(
             await asyncio.sleep(pause)
         await shop.decide()
 
-    async with serving(shop.server()) as url, old(url, "2025-11-25", {}) as client:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(decide_soon())
-            result = await client.tool("refund", order="4711")
+    async with (
+        serving(shop.server()) as url,
+        old(url, "2025-11-25", {}) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(decide_soon())
+        result = await client.tool("refund", order="4711")
     assert result["content"][0]["text"] == DONE
     assert shop.refunds() == ["4711"]
 
