@@ -158,7 +158,7 @@ class HandlerCompiler:
             depends = Dependencies(what, signature.depends, self._overrides)
             invoke = _provided_invoke(fn, signature.context, depends)
         else:
-            invoke = _plain_invoke(fn, signature.context)
+            invoke = plain_invoke(fn, signature.context)
         if flow is not None:
             invoke = flow.invoke(invoke, signature, self._overrides)
         elif signature.resolved:
@@ -172,7 +172,7 @@ class HandlerCompiler:
         return invoke
 
 
-def _plain_invoke(fn: Callable[..., Any], context: str | None) -> Invoke:
+def plain_invoke(fn: Callable[..., Any], context: str | None) -> Invoke:
     """Call the function itself: async ones directly, others in a thread."""
     if not is_async(fn):
 
