@@ -21,7 +21,7 @@ from antiphon.handlers.approved import approved_invoke
 from antiphon.handlers.call_limits import CallLimits
 from antiphon.handlers.dependencies import Dependencies, Overrides
 from antiphon.handlers.middleware import Middleware, with_middleware
-from antiphon.handlers.output import DeclaredOutput, declared_output
+from antiphon.handlers.output import DeclaredOutput, check_same_output, declared_output
 from antiphon.handlers.resolvers import resolved_invoke
 from antiphon.handlers.results import prompt_writer, resource_writer, tool_writer
 from antiphon.handlers.signature import Signature, validator
@@ -64,10 +64,17 @@ class HandlerCompiler:
         output_schema: Mapping[str, Any] | None = None,
         flow: Flow | None = None,
         limits: CallLimits | None = None,
+        listed: DeclaredOutput | None = None,
     ) -> tuple[Handler, DeclaredOutput | None]:
-        """Compile a tool; returns its structured output beside it, if it declares one."""
+        """Compile a tool; returns its structured output beside it, if it declares one.
+
+        A second handler of a tool returns what is `listed` for the first one.
+        """
         signature = Signature(fn, Context, flow.steps if flow is not None else ())
         output = declared_output(signature.returns, output_schema, name)
+        if listed is not None:
+            check_same_output(output, listed, signature.returns, name)
+            output = listed
         handler = self._handler(
             "tool",
             name,
