@@ -88,6 +88,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.requirement("TOOL-01")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("tool", RESULTS, ids=lambda tool: tool.__name__)
 async def test_lists_and_scalars_stand_under_result_with_their_schema(tool: Any, era: Era) -> None:
