@@ -1,6 +1,8 @@
 """Limits of a tool: what is refused, what waits, and what a client is told."""
 
 import asyncio
+import gc
+import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
@@ -43,6 +45,7 @@ class Session(Channel):
 # --- rate ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("TOOL-03")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_caller_beyond_the_rate_is_told_when_to_try_again(era: Era) -> None:
     clock = FakeClock()
@@ -222,6 +225,56 @@ async def test_a_place_is_not_lost_with_one_that_stops_waiting() -> None:
     waiting.cancel()
     await asyncio.wait({waiting})
     assert places.take_now("ada", 0.0)
+
+
+async def test_nothing_is_kept_of_those_that_stop_waiting() -> None:
+    places = Places(1)
+    assert places.take_now("ada", 0.0)
+    gone = [asyncio.create_task(places.take(f"caller {n}")) for n in range(100)]
+    await asyncio.sleep(0)
+    for task in gone:
+        task.cancel()
+    await asyncio.wait(gone)
+    del gone, task
+    gc.collect()
+    futures = [one for one in gc.get_objects() if isinstance(one, asyncio.Future)]
+    assert not any(future.cancelled() for future in futures)
+    places.free("ada")
+    assert places.take_now("ada", 0.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_however_callers_come_wait_and_leave_no_place_is_lost_or_given_twice(
+    seed: int,
+) -> None:
+    dice = random.Random(seed)
+    places, most, taken, peak = Places(3), 3, 0, 0
+
+    async def begin(caller: str) -> None:
+        nonlocal taken, peak
+        begins = dice.random() < 0.5
+        if begins and not places.take_now(caller, dice.random() * 100):
+            return
+        if not begins:
+            await places.take(caller)
+        taken += 1
+        peak = max(peak, taken)
+        try:
+            for _ in range(dice.randrange(3)):
+                await asyncio.sleep(0)
+        finally:
+            taken -= 1
+            places.free(caller)
+
+    tasks = [asyncio.create_task(begin(dice.choice("abc"))) for _ in range(60)]
+    while not all(task.done() for task in tasks):
+        dice.choice(tasks).cancel()
+        await asyncio.sleep(0)
+    assert 0 < peak <= most
+    assert places.take_now("d", 1_000.0)
+    places.free("d")
+    later = 2_000.0  # nobody shares any more, and all of them are free
+    assert [places.take_now("d", later) for _ in range(most + 1)] == [True] * most + [False]
 
 
 # --- timeout -------------------------------------------------------------------------------------

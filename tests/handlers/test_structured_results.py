@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import jsonschema
 import pytest
+from mcp_types import TextContent
 from pydantic import BaseModel
 
 from antiphon import ConfigError, Context, Elicit, Image, InputRequired, Server, Text, ToolResult
@@ -87,6 +88,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.requirement("TOOL-01")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("tool", RESULTS, ids=lambda tool: tool.__name__)
 async def test_lists_and_scalars_stand_under_result_with_their_schema(tool: Any, era: Era) -> None:
@@ -240,6 +242,45 @@ async def test_a_full_result_is_held_to_the_declared_type_unless_it_is_an_error(
     assert failed.text == "no"
     assert bare.is_error
     assert "without structured=" in bare.text
+
+
+async def test_a_handler_for_legacy_clients_returns_what_is_listed() -> None:
+    server = Server("shop")
+
+    @server.tool
+    async def count() -> int:
+        return 1
+
+    @count.legacy  # type: ignore[attr-defined]
+    async def count_old():
+        return 2
+
+    async with Rounds(server, era="legacy") as rounds:
+        assert (await rounds.call("count")).structured == {"result": 2}
+    for other in (text, orders):
+        with pytest.raises(ConfigError, match="must return what the tool declares"):
+            count.legacy(other)  # type: ignore[attr-defined]
+
+
+class Shelf(BaseModel):
+    type: str = "resource"
+    left: int
+
+
+async def test_a_model_with_a_field_named_type_is_data_and_an_sdk_block_is_content() -> None:
+    server = Server("shop")
+
+    @server.tool
+    async def shelf() -> Shelf:
+        return Shelf(left=2)
+
+    @server.tool
+    async def block() -> TextContent:
+        return TextContent(type="text", text="tea")
+
+    async with Rounds(server) as rounds:
+        assert (await rounds.call("shelf")).structured == {"type": "resource", "left": 2}
+        assert (await rounds.call("block")).content == [{"type": "text", "text": "tea"}]
 
 
 def test_an_output_schema_that_cannot_be_listed_is_refused_at_registration() -> None:

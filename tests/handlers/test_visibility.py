@@ -60,6 +60,7 @@ async def test_each_caller_is_listed_what_it_may_call(page: int) -> None:
             assert await names(rounds, BOB) == ["show", "find"]
 
 
+@pytest.mark.requirement("TOOL-03")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_hidden_tool_is_refused_like_one_that_does_not_exist(era: Era) -> None:
     async with Rounds(make(), era=era) as rounds:

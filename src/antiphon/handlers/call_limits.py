@@ -181,11 +181,14 @@ class Places:
             self._taken[caller] += 1
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, caller))
+        waiting = (turn, caller)
+        self._waiting.append(waiting)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            elif not turn.cancelled():
                 self.free(caller)  # it had got a place in the same moment
             raise
 

@@ -21,7 +21,7 @@ from antiphon.handlers.approved import approved_invoke
 from antiphon.handlers.call_limits import CallLimits
 from antiphon.handlers.dependencies import Dependencies, Overrides
 from antiphon.handlers.middleware import Middleware, with_middleware
-from antiphon.handlers.output import DeclaredOutput, declared_output
+from antiphon.handlers.output import DeclaredOutput, check_same_output, declared_output
 from antiphon.handlers.resolvers import resolved_invoke
 from antiphon.handlers.results import prompt_writer, resource_writer, tool_writer
 from antiphon.handlers.signature import Signature, validator
@@ -64,10 +64,17 @@ class HandlerCompiler:
         output_schema: Mapping[str, Any] | None = None,
         flow: Flow | None = None,
         limits: CallLimits | None = None,
+        listed: DeclaredOutput | None = None,
     ) -> tuple[Handler, DeclaredOutput | None]:
-        """Compile a tool; returns its structured output beside it, if it declares one."""
+        """Compile a tool; returns its structured output beside it, if it declares one.
+
+        A second handler of a tool returns what is `listed` for the first one.
+        """
         signature = Signature(fn, Context, flow.steps if flow is not None else ())
         output = declared_output(signature.returns, output_schema, name)
+        if listed is not None:
+            check_same_output(output, listed, signature.returns, name)
+            output = listed
         handler = self._handler(
             "tool",
             name,
@@ -158,7 +165,7 @@ class HandlerCompiler:
             depends = Dependencies(what, signature.depends, self._overrides)
             invoke = _provided_invoke(fn, signature.context, depends)
         else:
-            invoke = _plain_invoke(fn, signature.context)
+            invoke = plain_invoke(fn, signature.context)
         if flow is not None:
             invoke = flow.invoke(invoke, signature, self._overrides)
         elif signature.resolved:
@@ -172,7 +179,7 @@ class HandlerCompiler:
         return invoke
 
 
-def _plain_invoke(fn: Callable[..., Any], context: str | None) -> Invoke:
+def plain_invoke(fn: Callable[..., Any], context: str | None) -> Invoke:
     """Call the function itself: async ones directly, others in a thread."""
     if not is_async(fn):
 

@@ -34,6 +34,7 @@ from antiphon.handlers.options import (
     ResourceOptions,
     ToolOptions,
 )
+from antiphon.handlers.output import DeclaredOutput
 from antiphon.handlers.registry import Registry
 from antiphon.handlers.steps import Flow
 from antiphon.handlers.uri_template import Template, is_template
@@ -112,7 +113,7 @@ class HandlerDecorators:
             )
             admitting = admission(own, declared.visible, limits)
             self._registry.add_tool(handler, entry, admitting)
-            return self._with_legacy(fn, handler, limits)
+            return self._with_legacy(fn, handler, limits, output)
 
         return register
 
@@ -181,7 +182,11 @@ class HandlerDecorators:
         return register
 
     def _with_legacy(
-        self, fn: Callable[..., Any], handler: Handler, limits: CallLimits | None = None
+        self,
+        fn: Callable[..., Any],
+        handler: Handler,
+        limits: CallLimits | None = None,
+        output: DeclaredOutput | None = None,
     ) -> Any:
         """Add `legacy`, which registers a second handler for old clients, and `on_cancel`."""
         current = handler
@@ -192,7 +197,7 @@ class HandlerDecorators:
             current = replaced
 
         def legacy(second: F) -> F:
-            replace(current.with_legacy(self._second_handler(second, handler, limits)))
+            replace(current.with_legacy(self._second_handler(second, handler, limits, output)))
             return second
 
         def on_cancel(undo: F) -> F:
@@ -210,12 +215,16 @@ class HandlerDecorators:
         return self._registry.remove(kind, name)
 
     def _second_handler(
-        self, fn: Callable[..., Any], handler: Handler, limits: CallLimits | None
+        self,
+        fn: Callable[..., Any],
+        handler: Handler,
+        limits: CallLimits | None,
+        output: DeclaredOutput | None,
     ) -> Handler:
         """Compile the handler that old clients get in place of another."""
         compiler, name, options = self._compiler, handler.name, handler.options
         if handler.kind == "tool":
-            return compiler.tool(fn, name, options, limits=limits)[0]
+            return compiler.tool(fn, name, options, limits=limits, listed=output)[0]
         if handler.kind == "prompt":
             return compiler.prompt(fn, name, options, docstring(handler.fn))
         names = Template(name).names if is_template(name) else ()

@@ -67,13 +67,28 @@ def declared_output(
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(type_)
         found = adapter.json_schema(mode="serialization", by_alias=True)
-    except (PydanticUserError, TypeError) as error:
+    except (PydanticUserError, TypeError, NameError) as error:
         if not record:
             return None  # content blocks, or a type of the author's own
         raise ConfigError(f"the return type {returns!r} cannot be described: {error}") from error
     check_schema(found, f"tool {tool!r}: output schema")
     listed = _rooted(found) if record else _wrapped(found)
     return DeclaredOutput(listed, _by_type(adapter), wrapped=not record)
+
+
+def check_same_output(
+    own: DeclaredOutput | None, listed: DeclaredOutput, returns: Any, tool: str
+) -> None:
+    """Refuse a second handler that declares another result than the one that is listed.
+
+    Raises:
+        ConfigError: Clients would refuse its results.
+    """
+    if returns is str or (own is not None and own.schema != listed.schema):
+        raise ConfigError(
+            f"tool {tool!r}: the handler for legacy clients must return what the tool declares, "
+            "because they are listed the same output schema"
+        )
 
 
 # --- checking ------------------------------------------------------------------------------------
@@ -170,10 +185,10 @@ def _is_data(type_: Any) -> bool:
 
 
 def _is_block(type_: type[Any]) -> bool:
-    """Whether a type is a content block: ours, or a model of another library."""
+    """Whether a type is a content block: ours, or one of the official SDK."""
     if issubclass(type_, msgspec.Struct):
         return True
-    if not issubclass(type_, BaseModel):
+    if not issubclass(type_, BaseModel) or not type_.__module__.startswith("mcp"):
         return False
     field = type_.model_fields.get("type")
     return field is not None and field.default in BLOCK_TYPES
