@@ -144,6 +144,8 @@ def resume(
         saved = load(text)
     except (OSError, UnicodeDecodeError, SavedCallInvalid) as error:
         fail(f"{file}: {error}", USAGE)
+    if restart and not saved.call.params:
+        fail(f"{file} holds only the id of a task, not its call: call the tool again", USAGE)
     where = target or _named_server(file, saved.target, run=run, headers=bool(header))
     session = CallSession.start(
         answer, save=save or file, json=json, ask=not no_input, detach=detach

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from antiphon.cli.connect import interactive
 from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, age, fail, say
-from antiphon.core.text import safe
+from antiphon.core.text import safe_line
 from antiphon.engine.effects import effect_place
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.ports import CallRow, EffectRow, Store
@@ -142,7 +142,7 @@ def settle(
     _confirm(wanted, outcome, yes=yes)
     settled = _with_store(store, lambda opened: _decide(opened, wanted, result, sealer))
     for effect in settled:
-        print(safe(f"effect {effect.key!r} of call {effect.call} is settled: {outcome}", 300))
+        print(safe_line(f"effect {effect.key!r} of call {effect.call} is settled: {outcome}", 300))
     if len(settled) < len(wanted):
         say(f"{len(wanted) - len(settled)} of {len(wanted)} had been settled meanwhile")
     if not settled:
@@ -155,7 +155,7 @@ def _confirm(wanted: list[EffectRow], outcome: str, *, yes: bool) -> None:
         return
     for effect in wanted:
         started = f"started {_time(effect.started)}"
-        say(safe(f"  {effect.key}  of call {effect.call}, {effect.function}, {started}", 300))
+        say(safe_line(f"  {effect.key}  of call {effect.call}, {effect.function}, {started}", 300))
     count = "this effect" if len(wanted) == 1 else f"these {len(wanted)} effects"
     if not typer.confirm(f"Settle {count} as {outcome}?", err=True):
         fail("nothing was settled", REFUSED)
@@ -280,13 +280,13 @@ def _show(console: Console, call: CallRow, effects: list[EffectRow]) -> None:
     if call.started:
         words += f", {age(call.started)} old"
     words += f", expires {_time(call.expires)}"
-    console.print(Text(safe(words, 300)))
+    console.print(Text(safe_line(words, 300)))
     for effect in effects:
         ended = "" if effect.settled is None else f", settled {_time(effect.settled)}"
         words = f"  {effect.key}  {effect.state}  {effect.function}"
         when = f", started {_time(effect.started)}{ended}"
         style = "bold red" if effect.state == "uncertain" else ""
-        console.print(Text(safe(words + when, 300), style=style))
+        console.print(Text(safe_line(words + when, 300), style=style))
 
 
 def _state(call: CallRow) -> str:

@@ -286,9 +286,12 @@ def read_target(target: object, options: TargetOptions) -> Target:
 
 def _check_url(url: str) -> None:
     try:
-        _ = urlsplit(url).port
+        parts = urlsplit(url)
+        _ = parts.port
     except ValueError as error:
         raise CannotConnect(f"the URL cannot be read: {error}") from error
+    if not parts.hostname:
+        raise CannotConnect("the URL names no host: write http://HOST:PORT/PATH")
 
 
 def _command(words: Sequence[str], options: TargetOptions) -> CommandTarget:
