@@ -32,6 +32,19 @@ _T = TypeVar("_T")
 Where = Annotated[
     str, typer.Argument(metavar="STORE", help="URL of the store: sqlite:///..., postgresql://...")
 ]
+CALL = Annotated[str, typer.Argument(metavar="CALL", help="The call, as listed or as in the log.")]
+KEY = Annotated[str, typer.Argument(metavar="KEY", help="The key of the effect.")]
+DONE = Annotated[
+    str | None,
+    typer.Option("--done", metavar="RESULT", help="It happened, with this result, as JSON."),
+]
+NOT_DONE = Annotated[
+    bool, typer.Option("--not-done", help="It did not happen: the next try runs it.")
+]
+EVERY = Annotated[
+    bool, typer.Option("--all", help="Every uncertain effect; only those of CALL if given.")
+]
+YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 class _ListByDefault(TyperGroup):
@@ -89,21 +102,12 @@ def list_calls(
 @calls.command()
 def settle(
     store: Where,
-    call: Annotated[
-        str, typer.Argument(metavar="CALL", help="The call, as listed or as in the log.")
-    ] = "",
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key of the effect.")] = "",
-    done: Annotated[
-        str | None,
-        typer.Option("--done", metavar="RESULT", help="It happened, with this result, as JSON."),
-    ] = None,
-    not_done: Annotated[
-        bool, typer.Option("--not-done", help="It did not happen: the next try runs it.")
-    ] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="Every uncertain effect; only those of CALL if given.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    call: CALL = "",
+    key: KEY = "",
+    done: DONE = None,
+    not_done: NOT_DONE = False,
+    every: EVERY = False,
+    yes: YES = False,
 ) -> None:
     """Decide how an uncertain effect ended, so that its call can continue.
 
