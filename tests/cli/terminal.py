@@ -17,14 +17,16 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 class Seat:
     """A program on a pseudo-terminal."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, **env: str) -> None:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:  # the child
-            os.execve(ANTIPHON[0], [*ANTIPHON, *words], environment(COLUMNS="100", LINES="50"))
+            variables = environment(**{"COLUMNS": "100", "LINES": "50", **env})
+            os.execve(ANTIPHON[0], [*ANTIPHON, *words], variables)
         self.screen = ""
 
-    def sees(self, words: str) -> None:
-        """Wait until the words stand on the screen after what was seen before."""
+    def sees(self, words: str) -> str:
+        """Wait until the words stand on the screen after what was seen before; return what did not
+        belong to them."""
         until = time.monotonic() + LIMIT
         while words not in self.screen:
             ready, _, _ = select.select([self.fd], [], [], max(0.0, until - time.monotonic()))
@@ -37,7 +39,8 @@ class Seat:
             if not chunk:
                 pytest.fail(f"{words!r} did not appear; the screen shows:\n{self.screen}")
             self.screen += _ESCAPES.sub("", chunk.decode(errors="replace"))
-        self.screen = self.screen.partition(words)[2]
+        before, _, self.screen = self.screen.partition(words)
+        return before
 
     def types(self, line: str) -> None:
         os.write(self.fd, line.encode() + b"\n")

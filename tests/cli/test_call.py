@@ -282,6 +282,33 @@ def test_a_timeout_is_said_in_options_of_the_command_line():
     assert (ran.code, "--timeout" in ran.err, "Timeouts(" in ran.err) == (1, True, False)
 
 
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("http://", "the URL names no host"),
+        ("http://[::1", "the URL cannot be read"),
+        ("/nowhere/shop.py", "there is no file /nowhere/shop.py"),
+        ("/nowhere/shop.py:server", "there is no file /nowhere/shop.py"),
+        ("python /nowhere/shop.py", "can't open file"),
+        ("no-such-program", "cannot start 'no-such-program'"),
+        ("'open", "the command cannot be read"),
+    ],
+)
+def test_a_target_that_cannot_be_is_named(target: str, told: str):
+    ran = spawned("tools", target)
+    assert ran.code in (1, 2)
+    assert told in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_task_that_is_known_by_its_id_only_is_not_started_over(tmp_path: Path):
+    file = tmp_path / "task.json"
+    saved = {"antiphon": "call", "version": 2, "method": "tools/call", "params": {}, "asks": {}}
+    file.write_text(json.dumps({**saved, "target": "http://127.0.0.1:1/", "task": {"id": "t"}}))
+    ran = antiphon("resume", str(file), "--restart")
+    assert (ran.code, "call the tool again" in ran.err) == (2, True)
+
+
 def test_a_refusal_by_middleware_is_told_with_status_and_body():
     refused = Raw(b"no tenant \x1b[31m" + b"x" * 9000, status=400, content_type="text/plain")
     with ScriptedServer(lambda m: refused, discover=None) as server:

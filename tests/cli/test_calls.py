@@ -1,6 +1,7 @@
 """`antiphon calls`: after a real kill inside an effect, an operator looks and says how it ended."""
 
 import asyncio
+import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -198,6 +199,23 @@ def test_wrong_words_are_usage_and_make_no_file(words: list[str], told: str) -> 
     assert told in ran.err
     assert "secret" not in ran.err
     assert list(Path().iterdir()) == []
+
+
+async def test_a_listed_call_shows_tool_caller_age_and_state_on_one_line(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'till.db'}"
+    forged = "ada\n9f31  round 1 released, order by root\u202e"
+    async with opened(open_store(url)) as store:
+        effect = Effect("c/pay", "c", "pay", "charge", b"args")
+        about = About("order", forged)
+        await store.begin(effect, lease=30.0, ttl=600, under=None, retry=False, about=about)
+    listed = await asyncio.to_thread(antiphon, "calls", url)
+    (line, effects) = listed.out.splitlines()
+    assert re.fullmatch(
+        r"c  round \d+ \w+, order by ada\\n9f31  round 1 released, order by root\\u202e, "
+        r"\d+ s old, expires .*",
+        line,
+    )
+    assert effects.startswith("  pay  started  charge")
 
 
 async def test_every_uncertain_call_is_listed_and_settled_at_once(url: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests import child_processes as processes
 from tests.cli.running import ANTIPHON, antiphon, environment
+from tests.cli.terminal import Seat
 from tests.client.test_task_rules import shows, task, tasked
 
 FORGOTTEN = "ab" * 24
@@ -123,6 +124,15 @@ def test_the_tasks_that_were_begun_here_are_listed_until_they_end(jobs: str, own
     assert antiphon("tasks", jobs, "--json").json["tasks"] == []
     assert list(own_folder.rglob("*.json")) == []
     assert antiphon("tasks", "--wait", jobs).code == 2
+
+
+def test_one_bar_shows_a_task_and_is_gone_before_the_result(jobs: str):
+    person = Seat("call", jobs, "work", "label=tea", TERM="xterm")
+    person.sees("working on tea")
+    before = person.sees("tea is done")
+    assert person.leaves_with() == 0
+    assert "%" not in before, "nobody says how far a task is"
+    assert person.screen.strip() == "", "nothing is painted below the result"
 
 
 def test_a_task_that_was_waited_for_leaves_no_trace(jobs: str, own_folder: Path):

@@ -69,27 +69,34 @@ def test_headers_are_not_sent_to_the_url_of_a_saved_call_unasked(tmp_path: Path)
 def test_the_hint_after_saving_names_what_resuming_needs(tmp_path: Path):
     (tmp_path / "asking.py").write_text(ASKING)
     file = tmp_path / "call.json"
-    ran = spawned("call", str(tmp_path / "asking.py"), "greet", "--save", str(file))
+    ran = antiphon("call", str(tmp_path / "asking.py"), "greet", "--save", str(file))
     assert f"antiphon resume {file} --run" in ran.err, ran.err
-    done = spawned("resume", str(file), "--run", "--target", f"{tmp_path / 'asking.py'}:server")
-    assert done.code == 4, done.err
+
+
+BANK = {"name": "bank", "version": "1"}
+MOVED = (
+    "this call was begun with 'bank' at https://bank.example/mcp and goes on with 'scripted' at "
+)
 
 
 def test_resuming_with_another_server_says_so(tmp_path: Path):
     with ScriptedServer(lambda m: text("done")) as server:
-        begun = {"name": "bank", "version": "1"}
-        file = saved_call(tmp_path, "https://bank.example/mcp", server=begun)
+        file = saved_call(tmp_path, "https://bank.example/mcp", server=BANK)
         ran = spawned("resume", file, "--target", server.url)
-        again = spawned("resume", file, "--target", server.url, "--restart")
+    assert f"{MOVED}{server.url}" in ran.err
+
+
+@pytest.mark.parametrize("options", [[], ["--restart"]])
+def test_only_another_server_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: list[str]
+):
+    with ScriptedServer(lambda m: text("done")) as server:
         same = saved_call(tmp_path, server.url, server={"name": "scripted", "version": "0"})
-        quiet = spawned("resume", same)
-    words = (
-        "this call was begun with 'bank' at https://bank.example/mcp and goes on with 'scripted' "
-        f"at {server.url}"
-    )
-    assert words in ran.err
-    assert words in again.err
-    assert (quiet.out, quiet.err) == ("done\n", "")
+        assert antiphon("resume", same, *options).out == "done\n"
+        assert caplog.messages == []
+        other = saved_call(tmp_path, "https://bank.example/mcp", server=BANK)
+        assert antiphon("resume", other, "--target", server.url, *options).out == "done\n"
+    assert [each for each in caplog.messages if each.startswith(f"{MOVED}{server.url}")]
 
 
 HIDDEN = "ok\u202egnp.exe \x9b31mRED \x1b]0;own\x07 \u2066x\u2069 \u200b\u3164\U000e0101\u2800"
@@ -156,11 +163,15 @@ async def variables() -> str:
 '''
 
 
-def test_a_stdio_server_inherits_few_variables_and_those_that_are_named(tmp_path: Path):
+def test_a_stdio_server_inherits_few_variables_and_those_that_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     file = tmp_path / "asking.py"
     file.write_text(ASKING)
     own = {"ANTIPHON_KEYS": generate_key(), "AWS_SECRET_ACCESS_KEY": "x", "REGION": "eu"}
-    ran = spawned("call", str(file), "variables", "-e", "REGION", "-e", "MODE=test", **own)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    ran = antiphon("call", str(file), "variables", "-e", "REGION", "-e", "MODE=test")
     assert ran.code == 0, ran.err
     seen = set(ran.out.split())
     assert {"REGION", "MODE", "PATH", "HOME"} <= seen

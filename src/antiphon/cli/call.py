@@ -40,6 +40,29 @@ if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient
 
 
+FILE = Annotated[
+    Path, typer.Argument(help="A call saved with --save.", exists=True, dir_okay=False)
+]
+OTHER_TARGET = Annotated[
+    str | None,
+    typer.Option(
+        "--target", metavar="TARGET", help="URL or command to use instead of the saved one."
+    ),
+]
+RUN = Annotated[
+    bool,
+    typer.Option(
+        "--run",
+        help="Trust the server that the file names: run its command, send it the headers.",
+    ),
+]
+RESTART = Annotated[bool, typer.Option("--restart", help="Start the call over.")]
+TOOL = Annotated[str, typer.Argument(help="Name of the tool.")]
+ARGUMENTS = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME=VALUE]...", help="Arguments; NAME:=JSON for any JSON value."),
+]
+
 _SHOWN = 500
 """Characters of a saved target that are shown."""
 
@@ -48,11 +71,8 @@ _JSON_TYPES = frozenset({"integer", "number", "boolean", "array", "object", "nul
 
 def call(
     target: TARGET,
-    tool: Annotated[str, typer.Argument(help="Name of the tool.")],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="Arguments; NAME:=JSON for any JSON value."),
-    ] = None,
+    tool: TOOL,
+    arguments: ARGUMENTS = None,
     answer: ANSWER = None,
     save: SAVE = None,
     detach: DETACH = False,
@@ -94,24 +114,11 @@ def call(
 
 
 def resume(
-    file: Annotated[
-        Path, typer.Argument(help="A call saved with --save.", exists=True, dir_okay=False)
-    ],
+    file: FILE,
     answer: ANSWER = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target", metavar="TARGET", help="URL or command to use instead of the saved one."
-        ),
-    ] = None,
-    run: Annotated[
-        bool,
-        typer.Option(
-            "--run",
-            help="Trust the server that the file names: run its command, send it the headers.",
-        ),
-    ] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Start the call over.")] = False,
+    target: OTHER_TARGET = None,
+    run: RUN = False,
+    restart: RESTART = False,
     save: SAVE = None,
     detach: DETACH = False,
     json: JSON = False,
@@ -144,6 +151,8 @@ def resume(
         saved = load(text)
     except (OSError, UnicodeDecodeError, SavedCallInvalid) as error:
         fail(f"{file}: {error}", USAGE)
+    if restart and not saved.call.params:
+        fail(f"{file} holds only the id of a task, not its call: call the tool again", USAGE)
     where = target or _named_server(file, saved.target, run=run, headers=bool(header))
     session = CallSession.start(
         answer, save=save or file, json=json, ask=not no_input, detach=detach

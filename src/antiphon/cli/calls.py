@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from antiphon.cli.connect import interactive
 from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, age, fail, say
-from antiphon.core.text import safe
+from antiphon.core.text import safe_line
 from antiphon.engine.effects import effect_place
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.ports import CallRow, EffectRow, Store
@@ -32,6 +32,19 @@ _T = TypeVar("_T")
 Where = Annotated[
     str, typer.Argument(metavar="STORE", help="URL of the store: sqlite:///..., postgresql://...")
 ]
+CALL = Annotated[str, typer.Argument(metavar="CALL", help="The call, as listed or as in the log.")]
+KEY = Annotated[str, typer.Argument(metavar="KEY", help="The key of the effect.")]
+DONE = Annotated[
+    str | None,
+    typer.Option("--done", metavar="RESULT", help="It happened, with this result, as JSON."),
+]
+NOT_DONE = Annotated[
+    bool, typer.Option("--not-done", help="It did not happen: the next try runs it.")
+]
+EVERY = Annotated[
+    bool, typer.Option("--all", help="Every uncertain effect; only those of CALL if given.")
+]
+YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 class _ListByDefault(TyperGroup):
@@ -89,21 +102,12 @@ def list_calls(
 @calls.command()
 def settle(
     store: Where,
-    call: Annotated[
-        str, typer.Argument(metavar="CALL", help="The call, as listed or as in the log.")
-    ] = "",
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key of the effect.")] = "",
-    done: Annotated[
-        str | None,
-        typer.Option("--done", metavar="RESULT", help="It happened, with this result, as JSON."),
-    ] = None,
-    not_done: Annotated[
-        bool, typer.Option("--not-done", help="It did not happen: the next try runs it.")
-    ] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="Every uncertain effect; only those of CALL if given.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    call: CALL = "",
+    key: KEY = "",
+    done: DONE = None,
+    not_done: NOT_DONE = False,
+    every: EVERY = False,
+    yes: YES = False,
 ) -> None:
     """Decide how an uncertain effect ended, so that its call can continue.
 
@@ -142,7 +146,7 @@ def settle(
     _confirm(wanted, outcome, yes=yes)
     settled = _with_store(store, lambda opened: _decide(opened, wanted, result, sealer))
     for effect in settled:
-        print(safe(f"effect {effect.key!r} of call {effect.call} is settled: {outcome}", 300))
+        print(safe_line(f"effect {effect.key!r} of call {effect.call} is settled: {outcome}", 300))
     if len(settled) < len(wanted):
         say(f"{len(wanted) - len(settled)} of {len(wanted)} had been settled meanwhile")
     if not settled:
@@ -155,7 +159,7 @@ def _confirm(wanted: list[EffectRow], outcome: str, *, yes: bool) -> None:
         return
     for effect in wanted:
         started = f"started {_time(effect.started)}"
-        say(safe(f"  {effect.key}  of call {effect.call}, {effect.function}, {started}", 300))
+        say(safe_line(f"  {effect.key}  of call {effect.call}, {effect.function}, {started}", 300))
     count = "this effect" if len(wanted) == 1 else f"these {len(wanted)} effects"
     if not typer.confirm(f"Settle {count} as {outcome}?", err=True):
         fail("nothing was settled", REFUSED)
@@ -280,13 +284,13 @@ def _show(console: Console, call: CallRow, effects: list[EffectRow]) -> None:
     if call.started:
         words += f", {age(call.started)} old"
     words += f", expires {_time(call.expires)}"
-    console.print(Text(safe(words, 300)))
+    console.print(Text(safe_line(words, 300)))
     for effect in effects:
         ended = "" if effect.settled is None else f", settled {_time(effect.settled)}"
         words = f"  {effect.key}  {effect.state}  {effect.function}"
         when = f", started {_time(effect.started)}{ended}"
         style = "bold red" if effect.state == "uncertain" else ""
-        console.print(Text(safe(words + when, 300), style=style))
+        console.print(Text(safe_line(words + when, 300), style=style))
 
 
 def _state(call: CallRow) -> str:

@@ -165,8 +165,12 @@ def served_file(target: str | Sequence[str]) -> list[str] | None:
     if not isinstance(target, str):
         return None
     path, _ = split_name(target)
-    if not path.endswith(".py") or not Path(path).is_file():
+    if not path.endswith(".py"):
         return None
+    if not Path(path).is_file():
+        if len(target.split()) > 1:
+            return None  # a command such as `python server.py`
+        fail(f"there is no file {path}", USAGE)
     return [sys.executable, "-m", "antiphon.cli.app", "serve", target, "--stdio"]
 
 

@@ -27,16 +27,18 @@ from antiphon.errors import INVALID_PARAMS
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient
 
+ID = Annotated[str, typer.Argument(help="The task, as `antiphon call --detach` printed it.")]
+CANCEL = Annotated[bool, typer.Option("--cancel", help="Ask the server to cancel it.")]
+WAIT = Annotated[
+    bool, typer.Option("--wait", help="Wait for its end; ask its questions at the terminal.")
+]
+
 
 def tasks(
     target: TARGET,
-    id: Annotated[
-        str, typer.Argument(help="The task, as `antiphon call --detach` printed it.")
-    ] = "",
-    cancel: Annotated[bool, typer.Option("--cancel", help="Ask the server to cancel it.")] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for its end; ask its questions at the terminal.")
-    ] = False,
+    id: ID = "",
+    cancel: CANCEL = False,
+    wait: WAIT = False,
     answer: ANSWER = None,
     save: SAVE = None,
     json: JSON = False,

@@ -111,15 +111,11 @@ class Client:
             probe: Seconds after which a server that does not answer discovery counts as legacy.
             clock: Returns seconds since the epoch; for the age of saved calls.
         """
-        place = read_target(
-            target,
-            TargetOptions(
-                headers=headers, auth=auth, http_client=http_client, env=env, cwd=cwd, errlog=errlog
-            ),
+        options = TargetOptions(
+            headers=headers, auth=auth, http_client=http_client, env=env, cwd=cwd, errlog=errlog
         )
-        saved = place.saved
-        address = place.origin or (" ".join(saved) if isinstance(saved, list) else "")
-        answerer, clock, timeouts = as_answerer(answers), clock or _epoch, timeouts or Timeouts()
+        place, answerer = read_target(target, options), as_answerer(answers)
+        clock, timeouts = clock or _epoch, timeouts or Timeouts()
         self._can = abilities(answerer)
         self._tasks: frozenset[Capability] = _TASKS if tasks else frozenset()
         self._declared = capabilities(self._can | self._tasks)
@@ -127,8 +123,8 @@ class Client:
             connect=self._connect,
             answerer=answerer,
             timeouts=timeouts,
-            target=saved,
-            address=address,
+            target=place.saved,
+            address=place.address,
             clock=clock,
         )
         self._settings = ConnectionSettings(
@@ -136,7 +132,6 @@ class Client:
             answerer=answerer,
             declared=self._declared,
             timeouts=timeouts,
-            address=address,
             era=era,
             eras=eras or Eras(),
             probe=probe,

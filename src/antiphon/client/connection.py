@@ -268,9 +268,6 @@ class ConnectionSettings:
     answerer: Answerer | None
     declared: Mapping[str, Any]
     timeouts: Timeouts
-    address: str
-    """Where the server is, as shown to a person."""
-
     era: EraChoice
     eras: Eras
     probe: float
@@ -304,7 +301,7 @@ class ConnectionSettings:
         """
         wire = await self.target.open(stack, failures)
         listeners = TaskListeners()
-        callbacks = SessionCallbacks(self.answerer, self.timeouts.answer, self.address)
+        callbacks = SessionCallbacks(self.answerer, self.timeouts.answer, self.target.address)
         cache = ClientResponseCache(
             store=InMemoryResponseCacheStore(),
             partition="",

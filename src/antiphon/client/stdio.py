@@ -53,6 +53,7 @@ class ChildServer:
         self._process = process
         self._failures = failures
         self._written = anyio.Event()
+        self._stopping = anyio.Event()
         self._deliver, self.incoming = anyio.create_memory_object_stream[_Incoming](0)
         self.outgoing, self._taken = anyio.create_memory_object_stream[SessionMessage](0)
 
@@ -78,6 +79,8 @@ class ChildServer:
                     elif len(kept) > MAX_LINE:
                         self._failures.ended = TOO_LONG
         with anyio.CancelScope(shield=True), suppress(*_ENDED):
+            if self._failures.ended:
+                await self._stopping.wait()  # what never ends is not read meanwhile
             while True:
                 await stdout.receive()
 
@@ -106,6 +109,7 @@ class ChildServer:
         """Close the input, wait, then end the process and everything it started."""
         process = self._process
         # A server that waits to write cannot read: its output is discarded from here on.
+        self._stopping.set()
         self.incoming.close()
         self.outgoing.close()
         with anyio.move_on_after(FLUSH_WITHIN):

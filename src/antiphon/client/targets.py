@@ -122,7 +122,12 @@ class Target(Protocol):
 
     @property
     def origin(self) -> str:
-        """The key of its era, and what a person is shown; empty if there is nothing suitable."""
+        """The key of its era; empty if the era is not remembered."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Where the server is, as shown to a person; empty within this process."""
         ...
 
     @property
@@ -156,6 +161,10 @@ class HttpTarget:
         host = parts.hostname or ""
         port = f":{parts.port}" if parts.port else ""
         return f"{parts.scheme}://{host}{port}"
+
+    @property
+    def address(self) -> str:
+        return self.origin
 
     @property
     def saved(self) -> str:
@@ -193,6 +202,10 @@ class CommandTarget:
         return ""
 
     @property
+    def address(self) -> str:
+        return " ".join(self.command)
+
+    @property
     def saved(self) -> list[str]:
         return list(self.command)
 
@@ -219,6 +232,10 @@ class LocalTarget:
 
     @property
     def origin(self) -> str:
+        return ""
+
+    @property
+    def address(self) -> str:
         return ""
 
     @property
@@ -286,9 +303,12 @@ def read_target(target: object, options: TargetOptions) -> Target:
 
 def _check_url(url: str) -> None:
     try:
-        _ = urlsplit(url).port
+        parts = urlsplit(url)
+        _ = parts.port
     except ValueError as error:
         raise CannotConnect(f"the URL cannot be read: {error}") from error
+    if not parts.hostname:
+        raise CannotConnect("the URL names no host: write http://HOST:PORT/PATH")
 
 
 def _command(words: Sequence[str], options: TargetOptions) -> CommandTarget:
