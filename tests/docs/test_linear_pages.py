@@ -139,7 +139,7 @@ async def test_only_an_explicit_yes_pays_and_only_once() -> None:
     paid: list[int] = []
     async with Rounds(lambda **kit: approvals.make_server(paid, **kit)) as world:
         step = await world.begin("pay", BILL)
-        assert "To: ACME" in step.asks["approve"].message
+        assert '• To: "ACME"' in step.asks["approve"].message
         done = await world.answer(step, {"approve": YES})
         again = await world.replay(done)
     assert done.text == again.text == "Paid, tx-1."

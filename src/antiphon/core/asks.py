@@ -47,7 +47,7 @@ class Elicit(Ask, frozen=True):
     message: str
     form: Any
     details: Mapping[str, Any] | None = None
-    """Shown as labelled lines under the message and bound to the answer."""
+    """Shown under the message, each on one line with its label, and bound to the answer."""
 
 
 class ElicitUrl(Ask, frozen=True):
