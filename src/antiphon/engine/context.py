@@ -26,7 +26,7 @@ from antiphon.core.asks import (
     Seconds,
     seconds,
 )
-from antiphon.core.capabilities import allows, require
+from antiphon.core.capabilities import allows
 from antiphon.core.inbox import Approver, Assurance
 from antiphon.core.journal import Entry, decode_value, encode_value
 from antiphon.engine import effects
@@ -40,6 +40,7 @@ from antiphon.engine.mistakes import (
     check_secret,
     needs_async,
     too_many_asks,
+    unable_to_ask,
 )
 from antiphon.engine.native import CallAnswers
 from antiphon.engine.questions import Question, check_key, plain_form, question, reasons
@@ -530,7 +531,7 @@ async def _put(execution: Execution, batch: Batch) -> dict[str, Outcome[Any]]:
         for key, ready in batch:
             for need in ready.needs:
                 if not allows(capabilities, need):
-                    require(capabilities, ready.needs, f"asking for {key!r}")
+                    raise unable_to_ask(execution, [ready for _, ready in batch])
             if ready.ask.secret:
                 check_secret(execution, "ask", key, secret=True)
             if execution.replay.unread:

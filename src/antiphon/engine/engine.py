@@ -145,8 +145,8 @@ class Engine:
                 reply = await self._first(request, handler, arguments)
             else:
                 reply = await self._again(request, handler, arguments)
-        except (ArgumentsInvalid, UserCodeExit) as error:
-            reply = ending(error, handler, self.environment)
+        except (ArgumentsInvalid, CapabilityMissing, UserCodeExit) as error:
+            reply = ending(error, handler, self.environment, request)
         except TokenRefused as refusal:
             log.warning("token refused (%s): %s", handler.identity, refusal.detail)
             if self.environment.telemetry is not None:
@@ -281,7 +281,7 @@ class Engine:
             call = self._begin(handler)
             if handler.options.restarts is not None:
                 call = await take_over(self.environment, handler, request, call) or call
-        except (CapabilityMissing, ConfigError, StoreError) as error:
+        except (ConfigError, StoreError) as error:
             return ending(error, handler, self.environment, request)
         if handler.options.holds:
             found = await self._held.find(request, handler)
@@ -390,10 +390,7 @@ def _check_request(request: Request, handler: Handler, arguments: Mapping[str, A
         CapabilityMissing: The client cannot be asked what the handler declares to ask.
         ArgumentsInvalid: The arguments do not fit.
     """
-    what = f"{handler.kind} {handler.name!r}"
-    if handler.needs_tasks:
-        require(request.capabilities, ("tasks",), what)
-    require(request.capabilities, handler.options.needs, what)
+    require(request.capabilities, handler.needs, f"{handler.kind} {handler.name!r}")
     wrong = handler.check(arguments or {}) if handler.check is not None else None
     if wrong:
         raise ArgumentsInvalid(wrong)

@@ -2,15 +2,17 @@
 
 import asyncio
 import inspect
-from collections.abc import Coroutine, Generator, Mapping
+from collections.abc import Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from antiphon.core.asks import Approval
+from antiphon.core.capabilities import missing, required
 from antiphon.engine.child_tasks import coroutine_of
-from antiphon.errors import CannotAsk, HandlerError
+from antiphon.errors import CannotAsk, CapabilityMissing, HandlerError
 
 if TYPE_CHECKING:
     from antiphon.engine.execution import Execution
+    from antiphon.engine.questions import Question
 
 
 def needs_async(handler: str, what: str) -> CannotAsk:
@@ -69,6 +71,14 @@ def check_secret(execution: "Execution", kind: str, key: str, *, secret: bool) -
             f"{kind} {key!r} is secret=True, so its value must stay out of the token, and this "
             "server has no store to keep it in. Give Server(store=...) one."
         )
+
+
+def unable_to_ask(execution: "Execution", asked: "Sequence[Question]") -> CapabilityMissing:
+    """Return the error that names everything that the client lacks for what is asked now."""
+    handler, capabilities = execution.handler, execution.request.capabilities
+    lacking = missing(capabilities, [need for ready in asked for need in ready.needs])
+    acted = any(entry.kind == "effect" for entry in execution.replay.entries())
+    return CapabilityMissing(required(lacking), f"{handler.kind} {handler.name!r}", acted=acted)
 
 
 def too_many_asks(limit: int) -> HandlerError:
