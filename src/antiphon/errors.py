@@ -246,6 +246,9 @@ class TooManyCalls(Unavailable):
 class HandlerError(AntiphonError):
     """The handler broke a rule of the framework. The text names the cure."""
 
+    place = ""
+    """File and line in the author's code, for the log, where the traceback does not show it."""
+
     @property
     def for_log(self) -> str:
         """The text without the words of a question."""

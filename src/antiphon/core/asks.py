@@ -32,15 +32,6 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Keep the answer in the store only, never in the token."""
 
 
-class AskOptions(TypedDict, total=False):
-    """The same, as keyword arguments."""
-
-    timeout: Seconds | None
-    ttl: Seconds | None
-    identity: str | None
-    secret: bool
-
-
 class Elicit(Ask, frozen=True):
     """Ask a person to fill a form: a Pydantic model, a dataclass, or a flat JSON-schema dict."""
 
@@ -48,6 +39,43 @@ class Elicit(Ask, frozen=True):
     form: Any
     details: Mapping[str, Any] | None = None
     """Shown under the message, each on one line with its label, and bound to the answer."""
+
+
+class AskOptions(TypedDict, total=False):
+    """What every call of the context that asks takes beside its question and its key."""
+
+    timeout: Seconds | None
+    """Past this the answer is `Expired`."""
+
+    ttl: Seconds | None
+    """How long the token of the round that asks this stays good."""
+
+    identity: str | None
+    """Stands for the message in the question's digest, for wording that changes on every run."""
+
+    secret: bool
+    """Keep the answer in the store only, never in the token."""
+
+
+class ElicitOptions(AskOptions, total=False):
+    """What `ctx.elicit` takes."""
+
+    details: Mapping[str, Any] | None
+    """Shown under the message, each on one line with its label, and bound to the answer."""
+
+
+class SampleOptions(AskOptions, total=False):
+    """What `ctx.sample` takes."""
+
+    max_tokens: int
+    system_prompt: str | None
+    temperature: float | None
+    stop_sequences: Sequence[str] | None
+    model_preferences: Mapping[str, Any] | None
+    include_context: Literal["none", "thisServer", "allServers"] | None
+    metadata: Mapping[str, Any] | None
+    tools: Sequence[Mapping[str, Any]] | None
+    tool_choice: Mapping[str, Any] | None
 
 
 class ElicitUrl(Ask, frozen=True):

@@ -4,6 +4,7 @@ Owns the digest of a question, the shape checks of raw answers, what an author m
 which keys are derived.
 """
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -161,6 +162,12 @@ def question(ask: Ask) -> Question:
         return Question("sample", "sample", digest, preview(text), _sample_needs(ask), ask)
     if isinstance(ask, ListRoots):
         return Question("roots", "roots", short_digest(b"roots"), "", ("roots",), ask)
+    if inspect.iscoroutine(ask):
+        ask.close()  # it was never going to be awaited
+        raise HandlerError(
+            "ctx.elicit(...) and its like ask by themselves: give the ask instead, such as "
+            "Elicit(message, Form)"
+        )
     raise HandlerError(
         f"{type(ask).__name__} is not an ask: use Elicit, ElicitUrl, Sample or ListRoots"
     )

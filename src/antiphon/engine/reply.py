@@ -182,7 +182,9 @@ _NOT_THE_AUTHORS = ("antiphon", "asyncio", "anyio", "contextlib", "functools")
 
 def _author_line(error: BaseException, handler: Handler) -> str:
     """Return file and line of the author's code that an error came through, or of the handler."""
-    place = ""
+    place = error.place if isinstance(error, HandlerError) else ""
+    if place:
+        return place
     for raised in (error.__cause__, error):
         for frame, line in walk_tb(raised.__traceback__ if raised is not None else None):
             if str(frame.f_globals.get("__name__")).partition(".")[0] not in _NOT_THE_AUTHORS:

@@ -37,6 +37,7 @@ from antiphon.core.journal import EntryKind, encode_value
 from antiphon.engine.context import Context, ask_all, execution_of
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Invoke, call_user, needs_of
+from antiphon.engine.mistakes import check_awaited
 from antiphon.engine.questions import question, read_answer
 from antiphon.engine.serialization import JsonCodec
 from antiphon.errors import AnswerInvalid, ConfigError, Diverged, HandlerError, UnsupportedForm
@@ -320,7 +321,10 @@ async def _called(
     """Run a node."""
     sees_context = node.context is not None or node.depends is not None
     traces = _Traces(execution) if sees_context else None
+    before = len(execution.calls)
     value = await node.call(ctx, arguments, values)
+    if len(execution.calls) > before:  # it may not run again: what it forgot is seen now or never
+        check_awaited(execution.calls, before)
     left = traces.left(node) if traces is not None else _Kept()
     if isinstance(value, Ask):
         if traces is not None:
