@@ -130,6 +130,7 @@ class Engine:
         self._tokens = Tokens(environment)
         self._repeats = RepeatWatch(environment.clock)
         self._lifetime = environment.limits.call.total_seconds()
+        self._seen_again: set[str] = set()
 
     async def call(self, request: Request) -> bytes:
         """Run one round; returns the bytes of its result.
@@ -265,6 +266,13 @@ class Engine:
                 return await self._conclude(parked.execution, await parked.next(), parked)
             if parked is not None:
                 parked.drop()
+        if self.environment.expose_errors and handler.identity not in self._seen_again:
+            self._seen_again.add(handler.identity)
+            log.info(
+                "%s runs again from its first line in every round: what it does above its last "
+                "question happens again, except in ctx.once and ctx.memo",
+                handler.identity,
+            )
         execution = Execution(
             self.environment, handler, request, call, END_ROUND, running.fence, running.binding
         )

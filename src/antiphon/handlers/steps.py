@@ -154,11 +154,12 @@ class Flow:
         try:
             if declared is not Any:
                 return JsonCodec(declared)
-        except (PydanticUserError, TypeError) as error:
+        except (PydanticUserError, TypeError):
+            # Without the cause: its pages say less than this sentence.
             raise ConfigError(
                 f"{self}: the value of step {name!r} is kept between rounds, and {declared!r} "
                 "cannot be: use a JSON value, a model or a dataclass"
-            ) from error
+            ) from None
         except HandlerError as error:
             raise ConfigError(f"{self}: the value of step {name!r} is kept: {error}") from error
         try:
