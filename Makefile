@@ -17,7 +17,7 @@ DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
-.PHONY: help env peers lock run check format test chaos soak mutants conformance bench clean
+.PHONY: help env peers lock run check format test hosts chaos soak mutants conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -99,6 +99,9 @@ format: $(DEV) ## let ruff mend what it can
 
 test: $(DEV) $(MADE_PEERS) ## every test
 	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile
+
+hosts: $(DEV) $(MADE_PEERS) ## docs/hosts.md: what people see of our questions in other people's clients
+	$(VENV)/bin/python -m peers.hosts > .hosts.md && mv .hosts.md docs/hosts.md
 
 chaos: $(DEV) $(PEERS)/bin/.made ## processes killed, databases restarted, operators: every call ends, nothing happens twice
 	$(VENV)/bin/python -m tests.chaos

@@ -31,6 +31,17 @@ def make_server(**kit: Any) -> Server:
         place = await ctx.elicit("Where should it live?", Placement)
         return f"{name} goes to {place.region}, {place.size} nodes."
 
+    @server.tool(unable="Ask for the region, then call provision_in(name, region).")
+    async def provision_asking(ctx: Context, name: str) -> str:
+        """Ask where a database should live, if the client can ask."""
+        place = await ctx.elicit("Where should it live?", Placement)
+        return await provision_in(name, place.region)
+
+    @server.tool
+    async def provision_in(name: str, region: str) -> str:
+        """Make a database in a region."""
+        return f"{name} goes to {region}."
+
     @server.tool
     async def invite(ctx: Context, team: str) -> str:
         """Ask for names until there are no more."""

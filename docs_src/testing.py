@@ -4,7 +4,7 @@ from pydantic import BaseModel
 
 from antiphon import Context, Server
 from antiphon.client import Decline
-from antiphon.testing import Crash, MortalStore, Process
+from antiphon.testing import WITH_TASKS, Crash, MortalStore, Process
 
 
 class Placement(BaseModel):
@@ -22,6 +22,14 @@ def shop(tally):
             if not await ctx.approve(f"Start {name}?"):
                 return f"{name} left stopped."
             return f"{name} runs, number {number}."
+
+        @server.tool(task="required")
+        async def migrate(ctx: Context) -> str:
+            place = await ctx.elicit("Where to?", Placement)
+            await ctx.once("copy", tally.mark, f"copy to {place.region}")
+            if not await ctx.approve("Switch over?"):
+                return "copied"
+            return f"runs in {place.region}"
 
         return server
 
@@ -44,6 +52,13 @@ async def test_nothing_without_a_yes(antiphon_rounds, antiphon_tally):
         "provision", {"name": "db"}, answers={"placement": {"region": "eu"}, "approve": Decline()}
     )
     assert done.text == "db left stopped."
+
+
+async def test_a_task_is_followed_to_its_end(antiphon_rounds, antiphon_tally):
+    world = antiphon_rounds(shop(antiphon_tally), capabilities=WITH_TASKS)
+    done = await world.call("migrate", answers={"placement": {"region": "eu"}, "approve": True})
+    assert done.text == "runs in eu"
+    assert antiphon_tally.marks == ["copy to eu"]
 
 
 async def test_a_round_sent_again(antiphon_rounds, antiphon_tally):

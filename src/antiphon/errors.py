@@ -36,6 +36,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 __all__ = [
     "AmbiguousKey",
@@ -166,12 +167,60 @@ class CapabilityMissing(CallerError):
 
     code = CAPABILITY_MISSING
 
-    def __init__(self, required: Mapping[str, object], what: str = "this call") -> None:
+    def __init__(
+        self, required: Mapping[str, object], what: str = "this call", *, acted: bool = False
+    ) -> None:
+        """Take what is missing, as a ClientCapabilities object, and for what it is needed.
+
+        Args:
+            required: What the client has to declare.
+            what: What cannot go on.
+            acted: Whether effects of the call have happened already.
+        """
+        self.required = required
+        self.what = what
+        self.acted = acted
+        self.done = (
+            "What was done before stays done, and calling again will not help"
+            if acted
+            else "Nothing was done, and trying again will not help"
+        )
         super().__init__(
-            f"{what} needs a client capability that the request did not declare",
+            f"{what} needs {needed(required)}, which this client did not declare. {self.done}. "
+            "Enable it in the client, or use a client that has it.",
             data={"requiredCapabilities": dict(required)},
         )
-        self.required = required
+
+
+def needed(required: Mapping[str, object]) -> str:
+    """Return the capabilities of a client in words, each with its name."""
+    words = [
+        f"{_ABILITIES[name]} ({name})" if name in _ABILITIES else name
+        for name in capability_names(required)
+    ]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def capability_names(required: Mapping[str, object]) -> list[str]:
+    """Return the names of capabilities as paths: `elicitation.form`, `roots`."""
+    names: list[str] = []
+    for top, inner in required.items():
+        below: list[str] = list(cast("Mapping[str, object]", inner))
+        names += [f"{top}.{name}" for name in below] or [top]
+    return names
+
+
+TASKS_CAPABILITY = "extensions.io.modelcontextprotocol/tasks"
+
+_ABILITIES = {
+    "elicitation.form": "a person who fills a form",
+    "elicitation.url": "a person who opens a page",
+    "sampling": "a completion of the client's model",
+    "sampling.tools": "tools in the client's model",
+    "sampling.context": "the context of the client's model",
+    "roots": "the folders of the workspace",
+    TASKS_CAPABILITY: "tasks",
+}
 
 
 class Unavailable(CallerError):
@@ -196,6 +245,9 @@ class TooManyCalls(Unavailable):
 
 class HandlerError(AntiphonError):
     """The handler broke a rule of the framework. The text names the cure."""
+
+    place = ""
+    """File and line in the author's code, for the log, where the traceback does not show it."""
 
     @property
     def for_log(self) -> str:

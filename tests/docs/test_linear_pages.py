@@ -43,6 +43,19 @@ async def test_asks_in_a_loop_get_keys_of_their_own(rounds: Any) -> None:
     assert done.text == "ops: Ada, Grace"
 
 
+async def test_a_client_that_cannot_ask_is_told_another_way(rounds: Any) -> None:
+    world = rounds(linear.make_server, capabilities={})
+    done = await world.call("provision_asking", {"name": "orders"})
+    assert (done.code, done.is_error) == (0, True)
+    assert done.text == "Ask for the region, then call provision_in(name, region)."
+    other = await world.call("provision_in", {"name": "orders", "region": "eu"})
+    assert other.text == "orders goes to eu."
+    asked = rounds(linear.make_server)
+    answers = {"placement": {"region": "eu"}}
+    done = await asked.call("provision_asking", {"name": "orders"}, answers=answers)
+    assert done.text == "orders goes to eu."
+
+
 async def test_prompts_and_resources_ask_as_tools_do(rounds: Any) -> None:
     world = rounds(linear.make_server)
     letter = await world.prompt("letter", {"to": "Ann"}, answers={"contact": {"name": "Ada"}})
@@ -139,7 +152,7 @@ async def test_only_an_explicit_yes_pays_and_only_once() -> None:
     paid: list[int] = []
     async with Rounds(lambda **kit: approvals.make_server(paid, **kit)) as world:
         step = await world.begin("pay", BILL)
-        assert "To: ACME" in step.asks["approve"].message
+        assert '• To: "ACME"' in step.asks["approve"].message
         done = await world.answer(step, {"approve": YES})
         again = await world.replay(done)
     assert done.text == again.text == "Paid, tx-1."

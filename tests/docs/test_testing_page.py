@@ -7,6 +7,9 @@ from antiphon import testing
 from antiphon.testing import Rounds, RoundTrip
 from docs_src.testing import test_a_crash_repeats_nothing as test_a_crash_repeats_nothing
 from docs_src.testing import test_a_round_sent_again as test_a_round_sent_again
+from docs_src.testing import (
+    test_a_task_is_followed_to_its_end as test_a_task_is_followed_to_its_end,
+)
 from docs_src.testing import test_it_starts_after_approval as test_it_starts_after_approval
 from docs_src.testing import test_nothing_without_a_yes as test_nothing_without_a_yes
 

@@ -161,7 +161,7 @@ def test_what_a_form_cannot_carry_is_refused_with_field_reason_and_cure(
         (form(**{"a\nb": {"type": "boolean"}}), "name"),
         (form(**{"x" * 200: {"type": "boolean"}}), "name"),
         (form(**{f"f{n}": {"type": "boolean"} for n in range(MAX_FIELDS + 1)}), str(MAX_FIELDS)),
-        (form(a={"type": "string", "title": "x" * MAX_SCHEMA_BYTES}), str(MAX_SCHEMA_BYTES)),
+        (form(a={"type": "string", "description": "x" * MAX_SCHEMA_BYTES}), str(MAX_SCHEMA_BYTES)),
         (form(a={"type": "string", "enum": ["\ud800"]}), "JSON"),
     ],
 )

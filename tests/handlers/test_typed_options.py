@@ -48,6 +48,16 @@ server.resource("shop://a", mime_type="text/plain")
 server.flow("order", output_schema={"type": "object"})
 server.completion("greet", "name")
 server.run("http", port=0)
+
+
+async def asks(ctx: Context) -> None:
+    shop: Shop = await ctx.elicit("Which?", Shop, timeout=5, details={"a": 1})
+    yes: bool = bool(await ctx.approve("Pay?", details={"To": shop.name}, secret=True))
+    text: str = (await ctx.sample("Why?", max_tokens=5, temperature=0.5)).text
+    print(yes, text, await ctx.gather(a=Elicit("Which?", Shop)))
+
+
+context: Context
 """
 
 WRONG = [
@@ -67,6 +77,12 @@ WRONG = [
     "Server('shop', middleware=[is_staff])",
     "Server('shop', lifespan=is_staff)",
     "Server('shop', lifspan=open_shop)",
+    "context.elicit('Which?', Shop, timout=5)",
+    "context.elicit('Which?', Shop, timeout='soon')",
+    "context.approve('Pay?', detail={})",
+    "context.sample('Why?', maxTokens=5)",
+    "context.roots(details={})",
+    "context.gather(Elicit('Which?', Shop))",
 ]
 
 

@@ -183,7 +183,7 @@ async def test_a_missing_capability_is_told_as_a_tool_error_that_names_it(
     client = await connect(capabilities={"roots": {}})
     result = await client.tool("place")
     assert result["isError"]
-    assert "'elicitation'" in result["content"][0]["text"]
+    assert "(elicitation.form)" in result["content"][0]["text"]
     assert "tool 'place'" in result["content"][0]["text"]
 
 
@@ -206,7 +206,7 @@ async def test_prompts_and_resources_tell_a_missing_capability_as_an_error(
     ):
         answer = await client.call(method, params)
         assert answer["error"]["code"] == -32603
-        assert "'elicitation'" in answer["error"]["message"]
+        assert "(elicitation.form)" in answer["error"]["message"]
 
 
 async def test_declared_asks_are_refused_before_the_first_line_runs(
@@ -220,7 +220,7 @@ async def test_declared_asks_are_refused_before_the_first_line_runs(
         return "done"
 
     without = await connect(capabilities={"sampling": {}})
-    assert "'elicitation'" in (await without.tool("both"))["content"][0]["text"]
+    assert "(elicitation.form)" in (await without.tool("both"))["content"][0]["text"]
     assert entered == []
     able = await connect()
     assert await able.text("both") == "done"
@@ -286,7 +286,7 @@ async def test_a_visit_is_refused_where_the_revision_or_the_client_has_none(
     older = await connect("2025-06-18")
     assert "2025-11-25 or later" in await older.text("sign_in")
     formal = await connect("2025-11-25", {"elicitation": {"form": {}}})
-    assert "'elicitation.url'" in await formal.text("sign_in")
+    assert "(elicitation.url)" in await formal.text("sign_in")
     assert older.asks == formal.asks == []
 
 

@@ -81,7 +81,7 @@ async def test_effects_memos_and_commits_behave_as_on_the_modern_wire(
     client.answer = everything
     assert await client.text("buy") == "MADE 7 approved True 36"
     assert done == ["made", "mailed"]
-    assert "price: 7" in client.asks[0]["params"]["message"]
+    assert "• price: 7" in client.asks[0]["params"]["message"]
     assert (await client.tool("buy", fail=True))["isError"]
     assert done == ["made", "mailed", "made"]
 

@@ -606,7 +606,7 @@ async def test_the_form_is_one_required_boolean_without_default(rounds):
     assert ask.schema["required"] == ["approve"]
     assert ask.schema["properties"]["approve"]["type"] == "boolean"
     assert "default" not in ask.schema["properties"]["approve"]
-    assert "vm: a1" in ask.message
+    assert '• vm: "a1"' in ask.message
     assert "cost: 5" in ask.message
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import shutil
 import sqlite3
 import stat
@@ -63,8 +64,15 @@ async def test_what_was_recorded_outlives_the_store(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_the_folder_is_made_and_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "folder" / "ledger.db"
+async def test_a_folder_that_does_not_exist_is_refused_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"misspelt of the SQLite store does not exist\. Make it"):
+        await SqliteStore(tmp_path / "misspelt" / "ledger.db").open()
+    assert not os.listdir(tmp_path)
+
+
+async def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "ledger.db"
+    path.parent.mkdir()
     store = SqliteStore(path)
     await store.open()
     await claim(store, "call")
@@ -97,7 +105,7 @@ async def test_a_file_from_a_newer_antiphon_is_refused(tmp_path: Path) -> None:
 
 async def test_a_path_that_cannot_be_made_is_a_configuration_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(ConfigError, match="Check the path"):
+    with pytest.raises(ConfigError, match="does not exist"):
         await SqliteStore(tmp_path / "file" / "ledger.db").open()
 
 

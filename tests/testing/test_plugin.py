@@ -22,16 +22,21 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "options",
-    [("-p", "no:asyncio", "-p", "no:anyio"), ("--asyncio-mode=strict",), ("--asyncio-mode=auto",)],
-    ids=["pytest alone", "strict pytest-asyncio", "automatic pytest-asyncio"],
+    [("--asyncio-mode=strict",), ("--asyncio-mode=auto",), ("-p", "no:asyncio", "--anyio")],
+    ids=["strict pytest-asyncio", "automatic pytest-asyncio", "anyio"],
 )
 def test_the_example_of_the_page_runs_without_configuration(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    (tmp_path / "test_shop.py").write_text(EXAMPLE.read_text())
-    done = run(tmp_path, *options)
+    marked = "--anyio" in options
+    mark = "import pytest\n\npytestmark = pytest.mark.anyio\n" if marked else ""
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\n\n\n@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
+    )
+    (tmp_path / "test_shop.py").write_text(EXAMPLE.read_text() + mark)
+    done = run(tmp_path, *(option for option in options if option != "--anyio"))
     assert done.returncode == 0, done.stdout
-    assert "8 passed" in done.stdout
+    assert "10 passed" in done.stdout
 
 
 def test_a_coroutine_test_that_fails_is_a_failure(tmp_path: Path) -> None:

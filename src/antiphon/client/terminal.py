@@ -23,7 +23,7 @@ from antiphon.core.text import safe, safe_line
 from antiphon.core.web_url import MAX_URL, imitates, web_host
 from antiphon.errors import AnswerInvalid
 
-MESSAGE = 4000
+MESSAGE = 9_000
 """Characters of a message that are shown."""
 
 TRIES = 20

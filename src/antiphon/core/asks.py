@@ -32,22 +32,50 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Keep the answer in the store only, never in the token."""
 
 
-class AskOptions(TypedDict, total=False):
-    """The same, as keyword arguments."""
-
-    timeout: Seconds | None
-    ttl: Seconds | None
-    identity: str | None
-    secret: bool
-
-
 class Elicit(Ask, frozen=True):
     """Ask a person to fill a form: a Pydantic model, a dataclass, or a flat JSON-schema dict."""
 
     message: str
     form: Any
     details: Mapping[str, Any] | None = None
-    """Shown as labelled lines under the message and bound to the answer."""
+    """Shown under the message, each on one line with its label, and bound to the answer."""
+
+
+class AskOptions(TypedDict, total=False):
+    """What every call of the context that asks takes beside its question and its key."""
+
+    timeout: Seconds | None
+    """Past this the answer is `Expired`."""
+
+    ttl: Seconds | None
+    """How long the token of the round that asks this stays good."""
+
+    identity: str | None
+    """Stands for the message in the question's digest, for wording that changes on every run."""
+
+    secret: bool
+    """Keep the answer in the store only, never in the token."""
+
+
+class ElicitOptions(AskOptions, total=False):
+    """What `ctx.elicit` takes."""
+
+    details: Mapping[str, Any] | None
+    """Shown under the message, each on one line with its label, and bound to the answer."""
+
+
+class SampleOptions(AskOptions, total=False):
+    """What `ctx.sample` takes."""
+
+    max_tokens: int
+    system_prompt: str | None
+    temperature: float | None
+    stop_sequences: Sequence[str] | None
+    model_preferences: Mapping[str, Any] | None
+    include_context: Literal["none", "thisServer", "allServers"] | None
+    metadata: Mapping[str, Any] | None
+    tools: Sequence[Mapping[str, Any]] | None
+    tool_choice: Mapping[str, Any] | None
 
 
 class ElicitUrl(Ask, frozen=True):
@@ -81,7 +109,7 @@ class Approve(Ask, frozen=True):
 
     message: str
     details: Mapping[str, Any] | None = None
-    """Shown as labelled lines and bound to the decision."""
+    """Shown under the message, each on one line with its label, and bound to the decision."""
 
     why: str = ""
     """The model's own words; shown apart, and never as fact."""
@@ -143,20 +171,42 @@ class Approve(Ask, frozen=True):
         return self.by is not None or self.fallback == "inbox"
 
 
-class Opened(msgspec.Struct, frozen=True):
+class _Keepable:
+    """A type of ours that an author may keep: as the value of a step, an effect or a memo."""
+
+    __slots__ = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> dict[str, Any]:
+        """Describe the type to Pydantic, by which values are kept and read."""
+
+        def read(value: Any) -> Any:
+            try:
+                return value if isinstance(value, cls) else msgspec.convert(value, cls)
+            except msgspec.ValidationError as error:
+                raise ValueError(str(error)) from None
+
+        return {
+            "type": "function-plain",
+            "function": {"type": "no-info", "function": read},
+            "serialization": {"type": "function-plain", "function": msgspec.to_builtins},
+        }
+
+
+class Opened(_Keepable, msgspec.Struct, frozen=True):
     """The person agreed to open the URL."""
 
     url: str
 
 
-class Root(msgspec.Struct, frozen=True):
+class Root(_Keepable, msgspec.Struct, frozen=True):
     """One workspace root: guidance, not access control."""
 
     uri: str
     name: str | None = None
 
 
-class Completion(msgspec.Struct, frozen=True):
+class Completion(_Keepable, msgspec.Struct, frozen=True):
     """What the client's model answered."""
 
     role: str
@@ -209,7 +259,7 @@ class Outcome(msgspec.Struct, Generic[T], frozen=True):
         raise refusal(self.key)
 
 
-class Approval(msgspec.Struct, frozen=True):
+class Approval(_Keepable, msgspec.Struct, frozen=True):
     """The end of `ctx.approve`. True only after an explicit yes."""
 
     outcome: Literal["approved", "declined", "expired", "cancelled", "unavailable"]

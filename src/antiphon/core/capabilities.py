@@ -63,8 +63,10 @@ def missing(capabilities: Capabilities, needs: Iterable[Capability]) -> list[Cap
     return [need for need in dict.fromkeys(needs) if not allows(capabilities, need)]
 
 
-def require(capabilities: Capabilities, needs: Sequence[Capability], what: str) -> None:
-    """Raise `CapabilityMissing` with exactly what is missing, or return."""
+def require(
+    capabilities: Capabilities, needs: Sequence[Capability], what: str, *, acted: bool = False
+) -> None:
+    """Raise `CapabilityMissing` with exactly what is missing, all of it, or return."""
     for need in needs:
         if not allows(capabilities, need):
-            raise CapabilityMissing(required(missing(capabilities, needs)), what)
+            raise CapabilityMissing(required(missing(capabilities, needs)), what, acted=acted)

@@ -41,6 +41,7 @@ _UNSAFE = re.compile(
     f"|(?<!{_PICTURE})[{_STYLE}](?!{_KEYCAP})"
 )
 _BLANKS = re.compile(r"[ \t\r\n\x0b\x0c\x85\u2028\u2029]+")
+_FOLDED = re.compile(r"[\n\t]|(?<= ) |^ | $")
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NOT_WORD = re.compile(r"[\W_]+")
 
@@ -86,6 +87,20 @@ def preview(text: str, limit: int = PREVIEW) -> str:
     window = text[: 4 * limit + 1]
     line = escape(_BLANKS.sub(" ", window).strip())
     return clip(line + ELLIPSIS if len(window) < len(text) else line, limit)
+
+
+def fold(text: str, limit: int) -> str:
+    """Return a text on one line, blanks folded, with the count of what was cut."""
+    if not (text.isascii() and text.isprintable()) or "  " in text:
+        text = escape(_BLANKS.sub(" ", text).strip())
+    return text if len(text) <= limit else f"{text[:limit]}{ELLIPSIS} (+{len(text) - limit:,})"
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return a text on one line as `fold` does, with escapes where blanks would be folded."""
+    if not (text.isascii() and text.isprintable()) or "  " in text or text != text.strip():
+        text = _FOLDED.sub(_visible, escape(text))
+    return text if len(text) <= limit else f"{text[:limit]}{ELLIPSIS} (+{len(text) - limit:,})"
 
 
 def snake_case(name: str) -> str:

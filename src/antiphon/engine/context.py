@@ -6,7 +6,7 @@ is refused at once, and the execution knows what it has handed out and was never
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import Any, Literal, Never, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -17,16 +17,18 @@ from antiphon.core.asks import (
     AskOptions,
     Completion,
     Elicit,
+    ElicitOptions,
     ElicitUrl,
     ListRoots,
     Opened,
     Outcome,
     Root,
     Sample,
+    SampleOptions,
     Seconds,
     seconds,
 )
-from antiphon.core.capabilities import allows, require
+from antiphon.core.capabilities import allows
 from antiphon.core.inbox import Approver, Assurance
 from antiphon.core.journal import Entry, decode_value, encode_value
 from antiphon.engine import effects
@@ -36,16 +38,20 @@ from antiphon.engine.handler import call_user
 from antiphon.engine.mistakes import (
     ApprovalAwaitable,
     NothingToAwait,
+    caller,
+    check_asks,
     check_function,
+    check_options,
     check_secret,
     needs_async,
     too_many_asks,
+    unable_to_ask,
 )
 from antiphon.engine.native import CallAnswers
 from antiphon.engine.questions import Question, check_key, plain_form, question, reasons
 from antiphon.engine.stable_values import StableValues
 from antiphon.engine.suspension import get_inside, running_loop
-from antiphon.errors import AnswerInvalid, HandlerError, KeyReused, TooManyRounds
+from antiphon.errors import AnswerInvalid, KeyReused, TooManyRounds
 
 T = TypeVar("T")
 
@@ -66,14 +72,24 @@ class Context(StableValues):
 
     @overload
     def elicit(
-        self, message: str, form: type[T], *, key: str | None = None, **options: Any
+        self,
+        message: str,
+        form: type[T],
+        *,
+        key: str | None = None,
+        **options: Unpack[ElicitOptions],
     ) -> Coroutine[Any, Any, T]: ...
     @overload
     def elicit(
-        self, message: str, form: Mapping[str, Any], *, key: str | None = None, **options: Any
+        self,
+        message: str,
+        form: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        **options: Unpack[ElicitOptions],
     ) -> Coroutine[Any, Any, dict[str, Any]]: ...
     def elicit(
-        self, message: str, form: Any, *, key: str | None = None, **options: Any
+        self, message: str, form: Any, *, key: str | None = None, **options: Unpack[ElicitOptions]
     ) -> Coroutine[Any, Any, Any]:
         """Ask a person to fill a form; ends the round, and resumes here in the next.
 
@@ -83,11 +99,13 @@ class Context(StableValues):
             Expired: No answer within `timeout=`.
         """
         if options:
+            check_options("elicit", options, ElicitOptions)
             return self._awaited("elicit", self._one(Elicit(message, form, **options), key))
         if running_loop() is None:
             raise needs_async(self._execution.handler.name, "elicit")
         made = self._form(message, form, key)
-        self._execution.calls[made] = "elicit"
+        place = caller(1)
+        self._execution.calls[made] = ("elicit", place.f_code, place.f_lasti)
         return made
 
     def elicit_url(
@@ -98,32 +116,46 @@ class Context(StableValues):
         key: str | None = None,
         until: Callable[[], Any] | None = None,
         every: Seconds = 2.0,
-        **options: Any,
+        **options: Unpack[AskOptions],
     ) -> Coroutine[Any, Any, Opened]:
         """Ask a person to visit a URL; with `until=`, wait until the visit has done its work.
 
         `until` is called in rounds of their own, at least `every` seconds apart, and says whether
         the outcome has arrived on the server's side.
         """
+        check_options("elicit_url", options, AskOptions)
         ask = ElicitUrl(message, url, **options)
         return self._awaited("elicit_url", self._url(ask, key, until, seconds(every)))
 
     def sample(
-        self, messages: Any, *, key: str | None = None, **options: Any
+        self,
+        messages: str | Sequence[Mapping[str, Any]],
+        *,
+        key: str | None = None,
+        **options: Unpack[SampleOptions],
     ) -> Coroutine[Any, Any, Completion]:
         """Ask the client's model for a completion."""
+        check_options("sample", options, SampleOptions)
         return self._awaited("sample", self._one(Sample(messages, **options), key))
 
-    def roots(self, *, key: str | None = None, **options: Any) -> Coroutine[Any, Any, list[Root]]:
+    def roots(
+        self, *, key: str | None = None, **options: Unpack[AskOptions]
+    ) -> Coroutine[Any, Any, list[Root]]:
         """Ask for the workspace roots."""
+        check_options("roots", options, AskOptions)
         return self._awaited("roots", self._one(ListRoots(**options), key))
 
     def outcome(self, ask: Ask, *, key: str | None = None) -> Coroutine[Any, Any, Outcome[Any]]:
         """Ask anything, and get a refusal as a value instead of an exception."""
         return self._awaited("outcome", self._outcome(ask, key))
 
-    def gather(self, **asks: Ask) -> Coroutine[Any, Any, dict[str, Any]]:
-        """Ask several things in one round; the names are the keys."""
+    def gather(self, *wrong: Never, **asks: Ask) -> Coroutine[Any, Any, dict[str, Any]]:
+        """Ask several things in one round; the names are the keys.
+
+        Raises:
+            HandlerError: An ask has no name, or is no ask but the result of asking.
+        """
+        check_asks(wrong, asks)
         return self._awaited("gather", self._gather(asks))
 
     def approve(
@@ -160,6 +192,7 @@ class Context(StableValues):
             key: Names the question in this call.
             options: As for every ask.
         """
+        check_options("approve", options, AskOptions)
         ask = Approve(
             message,
             details,
@@ -181,7 +214,8 @@ class Context(StableValues):
         if running_loop() is None:
             made.close()
             raise needs_async(self._execution.handler.name, what)
-        self._execution.calls[made] = what
+        place = caller(2)
+        self._execution.calls[made] = (what, place.f_code, place.f_lasti)
         return made
 
     async def _form(self, message: str, form: Any, given: str | None) -> Any:
@@ -211,8 +245,6 @@ class Context(StableValues):
 
     async def _gather(self, asks: Mapping[str, Ask]) -> dict[str, Any]:
         execution = self._execution
-        if not asks:
-            raise HandlerError("gather needs at least one ask")
         await execution.enter_async("ask")
         batch = [(check_key(key), question(ask)) for key, ask in asks.items()]
         outcomes = await ask_all(execution, batch)
@@ -429,11 +461,14 @@ class Context(StableValues):
         """
         return self._execution.environment.lifespan.get(type_)
 
-    async def release_stream(self) -> bool:
+    def release_stream(self) -> Coroutine[Any, Any, bool]:
         """Let go of the connection of a long call; the client comes back for what follows.
 
         Only legacy HTTP clients of 2025-11-25 can come back. False where nothing was let go.
         """
+        return self._awaited("release_stream", self._release_stream())
+
+    async def _release_stream(self) -> bool:
         self._execution.enter("release_stream")
         return await self._execution.request.channel.release_stream()
 
@@ -530,7 +565,7 @@ async def _put(execution: Execution, batch: Batch) -> dict[str, Outcome[Any]]:
         for key, ready in batch:
             for need in ready.needs:
                 if not allows(capabilities, need):
-                    require(capabilities, ready.needs, f"asking for {key!r}")
+                    raise unable_to_ask(execution, [ready for _, ready in batch])
             if ready.ask.secret:
                 check_secret(execution, "ask", key, secret=True)
             if execution.replay.unread:

@@ -15,7 +15,7 @@ import msgspec
 
 from antiphon.core.asks import Approval, ElicitUrl, seconds
 from antiphon.core.journal import Journal
-from antiphon.core.request import LEVELS, Channel, LegacyAsk, Request
+from antiphon.core.request import LEVELS, MODERN, Channel, LegacyAsk, Request
 from antiphon.core.text import safe
 from antiphon.engine.call import Call
 from antiphon.engine.context import Context
@@ -25,12 +25,15 @@ from antiphon.engine.handler import Handler
 from antiphon.engine.outcome import Completed, ExecutionOutcome, Failed, Held, NeedsInput, Paused
 from antiphon.engine.questions import Asked, Question, check_shape, unanswered
 from antiphon.errors import (
+    TASKS_CAPABILITY,
     CannotAsk,
     CapabilityMissing,
     HandlerError,
     InvalidRequest,
     TooManyRounds,
     UrlRequired,
+    capability_names,
+    needed,
 )
 from antiphon.ports import HeldRound, HeldTaskRun
 from antiphon.seal.claims import encode_journal
@@ -255,34 +258,23 @@ _NO_SESSION = (
     "(initialize, then Mcp-Session-Id), or with a client that speaks 2026-07-28"
 )
 _SINCE = {
-    "elicitation": "2025-06-18",
+    "elicitation.form": "2025-06-18",
     "elicitation.url": "2025-11-25",
     "sampling.tools": "2025-11-25",
+    TASKS_CAPABILITY: MODERN,
 }
 
 
-def lacking(error: CapabilityMissing, handler: Handler, request: Request) -> str:
+def lacking(error: CapabilityMissing, request: Request) -> str:
     """Return what to tell a legacy client: what it lacks and what would help."""
-    head = f"{handler.kind} {handler.name!r} has to ask the client for something"
-    if back_channel(request) is None:
-        return f"{head}, but {_NO_SESSION}."
-    reasons = [_reason(name, request.version) for name in _names(error.required)]
-    return safe(f"{head}, but {'; and '.join(reasons)}.", 2_000)
-
-
-def _reason(name: str, revision: str) -> str:
-    since = _SINCE.get(name, "")
-    if since > revision:
+    names = capability_names(error.required)
+    needs = f"{error.what} needs {needed(error.required)}"
+    if back_channel(request) is None and TASKS_CAPABILITY not in names:
+        return f"{needs}, but {_NO_SESSION}. {error.done}."
+    newest = max(_SINCE.get(name, "") for name in names)
+    if newest > request.version:
         return (
-            f"revision {revision} of the protocol, which it speaks, has no {name!r}. A client of "
-            f"revision {since} or later is needed"
+            f"{needs}. This client speaks revision {request.version} of the protocol, which does "
+            f"not have all of that. {error.done}. Use a client of revision {newest} or later."
         )
-    return f"it did not declare the capability {name!r}. Enable it in the client, or use another"
-
-
-def _names(required: Mapping[str, Any]) -> list[str]:
-    names: list[str] = []
-    for top, sub in required.items():
-        inner = [f"{top}.{name}" for name in cast("Mapping[str, Any]", sub) if name != "form"]
-        names += inner or [top]
-    return names
+    return error.message

@@ -130,6 +130,7 @@ class Engine:
         self._tokens = Tokens(environment)
         self._repeats = RepeatWatch(environment.clock)
         self._lifetime = environment.limits.call.total_seconds()
+        self._seen_again: set[str] = set()
 
     async def call(self, request: Request) -> bytes:
         """Run one round; returns the bytes of its result.
@@ -145,8 +146,8 @@ class Engine:
                 reply = await self._first(request, handler, arguments)
             else:
                 reply = await self._again(request, handler, arguments)
-        except (ArgumentsInvalid, UserCodeExit) as error:
-            reply = ending(error, handler, self.environment)
+        except (ArgumentsInvalid, CapabilityMissing, UserCodeExit) as error:
+            reply = ending(error, handler, self.environment, request)
         except TokenRefused as refusal:
             log.warning("token refused (%s): %s", handler.identity, refusal.detail)
             if self.environment.telemetry is not None:
@@ -265,6 +266,13 @@ class Engine:
                 return await self._conclude(parked.execution, await parked.next(), parked)
             if parked is not None:
                 parked.drop()
+        if self.environment.expose_errors and handler.identity not in self._seen_again:
+            self._seen_again.add(handler.identity)
+            log.info(
+                "%s runs again from its first line in every round: what it does above its last "
+                "question happens again, except in ctx.once and ctx.memo",
+                handler.identity,
+            )
         execution = Execution(
             self.environment, handler, request, call, END_ROUND, running.fence, running.binding
         )
@@ -281,7 +289,7 @@ class Engine:
             call = self._begin(handler)
             if handler.options.restarts is not None:
                 call = await take_over(self.environment, handler, request, call) or call
-        except (CapabilityMissing, ConfigError, StoreError) as error:
+        except (ConfigError, StoreError) as error:
             return ending(error, handler, self.environment, request)
         if handler.options.holds:
             found = await self._held.find(request, handler)
@@ -390,10 +398,7 @@ def _check_request(request: Request, handler: Handler, arguments: Mapping[str, A
         CapabilityMissing: The client cannot be asked what the handler declares to ask.
         ArgumentsInvalid: The arguments do not fit.
     """
-    what = f"{handler.kind} {handler.name!r}"
-    if handler.needs_tasks:
-        require(request.capabilities, ("tasks",), what)
-    require(request.capabilities, handler.options.needs, what)
+    require(request.capabilities, handler.needs, f"{handler.kind} {handler.name!r}")
     wrong = handler.check(arguments or {}) if handler.check is not None else None
     if wrong:
         raise ArgumentsInvalid(wrong)

@@ -41,7 +41,13 @@ from antiphon.engine.child_tasks import (
     guard_child_tasks,
     in_user_code,
 )
-from antiphon.engine.mistakes import called_too_late, check_awaited
+from antiphon.engine.mistakes import (
+    HandedOut,
+    called_too_late,
+    check_awaited,
+    close_unawaited,
+    explained,
+)
 from antiphon.engine.native import ask_returned
 from antiphon.engine.outcome import (
     DELIBERATE,
@@ -209,7 +215,7 @@ class Execution:
         self.replay = Replay(call.entries, not native)
         self.keys = Keys()
         self.asked: dict[str, Asked] = {}
-        self.calls: dict[Coroutine[Any, Any, Any], str] = {}
+        self.calls: dict[Coroutine[Any, Any, Any], HandedOut] = {}
         """What the context has handed out to be awaited, with the name of its method."""
 
     # --- states and guards -----------------------------------------------------------------------
@@ -588,7 +594,9 @@ class Execution:
         if type(error) is Suspended and error.args[0] is self:
             return self.suspended()
         failure = failure_of(error, self, self._first_key() if self.state is ENDING else "")
-        return self.suspended() if failure is None else self._failed(failure)
+        if failure is None:
+            return self.suspended()
+        return self._failed(explained(failure, self.calls))
 
     def _failed(self, error: Exception) -> Failed:
         """Return how a handler that raised has ended.
@@ -627,7 +635,10 @@ class Execution:
     def close(self) -> None:
         """End the context's life: what still holds it is refused from now on."""
         self.state = CLOSED
-        self.calls.clear()
+        if self.calls:
+            if any(map(_frame_of, self.calls)):
+                close_unawaited(self.calls)
+            self.calls.clear()
         self.commits = {}
         if self.branches is not None:
             self.branches.close()

@@ -63,6 +63,9 @@ class Options:
     max_concurrent: int | None = None
     """How many of this tool's tasks one process runs at a time."""
 
+    unable: str | None = None
+    """What a client that cannot be asked is told instead of an error of the protocol."""
+
     def __post_init__(self) -> None:
         """Refuse options that do not fit, naming the option."""
         check_choice("on_version_change", self.on_version_change, ("refuse", "restart"))
@@ -88,16 +91,26 @@ class Options:
             raise ConfigError("restart_key= takes a function from the arguments to a text")
         if self.max_concurrent is not None and self.max_concurrent < 1:
             raise ConfigError("max_concurrent= must be at least one")
+        if self.unable is not None and not self.unable.strip():
+            raise ConfigError("unable= takes the text that a client is told which cannot be asked")
         _check_span("ttl", self.ttl)
         _check_span("deadline", self.deadline)
         _check_span("park", self.park)
         _check_span("settle", self.settle)
         _check_span("task_ttl", self.task_ttl)
 
-    @property
-    def needs(self) -> tuple[Capability, ...]:
-        """What the declared asks need of the client."""
-        return tuple(need for ask in self.asks for need in _NEEDS[ask])
+    def needs(self, declared: Sequence[Capability] = ()) -> tuple[Capability, ...]:
+        """Return what a client must have before the first line runs.
+
+        Args:
+            declared: What the handler's steps or resolvers declare to ask.
+        """
+        found: list[Capability] = [*(need for ask in self.asks for need in _NEEDS[ask]), *declared]
+        if self.unable is not None and not found:
+            found = ["form"]
+        if self.task == "required" or self.detach == "refuse":
+            found.append("tasks")
+        return tuple(dict.fromkeys(found))
 
 
 def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
@@ -168,6 +181,9 @@ class Handler:
     write: Callable[..., bytes]
     options: Options = field(default_factory=Options)
     is_async: bool = True
+    needs: tuple[Capability, ...] = ()
+    """What a client must have before the first line runs."""
+
     check: Callable[[Mapping[str, Any]], list[str]] | None = None
     """Reasons why raw arguments do not fit a given input schema."""
 
@@ -187,7 +203,7 @@ class Handler:
     def __post_init__(self) -> None:
         """Derive the identity."""
         object.__setattr__(self, "identity", f"{self.kind}:{self.name}")
-        guarded = self.needs_tasks or bool(self.options.asks) or self.check is not None
+        guarded = bool(self.needs) or self.check is not None
         object.__setattr__(self, "guarded", guarded)
         object.__setattr__(self, "parks", self.options.park is not None and self.is_async)
 
@@ -202,7 +218,7 @@ class Handler:
     @property
     def needs_tasks(self) -> bool:
         """Whether a client that cannot take tasks is refused before the first line."""
-        return self.options.task == "required" or self.options.detach == "refuse"
+        return "tasks" in self.needs
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

@@ -2,15 +2,20 @@
 
 import asyncio
 import inspect
-from collections.abc import Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import CodeType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from antiphon.core.asks import Approval
+from antiphon.core.capabilities import missing, required
 from antiphon.engine.child_tasks import coroutine_of
-from antiphon.errors import CannotAsk, HandlerError
+from antiphon.errors import AntiphonError, CannotAsk, CapabilityMissing, HandlerError
 
 if TYPE_CHECKING:
     from antiphon.engine.execution import Execution
+    from antiphon.engine.questions import Question
 
 
 def needs_async(handler: str, what: str) -> CannotAsk:
@@ -29,25 +34,109 @@ def called_too_late(what: str) -> CannotAsk:
     )
 
 
-def check_awaited(calls: Mapping[Coroutine[Any, Any, Any], str]) -> None:
+caller = sys._getframe  # pyright: ignore[reportPrivateUsage]
+"""Return the frame so many calls up."""
+
+HandedOut: TypeAlias = tuple[str, CodeType, int]
+"""The method of the context that was called, and where: in which code, at which instruction."""
+
+
+def check_awaited(calls: Mapping[Coroutine[Any, Any, Any], HandedOut], since: int = 0) -> None:
     """Refuse a handler that forgot to await what the context handed out.
 
     Args:
-        calls: What was handed out, with the name of its method.
+        calls: What was handed out.
+        since: How many of them are not looked at, because they were handed out to others.
     """
+    forgotten = unawaited(calls, since)
+    if forgotten is not None:
+        raise forgotten
+
+
+def unawaited(
+    calls: Mapping[Coroutine[Any, Any, Any], HandedOut], since: int = 0
+) -> HandlerError | None:
+    """Return the error about the first thing that was handed out and never awaited, if any."""
+    for coroutine in _not_begun(islice(calls, since, None)):
+        name, code, at = calls[coroutine]
+        line = _line(code, at)
+        error = HandlerError(
+            f"ctx.{name}(...) was not awaited in line {line} of {code.co_name}, so that it never "
+            f"happened. Write `await ctx.{name}(...)`."
+        )
+        error.place = f"{code.co_filename}:{line}"
+        return error
+    return None
+
+
+def close_unawaited(calls: Iterable[Coroutine[Any, Any, Any]]) -> None:
+    """Close what a round that has ended will not await any more; the next one makes it anew."""
+    for coroutine in _not_begun(calls):
+        coroutine.close()
+
+
+def _not_begun(calls: Iterable[Coroutine[Any, Any, Any]]) -> Iterator[Coroutine[Any, Any, Any]]:
+    """Iterate over what nobody has begun to await, nor any task will."""
     owned: set[int] | None = None
-    for coroutine, name in calls.items():
+    for coroutine in calls:
         made: Any = coroutine
         if made.cr_frame is None or made.cr_running or made.cr_suspended:
             continue
         if owned is None:
             owned = {id(coroutine_of(task)) for task in asyncio.all_tasks()}
         if id(coroutine) not in owned:
-            coroutine.close()
-            raise HandlerError(
-                f"the handler returned without awaiting ctx.{name}(...), so that it never "
-                f"happened. Write `await ctx.{name}(...)`."
-            )
+            yield coroutine
+
+
+def _line(code: CodeType, instruction: int) -> int:
+    lines = [line for start, end, line in code.co_lines() if start <= instruction < end and line]
+    return lines[0] if lines else code.co_firstlineno
+
+
+def explained(error: Exception, calls: Mapping[Coroutine[Any, Any, Any], HandedOut]) -> Exception:
+    """Return what an author is told of an exception that a mistake with the context has caused."""
+    if isinstance(error, AntiphonError):
+        return error
+    found = unawaited(calls)
+    if found is None and isinstance(error, TypeError):
+        found = _wrong_call(str(error))
+    if found is not None:
+        found.__cause__ = error
+    return found or error
+
+
+def _wrong_call(text: str) -> HandlerError | None:
+    """Return what is wrong with a call of the context, by the words of Python for it."""
+    method, paren, wrong = text.removeprefix("Context.").partition("() ")
+    if not text.startswith("Context.") or not paren:
+        return None
+    return HandlerError(f"ctx.{method}() {wrong}. docs/reference.md lists what it takes.")
+
+
+def check_options(what: str, given: Mapping[str, Any], takes: Any) -> None:
+    """Refuse an option that a call of the context does not have, naming those that it has."""
+    known: frozenset[str] = takes.__optional_keys__
+    unknown = given.keys() - known
+    if unknown:
+        raise HandlerError(
+            f"ctx.{what} has no option {', '.join(sorted(unknown))}. It takes key, "
+            f"{', '.join(sorted(known))}."
+        )
+
+
+def check_asks(wrong: Sequence[object], asks: Mapping[str, object]) -> None:
+    """Refuse what is given to `ctx.gather` in place of asks with names."""
+    made = [one for one in (*wrong, *asks.values()) if inspect.isawaitable(one)]
+    for one in made:
+        if isinstance(one, Coroutine):
+            one.close()
+    if wrong or made:
+        raise HandlerError(
+            "ctx.gather takes asks by name and asks them itself: ctx.gather(place=Elicit(...), "
+            "idea=Sample(...)), not ctx.gather(ctx.elicit(...))."
+        )
+    if not asks:
+        raise HandlerError("ctx.gather needs at least one ask: ctx.gather(place=Elicit(...))")
 
 
 def check_function(what: str, key: object, fn: object) -> None:
@@ -69,6 +158,14 @@ def check_secret(execution: "Execution", kind: str, key: str, *, secret: bool) -
             f"{kind} {key!r} is secret=True, so its value must stay out of the token, and this "
             "server has no store to keep it in. Give Server(store=...) one."
         )
+
+
+def unable_to_ask(execution: "Execution", asked: "Sequence[Question]") -> CapabilityMissing:
+    """Return the error that names everything that the client lacks for what is asked now."""
+    handler, capabilities = execution.handler, execution.request.capabilities
+    lacking = missing(capabilities, [need for ready in asked for need in ready.needs])
+    acted = any(entry.kind == "effect" for entry in execution.replay.entries())
+    return CapabilityMissing(required(lacking), f"{handler.kind} {handler.name!r}", acted=acted)
 
 
 def too_many_asks(limit: int) -> HandlerError:

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from antiphon.core.asks import Kind, Outcome
-from antiphon.core.capabilities import require
+from antiphon.core.capabilities import missing
 from antiphon.core.journal import decode_value
 from antiphon.core.outcome import InputRequired
-from antiphon.engine.mistakes import check_secret, too_many_asks
+from antiphon.engine.mistakes import check_secret, too_many_asks, unable_to_ask
 from antiphon.engine.outcome import ExecutionOutcome, NeedsInput, Paused
 from antiphon.engine.questions import check_key, check_shape, question, read_answer, reasons
 from antiphon.engine.serialization import codec_for
@@ -86,11 +86,11 @@ def _kind(raw: Mapping[str, Any]) -> Kind:
 def ask_returned(execution: "Execution", value: InputRequired) -> ExecutionOutcome:
     """Check and note what a handler returned as `InputRequired`; return how its round ends."""
     limits, old = execution.environment.limits, execution.call.journal
-    for key, ask in value.asks.items():
-        check_key(key)
-        ready = question(ask)
-        require(execution.request.capabilities, ready.needs, f"asking for {key!r}")
-        check_secret(execution, "ask", key, secret=ask.secret)
+    asked = {check_key(key): question(ask) for key, ask in value.asks.items()}
+    if missing(execution.request.capabilities, [n for q in asked.values() for n in q.needs]):
+        raise unable_to_ask(execution, list(asked.values()))
+    for key, ready in asked.items():
+        check_secret(execution, "ask", key, secret=ready.ask.secret)
         rejected = execution.call.rejected.get(key)
         if rejected is not None:
             execution.check_tries(key, rejected)

@@ -4,6 +4,7 @@ Owns the digest of a question, the shape checks of raw answers, what an author m
 which keys are derived.
 """
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -30,16 +31,13 @@ from antiphon.core.asks import (
 from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import Pending
-from antiphon.core.text import escape, preview, safe
+from antiphon.core.question_text import check_details, question_text
+from antiphon.core.text import preview, safe
 from antiphon.core.web_url import web_host
 from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
 from antiphon.forms.form import Form, encoded_schema, of, of_encoded
 from antiphon.wire import results
 
-MESSAGE_CHARS = 8_192
-"""A longer question is a document; link to it."""
-
-_DETAIL_CHARS = 512
 _STATUS: Mapping[str, Status] = {
     "accept": "accepted",
     "decline": "declined",
@@ -83,9 +81,10 @@ class Question(msgspec.Struct, gc=False):
         ask = self.ask
         if isinstance(ask, Elicit | Approve):
             form = cast("Form[Any]", self.form)
-            return results.form_request(_shown(ask.message, ask.details, reason), form.schema_json)
+            text = question_text(ask.message, ask.details, reason)
+            return results.form_request(text, form.schema_json)
         if isinstance(ask, ElicitUrl):
-            return results.url_request(_shown(ask.message, None, reason), ask.url)
+            return results.url_request(question_text(ask.message, None, reason), ask.url)
         if isinstance(ask, Sample):
             return results.sample_request(_sample_params(ask))
         return results.ROOTS_REQUEST
@@ -145,7 +144,7 @@ def question(ask: Ask) -> Question:
     if isinstance(ask, Elicit):
         form = of(ask.form)
         wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
-        details = canonical(dict(ask.details)) if ask.details else b""
+        details = _bound_details(ask.details)
         digest = short_digest(b"form", wording, form.digest, details)
         return Question("form", form.base, digest, preview(ask.message), ("form",), ask, form)
     if isinstance(ask, Approve):
@@ -163,6 +162,12 @@ def question(ask: Ask) -> Question:
         return Question("sample", "sample", digest, preview(text), _sample_needs(ask), ask)
     if isinstance(ask, ListRoots):
         return Question("roots", "roots", short_digest(b"roots"), "", ("roots",), ask)
+    if inspect.iscoroutine(ask):
+        ask.close()  # it was never going to be awaited
+        raise HandlerError(
+            "ctx.elicit(...) and its like ask by themselves: give the ask instead, such as "
+            "Elicit(message, Form)"
+        )
     raise HandlerError(
         f"{type(ask).__name__} is not an ask: use Elicit, ElicitUrl, Sample or ListRoots"
     )
@@ -181,7 +186,7 @@ def _approval_question(ask: Approve) -> Question:
     """Prepare an approval: a form with one box, and the rules of who may decide."""
     form = of(APPROVE)
     wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
-    details = canonical(dict(ask.details)) if ask.details else b""
+    details = _bound_details(ask.details)
     parts = [b"form", wording, form.digest, details]
     if ask.uses_inbox or ask.why:
         rules = [ask.why, ask.by, ask.need, ask.may_decide_self, ask.sure, list(ask.labels)]
@@ -324,20 +329,12 @@ def reasons(error: AnswerInvalid) -> str:
 # --- parts -------------------------------------------------------------------------------------
 
 
-def _shown(message: str, details: Mapping[str, Any] | None, reason: str) -> str:
-    text = escape(message)
-    if len(text) > MESSAGE_CHARS:
-        text = safe(text, MESSAGE_CHARS)
-    if details:
-        lines = [
-            f"{safe(str(k), 64)}: {safe(_plain(v), _DETAIL_CHARS)}" for k, v in details.items()
-        ]
-        text = "\n".join([text, "", *lines])
-    return f"{text}\n\nThe last answer did not fit: {reason}" if reason else text
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else canonical(value).decode()
+def _bound_details(details: Mapping[str, Any] | None) -> bytes:
+    """Return what the digest of a question holds of its details, if they can be shown."""
+    if not details:
+        return b""
+    check_details(details)
+    return canonical(dict(details))
 
 
 def _check_url(url: str) -> None:

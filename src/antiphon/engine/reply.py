@@ -102,9 +102,28 @@ def ending(
 ) -> Reply:
     """Return the reply to a round whose handler raised."""
     error = sole_error(error)
-    if isinstance(error, CapabilityMissing) and request is not None and request.era == "legacy":
-        return _told(handler, lacking(error, handler, request), environment, keep=False)
+    if isinstance(error, CapabilityMissing) and request is not None:
+        return _unable(error, handler, environment, request)
     return _ending(error, handler, environment)
+
+
+def _unable(
+    error: CapabilityMissing, handler: Handler, environment: Environment, request: Request
+) -> Reply:
+    """Tell a client that cannot be asked what would help; the author's words come first.
+
+    Only tools have a result for it, and only the modern era has an error of the protocol for it
+    (CAP-02), which carries exactly what is missing.
+    """
+    words = handler.options.unable
+    if words and error.acted:
+        words = f"{words} {error.done}."
+    if request.era == "legacy":
+        return _told(handler, words or lacking(error, request), environment, keep=False)
+    if words and handler.kind == "tool":
+        return _told(handler, words, environment, keep=False)
+    reply = failed(error, keep=False)
+    return msgspec.structs.replace(reply, message=safe(words, _TEXT)) if words else reply
 
 
 def _ending(error: Exception, handler: Handler, environment: Environment) -> Reply:
@@ -163,7 +182,9 @@ _NOT_THE_AUTHORS = ("antiphon", "asyncio", "anyio", "contextlib", "functools")
 
 def _author_line(error: BaseException, handler: Handler) -> str:
     """Return file and line of the author's code that an error came through, or of the handler."""
-    place = ""
+    place = error.place if isinstance(error, HandlerError) else ""
+    if place:
+        return place
     for raised in (error.__cause__, error):
         for frame, line in walk_tb(raised.__traceback__ if raised is not None else None):
             if str(frame.f_globals.get("__name__")).partition(".")[0] not in _NOT_THE_AUTHORS:

@@ -11,7 +11,7 @@ from datetime import date, datetime
 from math import isfinite
 from typing import Any, NoReturn, TypeAlias, TypeGuard, cast
 
-from antiphon.core.text import escape, preview
+from antiphon.core.text import escape, fold, one_line, preview
 from antiphon.errors import UnsupportedForm
 
 Schema: TypeAlias = dict[str, Any]
@@ -24,6 +24,9 @@ MAX_CHOICES = 256
 
 INTEGER_LIMIT = 2**63
 """Integers beyond 64 bits are refused: few peers can carry them, and `1e308` is one of them."""
+
+LABEL_CHARS = 200
+"""Characters of a field's title and of a choice, which stand on one line each."""
 
 _TEXTS = ("title", "description")
 
@@ -60,6 +63,20 @@ def without_null(prop: Property) -> tuple[Property, bool]:
     return {**rest[0], **outer}, True
 
 
+def _with_titles(prop: Property, titled: str) -> Property:
+    """Give options that cannot be shown as they are titles that can."""
+    options = prop.get("enum")
+    if not isinstance(options, list) or "enumNames" in prop:
+        return prop
+    values = [value for value in cast(list[Any], options) if isinstance(value, str)]
+    shown = [one_line(value, LABEL_CHARS) for value in values]
+    if shown == cast(list[Any], options) or len(values) != len(cast(list[Any], options)):
+        return prop
+    rest = {key: value for key, value in prop.items() if key != "enum"}
+    entries = [{"const": v, "title": title} for v, title in zip(values, shown, strict=True)]
+    return {**rest, titled: entries}
+
+
 class FieldCompiler:
     """Compiles one property to its flat schema and its check."""
 
@@ -70,7 +87,7 @@ class FieldCompiler:
         self._strict = strict
         if not is_object(raw):
             self._refuse("has no schema", "Give it a mapping with a `type`.")
-        self._raw = raw if strict else without_null(raw)[0]
+        self._raw = _with_titles(raw, "oneOf") if strict else without_null(raw)[0]
 
     def compile(self) -> tuple[Schema, Check]:
         """Return the property as a form carries it, and its check."""
@@ -114,6 +131,8 @@ class FieldCompiler:
     def array(self, flat: Schema) -> Check:
         low, high = self._counts(flat, "minItems", "maxItems")
         items = self._raw.get("items")
+        if is_object(items) and self._strict:
+            items = _with_titles(items, "anyOf")
         if not is_object(items) or not ("enum" in items or "anyOf" in items):
             self._refuse(
                 "is a list of anything but fixed options",
@@ -140,20 +159,23 @@ class FieldCompiler:
                     self._refuse(
                         "has another number of enumNames than of values", "Name each value once."
                     )
-                flat["enumNames"] = [escape(name) for name in names]
+                flat["enumNames"] = [one_line(name, LABEL_CHARS) for name in names]
         else:
             entries = [self._titled(entry) for entry in self._listed(raw[titled], titled)]
             values = [entry["const"] for entry in entries]
             flat[titled] = entries
         if len(set(values)) != len(values):
             self._refuse("lists an option twice", "List each option once.")
+        shown = [entry["title"] for entry in flat.get(titled, ())]
+        if self._strict and len(set(shown)) != len(shown):
+            self._refuse("has two options that look the same", "Give each a title of its own.")
         return values
 
     def _titled(self, entry: object) -> dict[str, str]:
         if is_object(entry) and (set(entry) == {"const", "title"} or not self._strict):
             value, title = entry.get("const"), entry.get("title", entry.get("const"))
             if isinstance(value, str) and isinstance(title, str):
-                return {"const": value, "title": escape(title)}
+                return {"const": value, "title": one_line(title, LABEL_CHARS)}
         self._refuse(
             "has an option that is not a `const` and a `title`, both strings",
             "Write each option as const and title.",
@@ -204,7 +226,7 @@ class FieldCompiler:
         value = self._raw[keyword]
         if not isinstance(value, str):
             self._refuse(f"has a {keyword} that is not text", "Give it a string.")
-        return escape(value)
+        return fold(value, LABEL_CHARS) if keyword == "title" else escape(value)
 
     def _default(self, flat: Schema, check: Check) -> None:
         if "default" not in self._raw:

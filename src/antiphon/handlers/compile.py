@@ -20,9 +20,10 @@ from antiphon.errors import ConfigError
 from antiphon.handlers.approved import approved_invoke
 from antiphon.handlers.call_limits import CallLimits
 from antiphon.handlers.dependencies import Dependencies, Overrides
+from antiphon.handlers.graph import Graph
 from antiphon.handlers.middleware import Middleware, with_middleware
 from antiphon.handlers.output import DeclaredOutput, check_same_output, declared_output
-from antiphon.handlers.resolvers import resolved_invoke
+from antiphon.handlers.resolvers import resolver_graph
 from antiphon.handlers.results import prompt_writer, resource_writer, tool_writer
 from antiphon.handlers.signature import Signature, validator
 from antiphon.handlers.steps import Flow
@@ -133,20 +134,21 @@ class HandlerCompiler:
                 f'{kind} {name!r}: unasked="accept" is for handlers that return InputRequired; '
                 "steps, resolvers and parked handlers never see answers that were not asked for"
             )
+        graph = None
+        if flow is not None:
+            graph = flow.graph(signature, self._overrides)
+        elif signature.resolved:
+            graph = resolver_graph(signature, f"{kind} {name!r}", self._overrides)
         return Handler(
             kind=kind,
             name=name,
             fn=fn,
             bind=signature.bind,
             schema=signature.schema,
-            invoke=self._invoke(kind, name, fn, signature, options, flow, limits),
+            invoke=self._invoke(kind, name, fn, signature, options, graph, limits),
             options=options,
-            is_async=(
-                is_async(fn)
-                or flow is not None
-                or bool(signature.resolved)
-                or options.approve is not None
-            ),
+            needs=options.needs(graph.needs if graph is not None else ()),
+            is_async=is_async(fn) or graph is not None or options.approve is not None,
             **more,
         )
 
@@ -157,7 +159,7 @@ class HandlerCompiler:
         fn: Callable[..., Any],
         signature: Signature,
         options: Options,
-        flow: Flow | None,
+        graph: Graph | None,
         limits: CallLimits | None,
     ) -> Invoke:
         what = f"{kind} {name!r}"
@@ -166,10 +168,8 @@ class HandlerCompiler:
             invoke = _provided_invoke(fn, signature.context, depends)
         else:
             invoke = plain_invoke(fn, signature.context)
-        if flow is not None:
-            invoke = flow.invoke(invoke, signature, self._overrides)
-        elif signature.resolved:
-            invoke = resolved_invoke(invoke, signature, what, self._overrides)
+        if graph is not None:
+            invoke = graph.before(invoke)
         if options.approve is not None:
             invoke = approved_invoke(invoke, options.approve)
         if limits is not None:

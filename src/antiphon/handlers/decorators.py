@@ -4,6 +4,7 @@ Owns what can be put above a function and what hangs on the function afterwards:
 `on_cancel`.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Literal, TypeVar, Unpack, cast, overload
@@ -222,7 +223,8 @@ class HandlerDecorators:
         output: DeclaredOutput | None,
     ) -> Handler:
         """Compile the handler that old clients get in place of another."""
-        compiler, name, options = self._compiler, handler.name, handler.options
+        compiler, name = self._compiler, handler.name
+        options = dataclasses.replace(handler.options, unable=None)
         if handler.kind == "tool":
             return compiler.tool(fn, name, options, limits=limits, listed=output)[0]
         if handler.kind == "prompt":

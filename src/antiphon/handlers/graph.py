@@ -30,12 +30,14 @@ import msgspec
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from antiphon.core.asks import Ask, Elicit, ElicitUrl, Kind, ListRoots, Opened, Outcome
+from antiphon.core.asks import Ask, Elicit, ElicitUrl, Kind, ListRoots, Opened, Outcome, Sample
+from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import EntryKind, encode_value
 from antiphon.engine.context import Context, ask_all, execution_of
 from antiphon.engine.execution import Execution
-from antiphon.engine.handler import Invoke, call_user
+from antiphon.engine.handler import Invoke, call_user, needs_of
+from antiphon.engine.mistakes import check_awaited
 from antiphon.engine.questions import question, read_answer
 from antiphon.engine.serialization import JsonCodec
 from antiphon.errors import AnswerInvalid, ConfigError, Diverged, HandlerError, UnsupportedForm
@@ -113,6 +115,9 @@ class Node:
     """How its value is kept; None for values that are not."""
 
     secret: bool = False
+    needs: tuple[Capability, ...] = ()
+    """What the client needs for the ask that its return annotation declares."""
+
     type: Any = Any
     """What its consumers declare."""
 
@@ -165,6 +170,11 @@ class Graph:
         self._nodes = {name: nodes[name] for name in ordered}
         self._consumers = consumers
         _expect(self._nodes, [*consumers, *(w for n in nodes.values() for w in n.wants)])
+
+    @property
+    def needs(self) -> tuple[Capability, ...]:
+        """What a client needs for all the asks that are declared, whichever comes first."""
+        return tuple(need for node in self._nodes.values() for need in node.needs)
 
     def before(self, call: Invoke) -> Invoke:
         """Return a call that resolves the graph first and takes what it wants of it."""
@@ -311,7 +321,10 @@ async def _called(
     """Run a node."""
     sees_context = node.context is not None or node.depends is not None
     traces = _Traces(execution) if sees_context else None
+    before = len(execution.calls)
     value = await node.call(ctx, arguments, values)
+    if len(execution.calls) > before:  # it may not run again: what it forgot is seen now or never
+        check_awaited(execution.calls, before)
     left = traces.left(node) if traces is not None else _Kept()
     if isinstance(value, Ask):
         if traces is not None:
@@ -447,6 +460,15 @@ def read_annotation(annotation: Any) -> tuple[Any, bool]:
     if get_origin(annotation) is Outcome:
         return get_args(annotation)[0], True
     return annotation, False
+
+
+def declared_needs(returns: Any) -> tuple[Capability, ...]:
+    """Return what a client needs for what a function declares to return: `-> Sample`.
+
+    A function that may return a value or one of several asks needs nothing for certain.
+    """
+    declared, _ = read_annotation(returns)
+    return needs_of(declared) if declared in (Elicit, ElicitUrl, Sample, ListRoots) else ()
 
 
 def _check_type(node: Node, ask: Ask) -> None:

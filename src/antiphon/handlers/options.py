@@ -37,6 +37,10 @@ class _Common(TypedDict, total=False):
     asks: Sequence[type[Ask]]
     """What it will ask; a client that cannot be asked that is refused before the first line."""
 
+    unable: str
+    """What a client that cannot be asked is told, before the first line, instead of an error of
+    the protocol; a tool answers with it as an error result. Without `asks`, forms are meant."""
+
     unasked: Literal["ignore", "accept"]
     """Whether answers that were never asked for are taken; for handlers that return
     `InputRequired`."""

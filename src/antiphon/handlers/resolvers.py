@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from antiphon.engine.context import Context
-from antiphon.engine.handler import Invoke
 from antiphon.errors import ConfigError
 from antiphon.handlers.dependencies import Dependencies, Overrides
-from antiphon.handlers.graph import Graph, Node, Want
+from antiphon.handlers.graph import Graph, Node, Want, declared_needs
 from antiphon.handlers.signature import (
     Parameter,
     Signature,
@@ -22,15 +21,15 @@ from antiphon.handlers.signature import (
 )
 
 
-def resolved_invoke(call: Invoke, signature: Signature, what: str, overrides: Overrides) -> Invoke:
-    """Resolve what the signature marks, then call the function.
+def resolver_graph(signature: Signature, what: str, overrides: Overrides) -> Graph:
+    """Return the resolvers that a signature marks, in their order.
 
     Raises:
         ConfigError: A resolver takes what nobody gives, or resolvers wait for each other.
     """
     nodes = _Nodes(what, signature.arguments, overrides)
     wants = tuple(nodes.want(parameter, "") for parameter in signature.resolved.values())
-    return Graph(what, nodes.found, wants).before(call)
+    return Graph(what, nodes.found, wants)
 
 
 class _Nodes:
@@ -66,7 +65,8 @@ class _Nodes:
         arguments: list[str] = []
         wants: list[Want] = []
         depends: list[Parameter] = []
-        for parameter in read_parameters(fn)[0]:
+        parameters, returns = read_parameters(fn)
+        for parameter in parameters:
             if is_context(parameter.annotation, Context):
                 context = parameter.name
             elif parameter.resolve is not None:
@@ -89,6 +89,7 @@ class _Nodes:
             arguments=tuple(arguments),
             wants=tuple(wants),
             depends=Dependencies(self._what, depends, self._overrides) if depends else None,
+            needs=declared_needs(returns),
         )
 
 

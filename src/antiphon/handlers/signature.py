@@ -232,8 +232,8 @@ def arguments_model(fn: Callable[..., Any], parameters: Mapping[str, Parameter])
             f"{qualname}_arguments", __config__=ConfigDict(extra="ignore"), **fields
         )
         model.model_json_schema(by_alias=True)
-    except (PydanticUserError, TypeError) as error:
-        raise ConfigError(f"{qualname}: {_undescribed(parameters)}") from error
+    except (PydanticUserError, TypeError):
+        raise ConfigError(f"{qualname}: {_undescribed(parameters)}") from None
     return model
 
 
@@ -262,7 +262,7 @@ def _binder(
 
 
 def _undescribed(parameters: Mapping[str, Parameter]) -> str:
-    """Name the parameter whose type has no JSON schema; the cause of the error says why."""
+    """Name the parameter whose type has no JSON schema."""
     cure = "Take JSON types, models, dataclasses or typed dicts, and make the rest inside."
     for name, parameter in parameters.items():
         try:

@@ -13,11 +13,10 @@ from pydantic.errors import PydanticUserError
 
 from antiphon.core.asks import Ask
 from antiphon.engine.context import Context
-from antiphon.engine.handler import Invoke
 from antiphon.engine.serialization import JsonCodec
 from antiphon.errors import ConfigError, HandlerError
 from antiphon.handlers.dependencies import Dependencies, Overrides
-from antiphon.handlers.graph import Graph, Node, Want, read_annotation
+from antiphon.handlers.graph import Graph, Node, Want, declared_needs, read_annotation
 from antiphon.handlers.signature import Parameter, Signature, is_context, read_parameters
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,8 +85,8 @@ class Flow:
         """The names of the steps."""
         return frozenset(self._steps)
 
-    def invoke(self, call: Invoke, signature: Signature, overrides: Overrides) -> Invoke:
-        """Take the steps, then call `finish`; used by the server when it registers the tool."""
+    def graph(self, signature: Signature, overrides: Overrides) -> Graph:
+        """Return the steps in their order; used by the server when it registers the tool."""
         if signature.resolved:
             raise ConfigError(
                 f"{self}: finish marks {', '.join(signature.resolved)} with Resolve. In a flow, "
@@ -100,7 +99,7 @@ class Flow:
         graph = Graph(str(self), nodes, wants)
         for name, node in nodes.items():
             node.codec = self._codec(name, node)
-        return graph.before(call)
+        return graph
 
     def _node(
         self, name: str, step: "_FlowStep", signature: Signature, overrides: Overrides
@@ -133,6 +132,7 @@ class Flow:
             wants=tuple(wants),
             depends=Dependencies(str(self), depends, overrides) if depends else None,
             secret=step.secret,
+            needs=declared_needs(step.returns),
         )
 
     def _unknown(self, step: str, parameter: str, arguments: Mapping[str, Parameter]) -> str:
@@ -154,11 +154,12 @@ class Flow:
         try:
             if declared is not Any:
                 return JsonCodec(declared)
-        except (PydanticUserError, TypeError) as error:
+        except (PydanticUserError, TypeError):
+            # Without the cause: its pages say less than this sentence.
             raise ConfigError(
                 f"{self}: the value of step {name!r} is kept between rounds, and {declared!r} "
                 "cannot be: use a JSON value, a model or a dataclass"
-            ) from error
+            ) from None
         except HandlerError as error:
             raise ConfigError(f"{self}: the value of step {name!r} is kept: {error}") from error
         try:

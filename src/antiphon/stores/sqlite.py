@@ -166,7 +166,12 @@ class SqliteStore(SqlStore):
         A file that exists is not touched: closing it here would drop the locks that another
         connection of this process holds on it.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        folder = self.path.parent
+        if not folder.is_dir():
+            raise ConfigError(
+                f"the folder {folder.absolute()} of the SQLite store does not exist. Make it, or "
+                "correct the URL: sqlite:///relative/path.db, sqlite:////absolute/path.db"
+            )
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 

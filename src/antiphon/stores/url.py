@@ -36,7 +36,7 @@ def open_store(store: "str | Store | None", *, clock: Clock = time.time) -> Stor
         case "sqlite":
             return _load("sqlite", "SqliteStore", "")(_path(store))
         case "postgresql" | "postgres":
-            return _load("postgres", "PostgresStore", "postgres")(store)
+            return _load("postgres", "PostgresStore", "psycopg[binary]")(store)
         case "redis" | "rediss":
             return _load("redis", "RedisStore", "redis")(store)
         case _:
@@ -55,7 +55,7 @@ def _path(url: str) -> str:
     return path
 
 
-def _load(module: str, name: str, extra: str) -> "type[_Named]":
+def _load(module: str, name: str, driver: str) -> "type[_Named]":
     """Import a store with its driver."""
     try:
         return cast("type[_Named]", getattr(import_module(f"antiphon.stores.{module}"), name))
@@ -63,8 +63,7 @@ def _load(module: str, name: str, extra: str) -> "type[_Named]":
         if (error.name or "").startswith("antiphon"):
             raise
         raise ConfigError(
-            f"the store {module!r} needs a driver that is not installed: "
-            f'pip install "antiphon[{extra}]"'
+            f'the store {module!r} needs a driver that is not installed: pip install "{driver}"'
         ) from error
 
 

@@ -10,6 +10,7 @@ from antiphon.testing.doubles import RecordingChannel as RecordingChannel
 from antiphon.testing.doubles import Tally as Tally
 from antiphon.testing.harness import EVERYTHING as EVERYTHING
 from antiphon.testing.harness import KEY as KEY
+from antiphon.testing.harness import WITH_TASKS as WITH_TASKS
 from antiphon.testing.harness import Rounds as Rounds
 from antiphon.testing.harness import RoundTrip as RoundTrip
 from antiphon.testing.script import MISSING as MISSING

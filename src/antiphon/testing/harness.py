@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from antiphon.core.capabilities import TASKS
 from antiphon.core.request import LEGACY, MODERN, Era, LegacyAsk, Principal, Request
 from antiphon.errors import CallerError, ConfigError
 from antiphon.ports import Store
@@ -24,6 +25,7 @@ from antiphon.server import Server
 from antiphon.stores.memory import MemoryStore
 from antiphon.testing.doubles import BackChannel, CountingEntropy, FakeClock, RecordingChannel
 from antiphon.testing.script import Answerer, Script, WireAsk, wire_answer
+from antiphon.testing.tasks import follow
 from antiphon.wire.envelope import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, admit
 
 Factory: TypeAlias = Callable[..., Server]
@@ -36,11 +38,11 @@ EVERYTHING: Mapping[str, Any] = {
 }
 """The capabilities of a client that can be asked anything."""
 
+WITH_TASKS: Mapping[str, Any] = {**EVERYTHING, "extensions": {TASKS: {}}}
+"""The capabilities of a client that also takes tasks."""
+
 KEY = "c2b7f09e4d1a85630e9fd27b6c48a1f35d90e7b2148c6fa3927be05d41f8639a"
 """The key of every server in a test. Worth nothing anywhere else."""
-
-_ENOUGH = 200
-"""Rounds after which a call is taken for one that never ends."""
 
 _LONG = timedelta(days=3650)
 
@@ -63,7 +65,13 @@ class RoundTrip:
     @property
     def waiting(self) -> bool:
         """Whether the server wants to hear again."""
-        return self.result is not None and self.result["resultType"] == "input_required"
+        return (self.result or {}).get("resultType") == "input_required"
+
+    @property
+    def task(self) -> str:
+        """The id of the task that the call has become; empty while it is none."""
+        result = self.result or {}
+        return result["taskId"] if result.get("resultType") == "task" else ""
 
     @property
     def token(self) -> str:
@@ -127,6 +135,9 @@ class Rounds:
         done = await rounds.call("provision", {"name": "x"}, answers={"placement": {...}})
     assert done.asked == ["placement", "approve"]
     """
+
+    enough = 200
+    """Rounds after which a call is taken for one that never ends."""
 
     def __init__(
         self,
@@ -193,7 +204,14 @@ class Rounds:
         self._kept = None
         await self._open.aclose()
 
-    async def _serve(self, stack: AsyncExitStack) -> Server:
+    async def restart(self) -> None:
+        """Stop the kept server and start it again, so that it looks at the clock anew."""
+        if self._kept is not None:
+            await self._open.aclose()
+            await self._open.enter_async_context(self._kept.running())
+
+    async def serve(self, stack: AsyncExitStack) -> Server:
+        """Return a running server: a new one that ends with the stack, or the one that is kept."""
         if self.fresh:
             server = self.make()
             await stack.enter_async_context(server.running())
@@ -231,7 +249,7 @@ class Rounds:
         told = RecordingChannel()
         step = RoundTrip(request={"method": method, "params": dict(params)}, before=before)
         async with AsyncExitStack() as stack:
-            server = server or await self._serve(stack)
+            server = server or await self.serve(stack)
             try:
                 round = admit(
                     message, server.dispatcher.served, principal or self.principal, channel=told
@@ -347,21 +365,21 @@ class Rounds:
         )
         step = RoundTrip(request={"method": method, "params": params})
         async with AsyncExitStack() as stack:
-            step = await _dispatched(await self._serve(stack), round, step)
+            step = await _dispatched(await self.serve(stack), round, step)
         return replace(step, pushed=tuple(asked), notices=tuple(channel.notices))
 
     async def finish(self, step: RoundTrip, answers: Script | None = None, **how: Any) -> RoundTrip:
-        """Go on from a waiting round to the end.
+        """Go on from a waiting round, or from a task, to the end.
 
         Raises:
             Unscripted: The server asked what the script has no answer for.
         """
         answerer = Answerer(answers or {})
         while step.waiting:
-            if step.rounds > _ENOUGH:
-                raise AssertionError(f"the call did not end within {_ENOUGH} rounds")
+            if step.rounds > self.enough:
+                raise AssertionError(f"the call did not end within {self.enough} rounds")
             step = await self.send_raw(step, answerer.answers(step.asks.values()), **how)
-        return step
+        return await follow(self, step, answerer, how) if step.task else step
 
     async def together(
         self, step: RoundTrip, answers: Script | None, count: int

@@ -1,0 +1,1 @@
+"""Other implementations of the protocol that the tests, the benchmarks and a page talk to."""
