@@ -17,6 +17,7 @@ from antiphon.core.changes import Changes
 from antiphon.core.inbox import InboxPlace
 from antiphon.core.limits import Limits
 from antiphon.core.methods import TASK_METHODS
+from antiphon.core.quotas import Holdings
 from antiphon.core.request import Request
 from antiphon.dispatcher import Dispatcher, Serve, ServerInfo
 from antiphon.engine.engine import Engine
@@ -91,10 +92,10 @@ def assemble(
     held = HeldCalls(environment, tasks)
     engine = Engine(environment, registry, tasks, held)
     subscriptions = Subscriptions(
-        limits,
+        environment.holdings.listeners,
         changes,
         offered=registry.served.capabilities,
-        task_view=tasks.view if tasks.available else None,
+        tasks=tasks if tasks.available else None,
     )
     polling = None
     if tasks.available:
@@ -104,6 +105,7 @@ def assemble(
     dispatcher = Dispatcher(
         info,
         limits=limits,
+        holdings=environment.holdings,
         served=registry.served,
         subscriptions=subscriptions,
         changes=changes,
@@ -180,6 +182,7 @@ def _environment(
         sealer=sealer,
         store=open_store(store, clock=clock),
         limits=limits,
+        holdings=Holdings(limits),
         clock=clock,
         entropy=entropy,
         meta=server_meta(info.name, info.version, info.title),

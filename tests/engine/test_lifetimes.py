@@ -374,7 +374,7 @@ async def test_a_failing_store_is_logged_once_with_its_cause_and_the_rounds_refu
     step = await rounds.begin("order")
     server = rounds._kept
     assert server is not None
-    monkeypatch.setattr(server._engine.environment.trouble, "_clock", fake_clock)
+    monkeypatch.setattr(server._engine.environment.trouble._log, "_clock", fake_clock)
     store.error = StoreError("the Redis store failed: ConnectionError.")
     for _ in range(20):
         refused = await rounds.answer(step, ANSWERS)
