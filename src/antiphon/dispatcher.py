@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from antiphon.core.changes import Changes
+from antiphon.core.failures import log_failure
 from antiphon.core.limits import Limits
 from antiphon.core.methods import MAY_ASK
 from antiphon.core.quotas import Holdings
@@ -92,5 +93,5 @@ class Dispatcher:
             return error
         if isinstance(error, StoreError):
             return self._store_failed(error)
-        _log.error("a request failed unexpectedly: %s", type(error).__name__, exc_info=error)
+        log_failure(_log, error, "a request failed unexpectedly")
         return Unavailable(INTERNAL_MESSAGE)

@@ -21,6 +21,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import Notification, NotificationParams
 from sse_starlette.sse import AppStatus
 
+from antiphon.core.failures import log_failure
 from antiphon.core.quotas import OBJECT_FACTOR, REFUSED, weight
 from antiphon.core.request import Principal
 from antiphon.dispatcher import Dispatcher
@@ -31,6 +32,7 @@ from antiphon.transports.http.request import Message, Receive, Send
 from antiphon.transports.legacy.event_store import SessionEvents
 from antiphon.transports.legacy.gateway import SESSION_NOT_FOUND, LegacyRequest
 from antiphon.transports.legacy.handlers import HandlerContext, LegacyHandlers
+from antiphon.transports.legacy.sdk_log import SdkLogFilter
 from antiphon.transports.legacy.stdio import LineSession, WriteMessage
 
 RETRY_MILLISECONDS = 500
@@ -189,6 +191,7 @@ class LegacySessions:
         self._handlers = LegacyHandlers(dispatcher, entropy, self._initialized)
         self._sessions: dict[str, HttpLegacySession] = {}
         self._group: anyio.abc.TaskGroup
+        self._sdk_log = SdkLogFilter()
         self._stop = asyncio.Event()
         self._drains = False
         self._draining = False
@@ -203,6 +206,7 @@ class LegacySessions:
 
     async def start(self) -> None:
         """Begin; returns when sessions can be opened."""
+        self._sdk_log.install()
         ready = asyncio.Event()
         self._task = asyncio.create_task(self._run(ready), name="antiphon-legacy")
         await ready.wait()
@@ -212,6 +216,7 @@ class LegacySessions:
         self._stop.set()
         if self._task is not None:
             await self._task
+        self._sdk_log.remove()
         if self._drains:  # the switch is one for the whole process
             AppStatus.enable_automatic_graceful_drain_mode()
 
@@ -277,7 +282,8 @@ class LegacySessions:
             await self._forget(session)
         return None
 
-    async def _pass(self, session: HttpLegacySession, request: LegacyRequest) -> None:
+    async def _pass(self, session: HttpLegacySession, request: LegacyRequest) -> int:
+        """Let a session answer a request; returns the status of the answer."""
         counts = request.scope["method"] == "POST"
         session.posts += counts
         if request.scope["method"] == "GET":
@@ -286,12 +292,15 @@ class LegacySessions:
         session.streams += 1
         if session.id in self._sessions:  # the one that was used last stands last
             self._sessions[session.id] = self._sessions.pop(session.id)
+        answer = _Answer(request)
         try:
-            await session.transport.handle_request(request.scope, request.receive, request.send)
+            await session.transport.handle_request(request.scope, request.receive, answer.send)
+            await answer.complete()
         finally:
             session.streams -= 1
             session.posts -= counts
             self._idle.set()
+        return answer.status
 
     async def _open(self, request: LegacyRequest) -> None:
         owner, size = request.owner, SESSION_BYTES + OBJECT_FACTOR * len(request.body)
@@ -303,16 +312,9 @@ class LegacySessions:
         session = HttpLegacySession(id, owner, self._dispatcher, size)
         self._sessions[session.id] = session
         status = 0
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await request.send(message)
-
         try:
             await self._group.start(self._serve, session)
-            await self._pass(session, request._replace(send=noting))
+            status = await self._pass(session, request)
         finally:
             if not 200 <= status < 300 or not session.transport.mcp_session_id:
                 await self._forget(session)  # it was no handshake
@@ -351,8 +353,8 @@ class LegacySessions:
                         session_id=session.id,
                         init_options=self._handlers.options(),
                     )
-        except Exception:  # noqa: BLE001 - one session must not end the others
-            _log.exception("the legacy session of a client failed")
+        except Exception as error:  # noqa: BLE001 - one session must not end the others
+            log_failure(_log, error, "the legacy session of a client failed")
         finally:
             await self._forget(session)
 
@@ -428,6 +430,36 @@ def _sending_the_head_at_once(send: Send) -> Send:
             await send({"type": "http.response.body", "body": b"", "more_body": True})
 
     return begun
+
+
+class _Answer:
+    """The answer to one request, which is completed also when its session ends meanwhile."""
+
+    __slots__ = ("_complete", "_request", "status")
+
+    def __init__(self, request: LegacyRequest) -> None:
+        self._request = request
+        self._complete = False
+        self.status = 0
+        """Of the answer; 0 while it has not begun."""
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        elif not message.get("more_body", False):
+            self._complete = True
+        await self._request.send(message)
+
+    async def complete(self) -> None:
+        """Say that there is no such session, or end the stream, if nobody else did."""
+        if self._complete:
+            return
+        with contextlib.suppress(OSError):  # the client is gone
+            if not self.status:
+                await self._request.refuse(404, SESSION_NOT_FOUND)
+            else:
+                await self._request.send({"type": "http.response.body", "body": b""})
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
