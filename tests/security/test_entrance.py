@@ -126,7 +126,7 @@ async def test_a_request_that_claims_the_modern_revision_is_modern_inside_a_sess
         return ctx.era
 
     message = request("tools/call", name="tool", requestState="AAAA")
-    async with serving(server) as url, old(url) as client, httpx2.AsyncClient() as http:
+    async with serving(server) as url, old(url) as client, httpx2.AsyncClient(timeout=20) as http:
         headers = {"mcp-session-id": client.session or "", "accept": "application/json"}
         answer = await http.post(url, json=message, headers=headers)
     assert answer.status_code == 400

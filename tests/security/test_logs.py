@@ -210,7 +210,7 @@ async def test_requests_that_meet_the_end_of_their_session_write_no_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("desk")
-    async with serving(server) as url, httpx2.AsyncClient() as http, old(url) as client:
+    async with serving(server) as url, httpx2.AsyncClient(timeout=20) as http, old(url) as client:
         for _ in range(20):
             bodies = [client.request("tools/list") for _ in range(3)]
             headers = client.headers()

@@ -92,7 +92,7 @@ async def handshake(http: httpx2.AsyncClient, url: str, **headers: str) -> httpx
 
 async def test_sessions_without_authentication_leave_half_of_all_to_others() -> None:
     server = desk(limits=Limits(sessions=4, sessions_per_principal=2))
-    async with serving(server) as url, httpx2.AsyncClient() as http:
+    async with serving(server) as url, httpx2.AsyncClient(timeout=20) as http:
         for _ in range(10):
             assert (await handshake(http, url)).status_code == 200
         assert server.stats()["sessions"] == 2
@@ -112,7 +112,7 @@ async def test_an_unused_session_gives_way_before_one_that_was_used() -> None:
 
 async def test_what_a_client_introduces_itself_with_counts() -> None:
     server = desk(limits=Limits(held_bytes_per_principal=MIB))
-    async with serving(server) as url, httpx2.AsyncClient() as http:
+    async with serving(server) as url, httpx2.AsyncClient(timeout=20) as http:
         http.headers["x-user"] = "ada"
         large = {"experimental": {"x": {"y": "z" * MIB}}}
         with pytest.raises(AssertionError, match=REFUSED):
