@@ -189,6 +189,7 @@ def test_exceptions_are_logged_by_one_function() -> None:
     allowed = {
         "core/failures.py",
         "transports/http/app.py",  # the start of the server: no caller is there yet
+        "lifetime.py",  # likewise
         "processes/lifespan.py",  # likewise
         "processes/worker_link.py",  # where a connection of our own broke off
         "engine/reply.py",  # with `expose_errors` only
