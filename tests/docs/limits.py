@@ -41,6 +41,9 @@ AT_THE_BOUND = {
     "tasks_per_principal": "a call that would become a task is refused",
     "task_bytes": f"{REFUSED}; the task is not made, or stays as it was",
     "concurrent_task_runs": "further tasks wait for their turn",
+    "decision": "the call ends as not decided in time",
+    "collect": "the result is removed",
+    "inbox_items_per_principal": REFUSED,
     "state_bytes": "the journal goes to the store, or the round fails where there is none",
     "asks_per_round": "the round fails with an error for the author",
     "reasks": "the call ends with an error",
@@ -141,7 +144,7 @@ def default(value: Any) -> str:
     """Write a default as a person would."""
     if not isinstance(value, timedelta):
         return f"{value:,}"
-    for unit, size in (("day", 86_400), ("minute", 60), ("second", 1)):
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
         count, rest = divmod(value.total_seconds(), size)
         if count and not rest:
             return f"{count:.0f} {unit}{'s' * (count != 1)}"

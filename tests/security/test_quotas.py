@@ -226,6 +226,9 @@ async def test_a_task_keeps_of_the_capabilities_what_is_ever_looked_for() -> Non
     for _ in range(5):
         created = await peer.call("job", {}, capabilities=large)
         id = created.result["taskId"]
+        new = await store.task(id)
+        assert new is not None
+        assert len(new.state) < 2_000
         shown = await peer.ask("tasks/get", taskId=id, capabilities=large, headers={"mcp_name": id})
         assert shown.result["taskId"] == id
         row = await store.task(id)
