@@ -17,7 +17,7 @@ DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
-.PHONY: help env peers lock run check format test hosts chaos soak mutants conformance bench clean
+.PHONY: help env peers lock run check format test hosts chaos soak fuzz mutants conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -108,6 +108,9 @@ chaos: $(DEV) $(PEERS)/bin/.made ## processes killed, databases restarted, opera
 
 soak: $(DEV) ## a hundred thousand calls in simulated time: nothing repeated, lost or left behind
 	$(VENV)/bin/python -m tests.soak
+
+fuzz: $(DEV) ## a million hostile inputs over HTTP and stdio: no failure, no hang, no growth
+	$(VENV)/bin/python -m tests.fuzz --inputs 1000000
 
 mutants: $(DEV) ## change the core line by line: some test fails for nearly every change
 	$(VENV)/bin/python -m tests.mutation

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,12 +10,17 @@ import pytest
 from antiphon.core.capabilities import TASKS
 from antiphon.core.changes import PROMPTS, RESOURCE, RESOURCES, TASK, TOOLS, Changes
 from antiphon.core.limits import Limits
+from antiphon.core.quotas import Allowance, Holdings
 from antiphon.core.request import Principal, Request
 from antiphon.errors import CapabilityMissing, Unavailable
 from antiphon.subscriptions import Subscription, Subscriptions
 
 OFFERED = {"tools", "prompts", "resources"}
 ADA, BOB = Principal(subject="ada"), Principal(subject="bob")
+
+
+def allowance(limits: Limits | None = None) -> Allowance:
+    return Holdings(limits or Limits()).listeners
 
 
 async def listen(
@@ -38,7 +44,7 @@ async def news(listener: Subscription) -> list[Any]:
 
 async def test_a_listener_hears_only_what_it_asked_for() -> None:
     changes = Changes()
-    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED)
+    subscriptions = Subscriptions(allowance(), changes, offered=OFFERED)
     listener = await listen(subscriptions, toolsListChanged=True, resourceSubscriptions=["a"])
     changes.announce(PROMPTS)
     changes.announce(RESOURCES)
@@ -54,7 +60,7 @@ async def test_a_listener_hears_only_what_it_asked_for() -> None:
 
 async def test_however_often_something_changes_it_is_told_once() -> None:
     changes = Changes()
-    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED)
+    subscriptions = Subscriptions(allowance(), changes, offered=OFFERED)
     listener = await listen(subscriptions, toolsListChanged=True, promptsListChanged=True)
     for _ in range(10_000):
         changes.announce(TOOLS)
@@ -66,7 +72,7 @@ async def test_however_often_something_changes_it_is_told_once() -> None:
 
 async def test_what_the_server_does_not_offer_is_not_accepted() -> None:
     changes = Changes()
-    subscriptions = Subscriptions(Limits(), changes, offered={"tools"})
+    subscriptions = Subscriptions(allowance(), changes, offered={"tools"})
     listener = await listen(
         subscriptions,
         toolsListChanged=True,
@@ -82,7 +88,7 @@ async def test_what_the_server_does_not_offer_is_not_accepted() -> None:
 
 async def test_a_change_may_be_announced_from_any_thread() -> None:
     changes = Changes()
-    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED)
+    subscriptions = Subscriptions(allowance(), changes, offered=OFFERED)
     listener = await listen(subscriptions, toolsListChanged=True)
     thread = threading.Thread(target=changes.announce, args=(TOOLS,))
     thread.start()
@@ -92,7 +98,7 @@ async def test_a_change_may_be_announced_from_any_thread() -> None:
 
 async def test_listeners_are_counted_in_all_and_for_each_principal() -> None:
     limits = Limits(listeners=3, listeners_per_principal=2)
-    subscriptions = Subscriptions(limits, Changes(), offered=OFFERED)
+    subscriptions = Subscriptions(allowance(limits), Changes(), offered=OFFERED)
     first, _ = await listen(subscriptions), await listen(subscriptions)
     with pytest.raises(Unavailable):
         await listen(subscriptions)
@@ -107,7 +113,7 @@ async def test_listeners_are_counted_in_all_and_for_each_principal() -> None:
 
 async def test_closing_the_subscriptions_ends_its_listeners_and_takes_no_more() -> None:
     changes = Changes()
-    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED)
+    subscriptions = Subscriptions(allowance(), changes, offered=OFFERED)
     listener = await listen(subscriptions, toolsListChanged=True)
     waiting = asyncio.create_task(listener.news())
     subscriptions.close()
@@ -120,13 +126,23 @@ async def test_closing_the_subscriptions_ends_its_listeners_and_takes_no_more() 
 # --- tasks ----------------------------------------------------------------------------------------
 
 
-async def task_view(id: str, principal: Principal) -> dict[str, Any] | None:
-    return {"taskId": id} if id.startswith(principal.subject) else None
+class SomeTasks:
+    """Tasks whose ids begin with the name of their owner."""
+
+    def __init__(self) -> None:
+        self.looked_up: list[str] = []
+
+    async def view(self, id: str, principal: Principal) -> dict[str, Any] | None:
+        return {"taskId": id} if id.startswith(principal.subject) else None
+
+    async def owned(self, ids: Sequence[str], principal: Principal) -> list[str]:
+        self.looked_up += ids
+        return [id for id in ids if id.startswith(principal.subject)]
 
 
 async def test_a_task_is_shown_to_its_owner_only() -> None:
     changes = Changes()
-    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED, task_view=task_view)
+    subscriptions = Subscriptions(allowance(), changes, offered=OFFERED, tasks=SomeTasks())
     listener = await listen(subscriptions, taskIds=["ada-1", "bob-1", "ada-1"])
     assert listener.accepted == {"taskIds": ["ada-1"]}
     changes.announce(TASK, "bob-1")
@@ -136,7 +152,7 @@ async def test_a_task_is_shown_to_its_owner_only() -> None:
 
 async def test_listening_to_tasks_needs_the_extension() -> None:
     changes = Changes()
-    subscriptions = Subscriptions(Limits(), changes, offered=OFFERED, task_view=task_view)
+    subscriptions = Subscriptions(allowance(), changes, offered=OFFERED, tasks=SomeTasks())
     round = Request(
         method="subscriptions/listen",
         capabilities={},
@@ -146,3 +162,32 @@ async def test_listening_to_tasks_needs_the_extension() -> None:
     with pytest.raises(CapabilityMissing):
         await subscriptions.subscribe(round)
     assert len(subscriptions) == 0
+
+
+async def test_no_task_is_looked_up_for_a_caller_who_may_open_no_stream() -> None:
+    tasks = SomeTasks()
+    few = allowance(Limits(listeners_per_principal=1))
+    subscriptions = Subscriptions(few, Changes(), offered=OFFERED, tasks=tasks)
+    await listen(subscriptions)
+    with pytest.raises(Unavailable):
+        await listen(subscriptions, taskIds=[f"ada-{number}" for number in range(1_000)])
+    assert tasks.looked_up == []
+
+
+async def test_streams_without_authentication_leave_half_of_all_to_others() -> None:
+    few = allowance(Limits(listeners=4, listeners_per_principal=1))
+    subscriptions = Subscriptions(few, Changes(), offered=OFFERED)
+    for _ in range(2):
+        await listen(subscriptions, Principal())
+    with pytest.raises(Unavailable):
+        await listen(subscriptions, Principal())
+    await listen(subscriptions, ADA)
+    await listen(subscriptions, BOB)
+
+
+async def test_a_filter_counts_with_its_bytes() -> None:
+    few = allowance(Limits(held_bytes_per_principal=64 * 1024))
+    subscriptions = Subscriptions(few, Changes(), offered=OFFERED)
+    with pytest.raises(Unavailable):
+        await listen(subscriptions, resourceSubscriptions=["x" * 8_000])
+    await listen(subscriptions, resourceSubscriptions=["x" * 1_000])

@@ -17,6 +17,7 @@ from antiphon.core.changes import Changes
 from antiphon.core.inbox import InboxPlace
 from antiphon.core.limits import Limits
 from antiphon.core.methods import TASK_METHODS
+from antiphon.core.quotas import Holdings
 from antiphon.core.request import Request
 from antiphon.dispatcher import Dispatcher, Serve, ServerInfo
 from antiphon.engine.engine import Engine
@@ -27,6 +28,7 @@ from antiphon.handlers.registry import Registry, TaskHandlers
 from antiphon.lifetime import EnterLifespan, ServerLifetime
 from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal.held_keys import HELD
+from antiphon.seal.keys_in_use import KeysInUse, find_keys
 from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
 from antiphon.stores import open_store
@@ -74,9 +76,7 @@ def assemble(
     inbox: InboxPlace | None = None,
 ) -> ServerParts:
     """Make the parts of a server and join them; nothing is opened."""
-    environment, own_keys, key_ids = _environment(
-        info, limits, seal, store, redeem, settings, inbox
-    )
+    environment, keys = _environment(info, limits, seal, store, redeem, settings, inbox)
     changes = Changes()
     registry = Registry(changes)
     catalog = Catalog(
@@ -91,10 +91,10 @@ def assemble(
     held = HeldCalls(environment, tasks)
     engine = Engine(environment, registry, tasks, held)
     subscriptions = Subscriptions(
-        limits,
+        environment.holdings.listeners,
         changes,
         offered=registry.served.capabilities,
-        task_view=tasks.view if tasks.available else None,
+        tasks=tasks if tasks.available else None,
     )
     polling = None
     if tasks.available:
@@ -104,6 +104,7 @@ def assemble(
     dispatcher = Dispatcher(
         info,
         limits=limits,
+        holdings=environment.holdings,
         served=registry.served,
         subscriptions=subscriptions,
         changes=changes,
@@ -122,15 +123,7 @@ def assemble(
         engine=engine,
         subscriptions=subscriptions,
         lifetime=ServerLifetime(
-            environment,
-            registry,
-            engine,
-            tasks,
-            held,
-            polling,
-            own_keys=own_keys,
-            key_ids=key_ids,
-            lifespan=lifespan,
+            environment, registry, engine, tasks, held, polling, keys, lifespan=lifespan
         ),
         dispatcher=dispatcher,
     )
@@ -156,9 +149,8 @@ def _environment(
     redeem: Redeem,
     settings: ServerSettings,
     inbox: InboxPlace | None,
-) -> tuple[Environment, bool, list[str]]:
-    """Return what the engine needs of the world, and of the keys: whether they were made for this
-    process, and their ids."""
+) -> tuple[Environment, KeysInUse]:
+    """Return what the engine needs of the world, and where its keys came from."""
     clock = settings.get("clock", time.time)  # noqa: TID251 - the real clock is injected here
     entropy = settings.get("entropy", os.urandom)  # noqa: TID251 - real randomness likewise
     environ = settings.get("environ")
@@ -166,9 +158,10 @@ def _environment(
     environ = HELD.take(os.environ) if environ is None else environ
     # `antiphon serve --workers` gives its workers a common store this way.
     store = store if store is not None else environ.get("ANTIPHON_STORE") or None
-    keyring, origin = seal.keyring(environ, entropy)
+    opened = open_store(store, clock=clock)
+    keys = find_keys(seal, environ, entropy, opened)
     sealer = Sealer(
-        keyring,
+        keys.keyring,
         ttl=seal.ttl,
         audience=seal.audience or info.name,
         clock=clock,
@@ -178,8 +171,9 @@ def _environment(
     )
     environment = Environment(
         sealer=sealer,
-        store=open_store(store, clock=clock),
+        store=opened,
         limits=limits,
+        holdings=Holdings(limits),
         clock=clock,
         entropy=entropy,
         meta=server_meta(info.name, info.version, info.title),
@@ -189,4 +183,4 @@ def _environment(
         expose_errors=settings.get("expose_errors", False),
         inbox=inbox,
     )
-    return environment, origin == "made", [key.id.hex() for key in keyring or ()]
+    return environment, keys

@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from antiphon.core.changes import Changes
+from antiphon.core.failures import log_failure
 from antiphon.core.limits import Limits
 from antiphon.core.methods import MAY_ASK
+from antiphon.core.quotas import Holdings
 from antiphon.core.request import Request
 from antiphon.errors import METHOD_NOT_FOUND, CallerError, InvalidRequest, StoreError, Unavailable
 from antiphon.subscriptions import Subscriptions
@@ -36,6 +38,7 @@ class Dispatcher:
         info: ServerInfo,
         *,
         limits: Limits,
+        holdings: Holdings,
         served: Served,
         subscriptions: Subscriptions,
         changes: Changes,
@@ -50,6 +53,7 @@ class Dispatcher:
         Args:
             info: How the server introduces itself.
             limits: How far one request may go.
+            holdings: What this process keeps for callers between their requests.
             served: What is served at this moment; the checks of the wire read it.
             subscriptions: Who listens to changes.
             changes: Where changes are announced.
@@ -61,6 +65,7 @@ class Dispatcher:
         """
         self.info = info
         self.limits = limits
+        self.holdings = holdings
         self.served = served
         self.subscriptions = subscriptions
         self.changes = changes
@@ -88,5 +93,5 @@ class Dispatcher:
             return error
         if isinstance(error, StoreError):
             return self._store_failed(error)
-        _log.error("a request failed unexpectedly: %s", type(error).__name__, exc_info=error)
+        log_failure(_log, error, "a request failed unexpectedly")
         return Unavailable(INTERNAL_MESSAGE)

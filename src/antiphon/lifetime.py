@@ -7,13 +7,14 @@ the last one closes.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from antiphon.engine.engine import Engine
 from antiphon.engine.environment import Environment, LifespanState
 from antiphon.errors import ConfigError, StartError
 from antiphon.handlers.registry import Registry
+from antiphon.seal.keys_in_use import KeysInUse
 from antiphon.subscriptions import TaskPolling
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.runner import Runner
@@ -24,9 +25,14 @@ _log = logging.getLogger("antiphon")
 _MADE_KEYS = (
     "no keys are set: keys were made for this process, so calls that wait for an answer end with it"
 )
-_MADE_KEYS_DURABLE_STORE = (
-    "no keys are set: keys were made for this process, so the tasks and calls in the store cannot "
-    "be continued after a restart, nor by another process"
+_NO_KEYS_FOR_STORE = (
+    "no keys are set, and this store outlives the process: the tasks and calls in it could not be "
+    "opened after a restart, nor by another process. Set ANTIPHON_KEYS to the same value "
+    "everywhere (make a key with `antiphon keygen`)"
+)
+_GUARD = (
+    "Whoever can read this file can open what the store keeps; set ANTIPHON_KEYS (make a key with "
+    "`antiphon keygen`) to keep the keys elsewhere"
 )
 _SET_KEYS = "Set ANTIPHON_KEYS (make a key with `antiphon keygen`) to keep them"
 
@@ -105,9 +111,8 @@ class ServerLifetime:
         tasks: TaskService,
         held: HeldCalls,
         polling: TaskPolling | None,
+        keys: KeysInUse,
         *,
-        own_keys: bool,
-        key_ids: Sequence[str],
         lifespan: EnterLifespan | None = None,
     ) -> None:
         """Take the parts of a server.
@@ -119,8 +124,7 @@ class ServerLifetime:
             tasks: Keeps tasks.
             held: Tasks that wait for decisions.
             polling: Looks for tasks that other processes changed.
-            own_keys: Whether the keys were made for this process and end with it.
-            key_ids: The public ids of the keys, the sealing one first; none with a key service.
+            keys: The keys, and where they came from.
             lifespan: What the author wants open while the server runs.
         """
         self._environment = environment
@@ -129,8 +133,7 @@ class ServerLifetime:
         self._tasks = tasks
         self._held = held
         self._polling = polling
-        self._own_keys = own_keys
-        self._key_ids = key_ids
+        self._keys = keys
         self._lifespan = LifespanTask(lifespan, environment.lifespan) if lifespan else None
         self._users = 0
         self._runner: Runner | None = None
@@ -177,11 +180,11 @@ class ServerLifetime:
                 "a worker runs the tasks that other processes made, so it needs a store that they "
                 'share and that keeps tasks: Server(store="sqlite:///..." or "postgresql://...")'
             )
-        if self._own_keys:
+        if self._keys.made:
             raise ConfigError(
                 "a worker needs the keys of the processes that accept the calls, or it cannot open "
                 "their tasks: set ANTIPHON_KEYS to the same value everywhere (make a key with "
-                "`antiphon keygen`)"
+                "`antiphon keygen`), or start the server first where both use one SQLite file"
             )
 
     @asynccontextmanager
@@ -207,6 +210,7 @@ class ServerLifetime:
                     await self._close()
 
     async def _open(self, make_runner: Callable[[], Runner] | None) -> None:
+        self._keep_keys()
         self._report()
         await self._environment.store.open()
         if self._lifespan is not None:
@@ -253,19 +257,30 @@ class ServerLifetime:
                     "use sqlite:///, postgresql:// or the memory store"
                 )
 
+    def _keep_keys(self) -> None:
+        """Keep keys that were made for as long as what they seal.
+
+        Raises:
+            ConfigError: The store outlives the process, and keys cannot be kept beside it.
+        """
+        keys = self._keys
+        if not keys.made or not self._environment.store.durable:
+            return
+        if keys.file is None:
+            raise ConfigError(_NO_KEYS_FOR_STORE)
+        keys.keep()
+        _log.warning("no keys are set: keys were made and are kept in %s. %s", keys.file, _GUARD)
+
     def _report(self) -> None:
         """Log which keys are used, and what does not survive this process."""
         store = self._environment.store
-        if self._own_keys:
-            lost = _MADE_KEYS_DURABLE_STORE if store.durable else _MADE_KEYS
-            _log.warning("%s. %s", lost, _SET_KEYS)
+        if self._keys.made:
+            if not store.durable:
+                _log.warning("%s. %s", _MADE_KEYS, _SET_KEYS)
             return
-        if self._key_ids:
-            _log.info(
-                "key %s seals tokens; keys that open them: %s",
-                self._key_ids[0],
-                ", ".join(self._key_ids),
-            )
+        ids = self._keys.ids
+        if ids:
+            _log.info("key %s seals tokens; keys that open them: %s", ids[0], ", ".join(ids))
         if not store.shared:
             _log.warning(
                 "the store is in memory: a token is redeemed once and an effect happens once "

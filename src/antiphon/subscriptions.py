@@ -10,22 +10,18 @@ A task may also change in another process. While somebody here listens to tasks 
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from antiphon.core import changes
 from antiphon.core.capabilities import require
 from antiphon.core.changes import Change, Changes
-from antiphon.core.limits import Limits
+from antiphon.core.quotas import Allowance, weight
 from antiphon.core.request import Principal, Request
 from antiphon.errors import StoreError, Unavailable
 
 Notification: TypeAlias = tuple[str, Mapping[str, Any]]
 """Method and params of a notification, without the id of its stream."""
-
-TaskView: TypeAlias = Callable[[str, Principal], Awaitable[Mapping[str, Any] | None]]
-"""Shows a task as `tasks/get` would show it to this principal; None when it is not theirs."""
 
 TasksUpdated: TypeAlias = Callable[[Sequence[str]], Awaitable[Mapping[str, float]]]
 """Returns when each of these tasks was last updated."""
@@ -40,14 +36,33 @@ _LISTS = {
 }
 """Changes of lists: the capability they belong to, and how a client is notified."""
 
+_STREAM_BYTES = 16 * 1024
+"""Of an open subscription, besides its filter."""
+
 _log = logging.getLogger("antiphon")
+
+
+class OwnedTasks(Protocol):
+    """Tasks as their owners see them."""
+
+    async def view(self, id: str, principal: Principal) -> Mapping[str, Any] | None:
+        """Return a task as `tasks/get` would; None when it is not this principal's."""
+        ...
+
+    async def owned(self, ids: Sequence[str], principal: Principal) -> list[str]:
+        """Return those of the ids that name tasks of this principal."""
+        ...
 
 
 class Subscription:
     """One open subscription: what it accepted, and what has changed since its last notification."""
 
     def __init__(
-        self, all_: "Subscriptions", principal: Principal, accepted: Mapping[str, Any]
+        self,
+        all_: "Subscriptions",
+        principal: Principal,
+        accepted: Mapping[str, Any],
+        size: int = 0,
     ) -> None:
         self.accepted = accepted
         """The part of the filter that is served; what the acknowledgement says."""
@@ -56,6 +71,9 @@ class Subscription:
         """Whether the server has ended the subscription."""
 
         self.principal = principal
+        self.size = size
+        """Bytes that its owner is charged with."""
+
         self.loop = asyncio.get_running_loop()
         self._all = all_
         self._wanted = frozenset(_changes_in(accepted))
@@ -108,26 +126,25 @@ class Subscriptions:
 
     def __init__(
         self,
-        limits: Limits,
+        allowance: Allowance,
         announced: Changes,
         *,
         offered: Collection[str],
-        task_view: TaskView | None = None,
+        tasks: OwnedTasks | None = None,
     ) -> None:
         """Listen to the changes of a server.
 
         Args:
-            limits: How many subscriptions there may be.
+            allowance: How many subscriptions each caller may have.
             announced: Where changes are announced.
             offered: The capabilities that the server has declared; may still grow.
-            task_view: Shows a task to its owner; without it there are no tasks to listen to.
+            tasks: The tasks that can be listened to, if there are any.
         """
-        self.limits = limits
+        self._allowance = allowance
         self._offered = offered
-        self._task_view = task_view
+        self._tasks = tasks
         self._open: set[Subscription] = set()
         self._sessions: set[Subscription] = set()
-        self._by_principal: Counter[Principal] = Counter()
         self._closed = False
         self.tasks_wanted = asyncio.Event()
         """Set while somebody may listen to a task."""
@@ -165,13 +182,21 @@ class Subscriptions:
             Unavailable: There are too many subscriptions, or the server is shutting down.
         """
         wanted: Mapping[str, Any] = request.params["notifications"]
-        if wanted.get(changes.TASK) and self._task_view is not None:
+        if wanted.get(changes.TASK) and self._tasks is not None:
             require(request.capabilities, ["tasks"], "listening to tasks")
-        accepted = await self._accepted(wanted, request.principal)
-        self._check_room(request.principal)
-        subscription = Subscription(self, request.principal, accepted)
+        if self._closed:
+            raise Unavailable("The server is shutting down.")
+        owner, size = request.principal.owner, _STREAM_BYTES + weight(wanted)
+        self._allowance.require(owner, size)
+        try:
+            accepted = await self._accepted(wanted, request.principal)
+        except BaseException:
+            self._allowance.give_back(owner, size)
+            raise
+        subscription = Subscription(self, request.principal, accepted, size)
         self._open.add(subscription)
-        self._by_principal[request.principal] += 1
+        if self._closed:  # meanwhile
+            subscription.end()
         if accepted.get(changes.TASK):
             self.tasks_wanted.set()
         return subscription
@@ -187,14 +212,6 @@ class Subscriptions:
         filters = (one.accepted.get(changes.TASK, ()) for one in self._open)
         return list(dict.fromkeys(id for ids in filters for id in ids))
 
-    def _check_room(self, principal: Principal) -> None:
-        if self._closed:
-            raise Unavailable("The server is shutting down.")
-        if len(self._open) >= self.limits.listeners:
-            raise Unavailable("Too many open subscriptions on this server.")
-        if self._by_principal[principal] >= self.limits.listeners_per_principal:
-            raise Unavailable("Too many open subscriptions of this caller.")
-
     async def _accepted(self, wanted: Mapping[str, Any], principal: Principal) -> dict[str, Any]:
         accepted: dict[str, Any] = {
             kind: True
@@ -203,11 +220,10 @@ class Subscriptions:
         }
         if wanted.get(changes.RESOURCE) and "resources" in self._offered:
             accepted[changes.RESOURCE] = list(dict.fromkeys(wanted[changes.RESOURCE]))
-        view = self._task_view
-        if wanted.get(changes.TASK) and view is not None:
+        if wanted.get(changes.TASK) and self._tasks is not None:
             # A task of somebody else looks like one that does not exist.
-            asked = dict.fromkeys(wanted[changes.TASK])
-            accepted[changes.TASK] = [id for id in asked if await view(id, principal) is not None]
+            asked = list(dict.fromkeys(wanted[changes.TASK]))
+            accepted[changes.TASK] = await self._tasks.owned(asked, principal)
         return accepted
 
     def leave(self, subscription: Subscription) -> None:
@@ -215,9 +231,7 @@ class Subscriptions:
         self._sessions.discard(subscription)
         if subscription in self._open:
             self._open.discard(subscription)
-            self._by_principal[subscription.principal] -= 1
-            if not self._by_principal[subscription.principal]:
-                del self._by_principal[subscription.principal]
+            self._allowance.give_back(subscription.principal.owner, subscription.size)
 
     async def notification(self, change: Change, principal: Principal) -> Notification | None:
         """Return the notification of a change; None when there is nothing to show any more."""
@@ -226,7 +240,7 @@ class Subscriptions:
             return "notifications/resources/updated", {"uri": name}
         if kind != changes.TASK:
             return _LISTS[kind][1], {}
-        task = await self._task_view(name, principal) if self._task_view is not None else None
+        task = await self._tasks.view(name, principal) if self._tasks is not None else None
         return ("notifications/tasks", task) if task is not None else None
 
     # --- shutting down ------------------------------------------------------------------------

@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "handlers": _MIDDLE | {"engine"},
     "tasks": _MIDDLE | {"engine"},
     "dispatcher": {"errors", "core", "wire", "subscriptions"},
-    "lifetime": {"errors", "engine", "handlers", "subscriptions", "tasks"},
+    "lifetime": {"errors", "seal", "engine", "handlers", "subscriptions", "tasks"},
     "assembly": _MIDDLE
     | {"engine", "handlers", "subscriptions", "tasks", "dispatcher", "lifetime", "stores"},
     "stores": {"core", "ports", "errors"},

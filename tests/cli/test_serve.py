@@ -275,26 +275,39 @@ def test_a_worker_without_keys_ends_with_the_cure(house: Path):
     assert not (house / "tasks.db").exists()
 
 
-@pytest.mark.parametrize(
-    ("store", "told"),
-    [
-        ("memory:", "calls that wait for an answer end with it"),
-        (
-            "sqlite:///kept.db",
-            "the tasks and calls in the store cannot be continued after a restart",
-        ),
-    ],
-)
-async def test_a_server_without_keys_says_what_does_not_survive_it(
-    house: Path, store: str, told: str
-):
-    async with ready(
-        1, folder=house, target="house:server", env={"ANTIPHON_KEYS": "", "ANTIPHON_STORE": store}
-    ) as running:
-        assert f"WARNING antiphon: no keys are set: keys were made for this process, so {told}" in (
-            running.log
+async def test_a_server_without_keys_and_store_says_what_does_not_survive_it(house: Path):
+    env = {"ANTIPHON_KEYS": "", "ANTIPHON_STORE": "memory:"}
+    async with ready(1, folder=house, target="house:server", env=env) as running:
+        assert (
+            "WARNING antiphon: no keys are set: keys were made for this process, so calls that "
+            "wait for an answer end with it" in running.log
         )
         assert "Set ANTIPHON_KEYS (make a key with `antiphon keygen`)" in running.log
+
+
+async def test_a_server_without_keys_keeps_those_it_made_beside_its_file(house: Path):
+    env = {"ANTIPHON_KEYS": "", "ANTIPHON_STORE": "sqlite:///kept.db"}
+    async with ready(1, folder=house, target="house:server", env=env) as running:
+        assert "keys were made and are kept in kept.db.keys" in running.log
+        async with Client(running.url) as client:
+            saved = (await client.begin("greet", can={"form"})).dump()
+    assert (house / "kept.db.keys").stat().st_mode & 0o777 == 0o600
+    async with ready(1, folder=house, target="house:server", env=env) as running:
+        assert "no keys are set" not in running.log
+        async with Client(running.url) as client:
+            done = await client.resume(saved, {"who": {"name": "Ada"}})
+        assert not done.done  # the next question, not a refusal
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_database_without_keys_is_refused_with_the_cure(house: Path, command: str):
+    text = MODULE.replace('version="1"', 'version="1", store="postgresql://127.0.0.1:1/none"')
+    (house / "shut.py").write_text(text)
+    ran = started(house, "shut:server", command=command, ANTIPHON_KEYS="")
+    (line,) = errors_of(ran)
+    assert ran.code == (2 if command == "worker" else 1)
+    assert "ANTIPHON_KEYS" in line
+    assert "antiphon keygen" in line
 
 
 async def test_the_log_of_a_served_server_says_why_a_token_was_refused(house: Path):

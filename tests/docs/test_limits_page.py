@@ -1,10 +1,10 @@
-"""docs/limits.md is written from `Limits`, and no limit is without its reason."""
+"""docs/limits.md is written from the code, and no bound is without its reason and its end."""
 
 from dataclasses import fields
 from pathlib import Path
 
 from antiphon import Limits
-from tests.docs.limits import page, rows
+from tests.docs.limits import AT_THE_BOUND, MEMORY_BOUNDS, memory_rows, page, rows
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -15,6 +15,12 @@ def test_the_page_is_written_from_the_code():
     )
 
 
-def test_every_limit_says_what_it_bounds_and_why():
-    assert [name for name, *_ in rows()] == [field.name for field in fields(Limits)]
-    assert [name for name, _, what, why in rows() if not what or not why] == []
+def test_every_limit_says_what_it_bounds_why_and_what_happens_at_it():
+    names = [field.name for field in fields(Limits)]
+    assert [name for name, *_ in rows()] == names
+    assert [row for row in rows() if not all(row)] == []
+    assert list(AT_THE_BOUND) == names
+
+
+def test_every_bound_of_the_memory_store_is_on_the_page():
+    assert [name for name, *_ in memory_rows()] == list(MEMORY_BOUNDS)

@@ -324,7 +324,7 @@ async def test_calls_that_have_ended_leave_room_for_the_effects_of_others(
         await ctx.elicit("Where?", Place)
         return str(await ctx.once("create", tally.mark, "create"))
 
-    store = MemoryStore(effects=5, clock=fake_clock)
+    store = MemoryStore(effects=10, clock=fake_clock)
     rounds = Rounds(serving(at_once, order), store=store, clock=fake_clock)
     for _ in range(50):
         assert not (await rounds.begin("at_once")).is_error
@@ -346,7 +346,7 @@ async def test_a_full_store_is_called_full(
     await rounds.finish(await rounds.begin("order"), ANSWERS)
     full = await rounds.finish(await rounds.begin("order"), ANSWERS)
     assert (full.code, full.text) == (-32603, "the server's store is full; try again later")
-    assert "holds as many effects as it may" in caplog.text
+    assert "it holds 1 of 1 effects" in caplog.text
 
 
 # --- what is said of a store that fails --------------------------------------------------------
@@ -374,7 +374,7 @@ async def test_a_failing_store_is_logged_once_with_its_cause_and_the_rounds_refu
     step = await rounds.begin("order")
     server = rounds._kept
     assert server is not None
-    monkeypatch.setattr(server._engine.environment.trouble, "_clock", fake_clock)
+    monkeypatch.setattr(server._engine.environment.trouble._log, "_clock", fake_clock)
     store.error = StoreError("the Redis store failed: ConnectionError.")
     for _ in range(20):
         refused = await rounds.answer(step, ANSWERS)

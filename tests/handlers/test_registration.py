@@ -229,14 +229,25 @@ async def test_models_that_contain_themselves_are_bound() -> None:
 
 
 async def test_many_wrong_values_are_counted_not_described() -> None:
-    async def add(numbers: list[int]) -> str:
-        return str(sum(numbers))
+    async def add(numbers: dict[str, int]) -> str:
+        return str(sum(numbers.values()))
 
-    refused = await bound(add, numbers=["x"] * 100_000)
+    refused = await bound(add, numbers={f"n{index}": "x" for index in range(100_000)})
     assert refused["isError"]
     assert "100000 values do not fit" in refused["content"][0]["text"]
-    few = await bound(add, numbers=["x"] * 3)
-    assert "numbers.2: Input should be a valid integer" in few["content"][0]["text"]
+    few = await bound(add, numbers=dict.fromkeys("abc", "x"))
+    assert "numbers.c: Input should be a valid integer" in few["content"][0]["text"]
+
+
+async def test_a_list_is_left_at_its_first_wrong_item() -> None:
+    async def add(numbers: list[int], more: set[int] = frozenset()) -> str:  # type: ignore[assignment]
+        return str(sum(numbers) + sum(more))
+
+    refused = await bound(add, numbers=[1, "x", "y"], more=["z", "z"])
+    text = refused["content"][0]["text"]
+    assert "numbers.1: Input should be a valid integer" in text
+    assert "more.0: Input should be a valid integer" in text
+    assert "numbers.2" not in text
 
 
 async def test_a_method_is_registered_of_an_object_not_of_its_class(server: Server) -> None:

@@ -125,28 +125,34 @@ async def test_a_session_ends_by_delete(server: Server, connect: Connect) -> Non
     assert server.stats()["sessions"] == 0
 
 
-async def test_there_is_a_bound_on_sessions() -> None:
+async def test_there_is_a_bound_on_sessions_in_use() -> None:
     server = Server("desk", limits=Limits(sessions=1))
+
+    @server.tool
+    async def greet(ctx: Context) -> str:
+        return (await ctx.elicit("Your name?", Name)).name
+
+    greeting = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "x", "version": "1"},
+        },
+    }
+    accepts = {"accept": "application/json, text/event-stream"}
     async with serving(server) as url, old(url) as first:
-        refused = await first.http.post(
-            url,
-            json={
-                "jsonrpc": "2.0",
-                "id": 1,
-                "method": "initialize",
-                "params": {
-                    "protocolVersion": "2025-11-25",
-                    "capabilities": {},
-                    "clientInfo": {"name": "x", "version": "1"},
-                },
-            },
-            headers={"accept": "application/json, text/event-stream"},
-        )
+        _, (stack, messages), ask = await asked(first, "greet")
+        refused = await first.http.post(url, json=greeting, headers=accepts)
         assert refused.status_code == 503
-        assert (await first.call("ping"))["result"] == {}
-        await first.http.delete(url, headers=first.headers())
-        async with old(url) as second:
+        await first.send(named(ask, "Ada"))
+        assert (await anext(messages))["result"]["content"][0]["text"] == "Ada"
+        await stack.__aexit__(None, None, None)
+        async with old(url) as second:  # the first one is unattended, and gives way
             assert (await second.call("ping"))["result"] == {}
+            assert server.stats()["sessions"] == 1
 
 
 @pytest.mark.requirement("LEGACY-20")

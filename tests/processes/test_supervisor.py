@@ -25,10 +25,14 @@ async def test_keys_and_a_ledger_are_made_and_told_once(tmp_path: Path) -> None:
         async with Client(running.url, answers=ANSWERS) as client:
             said = (await client.call_tool("greet")).content[0].text  # pyright: ignore[reportAttributeAccessIssue]
         assert said.startswith("Ada Lovelace")
-        assert running.log.count("the workers share keys made for this run") == 1
-        assert running.log.count("sqlite:///.antiphon/ledger.db") == 1
+        assert (
+            running.log.count("the workers share keys that are kept in .antiphon/ledger.db.keys")
+            == 1
+        )
+        assert running.log.count("sqlite:///.antiphon/ledger.db,") == 1
         assert running.log.count("Serving on") == 1
-    assert (tmp_path / ".antiphon" / "ledger.db").stat().st_mode & 0o777 == 0o600
+    for name in ("ledger.db", "ledger.db.keys"):
+        assert (tmp_path / ".antiphon" / name).stat().st_mode & 0o777 == 0o600
 
 
 async def test_any_worker_takes_any_round(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.errors import ConfigError
+from antiphon.seal.key_file import make_keys
 from antiphon.seal.keyring import (
     PURPOSES,
     Key,
     Keyring,
-    ephemeral,
     generate_key,
     keys_from,
     read_key,
@@ -165,8 +165,8 @@ def test_a_key_object_of_fewer_than_32_bytes_is_not_made(length: int):
 
 def test_dice_that_give_too_few_bytes_make_no_key():
     with pytest.raises(ConfigError, match="at least 32"):
-        ephemeral(lambda size: RAW[: size - 1])
+        Keyring(make_keys(lambda size: RAW[: size - 1]))
 
 
 def test_made_keys_come_from_the_given_dice():
-    assert ephemeral(lambda size: RAW[:size]).first == read_key(NEW, "k")
+    assert Keyring(make_keys(lambda size: RAW[:size])).first == read_key(NEW, "k")

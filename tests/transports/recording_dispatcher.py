@@ -10,6 +10,7 @@ import msgspec
 from antiphon.core.changes import PROMPTS, RESOURCE, RESOURCES, TOOLS, Changes
 from antiphon.core.limits import Limits
 from antiphon.core.methods import MODERN_METHODS, Offered
+from antiphon.core.quotas import Holdings
 from antiphon.core.request import MODERN, Request
 from antiphon.dispatcher import Dispatcher, ServerInfo
 from antiphon.engine.environment import StoreTrouble
@@ -49,7 +50,8 @@ class Rooms(Dispatcher):
             ServerInfo("rooms"),
             limits=limits,
             served=Served((MODERN,), OFFERED, methods, {"region": REGION}),
-            subscriptions=Subscriptions(limits, changes, offered=OFFERED),
+            holdings=(holdings := Holdings(limits)),
+            subscriptions=Subscriptions(holdings.listeners, changes, offered=OFFERED),
             changes=changes,
             capabilities=dict,
             calls=self.serve,

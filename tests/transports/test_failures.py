@@ -43,7 +43,8 @@ async def test_a_failure_is_a_json_rpc_error_that_reveals_nothing(
         "id": 3,
         "error": {"code": -32603, "message": told},
     }
-    assert str(error) in caplog.text
+    # The text of an error that nobody expected may repeat what a caller sent.
+    assert (type(error).__name__ if told == "Internal error" else str(error)) in caplog.text
 
 
 class LostStore(MemoryStore):

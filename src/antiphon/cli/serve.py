@@ -11,6 +11,7 @@ import secrets
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -21,10 +22,12 @@ from antiphon.cli.output import FAILED, USAGE, errors, fail
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.processes.task_worker import run
 from antiphon.seal.held_keys import HELD
+from antiphon.seal.key_file import keep_keys, key_file, make_keys, read_key_file
 from antiphon.seal.keyring import VARIABLE
 from antiphon.transports.http.app import App
 
 _T = TypeVar("_T")
+_A = TypeVar("_A")
 DEFAULT_HTTP = "127.0.0.1:8400"
 LEDGER = "sqlite:///.antiphon/ledger.db"
 """The store that several workers share if none is configured."""
@@ -109,10 +112,10 @@ def serve(
     """Run a server over HTTP, or on standard input and output.
 
     Keys are read from ANTIPHON_KEYS (see `antiphon keygen`), the store from the server's store= or
-    ANTIPHON_STORE. Without keys, calls that wait for an answer do not survive a restart. With
-    several workers and neither configured, the workers get common keys and a SQLite store in
-    .antiphon, so that any worker can serve any round. Keys leave the environment when they are
-    read: programs that tools start do not see them.
+    ANTIPHON_STORE. Without keys, a key is made: kept beside a SQLite store, gone with the process
+    where the store is in memory. With several workers and neither configured, the workers get
+    common keys and a SQLite store in .antiphon, so that any worker can serve any round. Keys leave
+    the environment when they are read: programs that tools start do not see them.
 
     Exit codes: 0 ended by a signal, 1 the server could not start, 2 wrong arguments or settings.
 
@@ -173,10 +176,10 @@ def _limit(text: str) -> tuple[str, int]:
     return tool, int(number)
 
 
-def _configured(make: Callable[[str], _T], server: str) -> _T:
-    """Load a server; wrong settings are wrong usage."""
+def _configured(make: Callable[[_A], _T], argument: _A) -> _T:
+    """Load a server or keys; wrong settings are wrong usage."""
     try:
-        return make(server)
+        return make(argument)
     except ConfigError as error:
         fail(str(error), USAGE)
 
@@ -214,10 +217,12 @@ def share_among_workers() -> str:
     """Return the keys of all workers, and set their common store in the environment."""
     keys = HELD.take(os.environ)[VARIABLE]
     if not keys.strip():
-        keys = secrets.token_hex(32)
+        file = key_file(Path(ledger_path(os.environ.get("ANTIPHON_STORE") or LEDGER)))
+        keys = ",".join(_configured(_kept_keys, file))
         errors().print(
-            "ANTIPHON_KEYS is not set: the workers share keys made for this run. Calls and tasks "
-            "do not survive a restart; set ANTIPHON_KEYS (antiphon keygen) to keep them.",
+            f"ANTIPHON_KEYS is not set: the workers share keys that are kept in {file}. Whoever "
+            "can read it can open what the store keeps; set ANTIPHON_KEYS (antiphon keygen) to "
+            "keep them elsewhere.",
             soft_wrap=True,
         )
     if not os.environ.get("ANTIPHON_STORE"):
@@ -227,6 +232,28 @@ def share_among_workers() -> str:
             soft_wrap=True,
         )
     return keys
+
+
+def _kept_keys(file: Path) -> list[str]:
+    keys = read_key_file(file)
+    if not keys:
+        keys = make_keys(secrets.token_bytes)
+        keep_keys(file, keys)
+    return keys
+
+
+def ledger_path(store: str) -> str:
+    """Return the file beside which common keys are kept: that of the store, if it is one."""
+    scheme, _, path = store.partition(":///")
+    if scheme == "sqlite" and path:
+        return path
+    if store.startswith("memory:"):
+        return LEDGER.removeprefix("sqlite:///")
+    fail(
+        "ANTIPHON_KEYS is not set, and what ANTIPHON_STORE keeps could not be opened after a "
+        "restart. Make a key with `antiphon keygen`, and set it everywhere.",
+        USAGE,
+    )
 
 
 def _not_reported_otherwise(record: logging.LogRecord) -> bool:

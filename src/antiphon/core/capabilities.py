@@ -58,6 +58,11 @@ def required(needs: Iterable[Capability]) -> dict[str, Any]:
     return merged
 
 
+def known(capabilities: Capabilities) -> dict[str, Any]:
+    """Return capabilities with nothing in them but what is ever looked for."""
+    return required(need for need in _REQUIRED if allows(capabilities, need))
+
+
 def missing(capabilities: Capabilities, needs: Iterable[Capability]) -> list[Capability]:
     """List what the capabilities do not include, each once, in order."""
     return [need for need in dict.fromkeys(needs) if not allows(capabilities, need)]

@@ -31,6 +31,10 @@ class Limits:
     """Unfinished tasks of one principal. Most of them wait for a person and cost one row each; the
     bound keeps one caller from filling the store."""
 
+    task_bytes: int = 65_536
+    """Bytes of the arguments of one task, and of the answers in one update of it. They are kept
+    for as long as the task, and are written again with every step."""
+
     concurrent_task_runs: int = 16
     """Tasks that one process runs at a time. They share the event loop with the requests;
     `antiphon worker --concurrency` sets another number for a worker."""
@@ -74,6 +78,14 @@ class Limits:
     """How often a handler that returns `InputRequired` is entered for one legacy request. The
     request stays open all the time."""
 
+    legacy_calls: int = 10_000
+    """Requests of legacy clients that one process serves at a time. One that asks lives on while
+    its client is gone, and takes about 40 KiB besides its arguments."""
+
+    legacy_calls_per_principal: int = 1_000
+    """The same for one authenticated principal. One caller must not use up the memory of all
+    others."""
+
     legacy_ask: timedelta = timedelta(minutes=10)
     """Time that a legacy client has to answer an ask without a timeout of its own. The handler
     waits in memory until then."""
@@ -83,7 +95,7 @@ class Limits:
 
     sessions_per_principal: int = 1_000
     """Legacy sessions of one authenticated principal. One caller must not use up the sessions of
-    all others."""
+    all others; those without authentication may have half of them together."""
 
     session_idle: timedelta = timedelta(minutes=30)
     """Time that a legacy session lives without a request. It is also the time in which a lost
@@ -102,6 +114,14 @@ class Limits:
     listeners_per_principal: int = 100
     """Open listen streams of one principal. One caller must not use up the streams of all
     others."""
+
+    held_bytes: int = 512 * 1024 * 1024
+    """Bytes that one process keeps for callers between their requests: legacy sessions and calls,
+    parked handlers, listen streams. Callers without authentication may use half of it together."""
+
+    held_bytes_per_principal: int = 64 * 1024 * 1024
+    """Bytes of the same for one authenticated principal. One caller must not use up the memory of
+    all others."""
 
     page: int = 100
     """Entries in one page of a list. They carry whole schemas, so a longer page would be a very

@@ -19,6 +19,7 @@ import msgspec
 
 from antiphon.core.asks import Seconds, seconds
 from antiphon.core.digest import canonical, short_digest
+from antiphon.core.failures import log_failure
 from antiphon.core.journal import Entry, EntryOutcome, encode_value
 from antiphon.core.retry import back_off
 from antiphon.engine.child_tasks import UserCodeExit
@@ -432,8 +433,13 @@ async def _body(
         except asyncio.CancelledError:
             raise  # the process is going down: the claim stays, and is uncertain
         except Exception as error:
-            log.error(
-                "effect %r of %s failed", spec.key, execution.handler.identity, exc_info=error
+            log_failure(
+                log,
+                error,
+                "effect %r of %s failed",
+                spec.key,
+                execution.handler.identity,
+                expose=environment.expose_errors,
             )
             text = error_text(error)
             kept = await environment.protect_text(text, f"failure {effect.id}")

@@ -121,9 +121,7 @@ class Engine:
     ) -> None:
         self.environment = environment
         self.redemptions = Redemptions(environment, self._redeemed)
-        self.parked = ParkedHandlers(
-            environment.limits.parked, environment.limits.parked_per_principal
-        )
+        self.parked = ParkedHandlers(environment.holdings.parked)
         self._find = handlers.find
         self._tasks = tasks
         self._held = held

@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeVar
 
 from antiphon.core.inbox import InboxPlace
 from antiphon.core.limits import Limits
+from antiphon.core.occasional_log import OccasionalLog
+from antiphon.core.quotas import Holdings
 from antiphon.errors import HandlerError, StoreError, StoreFull, TokenRefused, Unavailable
 from antiphon.ports import Clock, Entropy, Store, Telemetry
 from antiphon.seal.sealer import Sealer, from_text, to_text
@@ -22,39 +24,18 @@ T = TypeVar("T")
 
 log = logging.getLogger("antiphon")
 
-EVERY = 10.0
-"""Seconds between two lines about the same failure."""
-
-_CAUSES = 64
-"""Different failures that are remembered."""
-
 
 class StoreTrouble:
     """Counts requests that were refused because the store failed, and logs it without a flood."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Take a clock for the rate of the log."""
-        self._clock = clock
-        self._causes: dict[str, tuple[float, int]] = {}
-        """When each failure was last logged, and how many requests it has refused since."""
+        self._log = OccasionalLog(log, clock)
 
     def refused(self, error: StoreError) -> Unavailable:
         """Return what the client is told; the log is told the cause."""
-        self._note(str(error))
+        self._log.error(str(error))
         return Unavailable(sentence(error))
-
-    def _note(self, cause: str) -> None:
-        now = self._clock()
-        logged, count = self._causes.get(cause, (float("-inf"), 0))
-        count += 1
-        if now - logged < EVERY:
-            self._causes[cause] = (logged, count)
-            return
-        if len(self._causes) >= _CAUSES:
-            self._causes.clear()
-        self._causes[cause] = (now, 0)
-        refused = "1 request" if count == 1 else f"{count} requests"
-        log.error("%s (%s refused)", cause, refused)
 
 
 def sentence(error: StoreError) -> str:
@@ -109,6 +90,9 @@ class Environment:
     sealer: Sealer
     store: Store
     limits: Limits
+    holdings: Holdings
+    """What this process keeps for callers between their requests."""
+
     clock: Clock
     entropy: Entropy
     meta: bytes

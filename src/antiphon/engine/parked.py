@@ -14,19 +14,23 @@ by replay.
 
 import asyncio
 import contextlib
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from antiphon.core.request import Principal, Request
+from antiphon.core.quotas import Allowance, weight
+from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.context import Context
 from antiphon.engine.delivery import Delivery
 from antiphon.engine.execution import ASLEEP, ENDING, Batch, Execution
 from antiphon.engine.outcome import ExecutionOutcome, Failed
 from antiphon.engine.suspension import Suspended
+
+_HANDLER_BYTES = 10 * 1024
+"""Of a parked handler, besides its arguments."""
 
 
 class ParkedHandler(Delivery):
@@ -36,7 +40,10 @@ class ParkedHandler(Delivery):
         """Start the handler."""
         self.execution = execution
         execution.deliver_by(self)
-        self.owner: Principal = execution.request.principal
+        self.owner = execution.request.principal.owner
+        self.size = 0
+        """Bytes that it is charged with while it is parked."""
+
         self.token = b""
         self.timer: asyncio.TimerHandle | None = None
         self._batch: Batch = ()
@@ -117,6 +124,8 @@ class ParkedHandler(Delivery):
 
     def sleep(self) -> None:
         """Keep no more of the request than a handler needs that does nothing."""
+        if not self.size:  # its variables hold what its first request brought
+            self.size = _HANDLER_BYTES + weight(self.execution.request.arguments)
         self.execution.release_request()
 
     def wake(self, request: Request, call: Call, fence: int) -> None:
@@ -148,31 +157,39 @@ class ParkedHandler(Delivery):
 class ParkedHandlers:
     """The handlers that are parked in this process, oldest first."""
 
-    def __init__(self, limit: int, per_principal: int) -> None:
-        self._limit = limit
-        self._per_principal = per_principal
+    def __init__(self, allowance: Allowance) -> None:
+        """Keep as many as the allowance lets each caller have."""
+        self._allowance = allowance
         self._handlers: OrderedDict[bytes, ParkedHandler] = OrderedDict()
-        self._owned: Counter[Principal] = Counter()
 
     def __len__(self) -> int:
         """Count the parked handlers."""
         return len(self._handlers)
 
     def park(self, handler: ParkedHandler, token: str, seconds: float) -> None:
-        """Keep a handler for the retry that brings this token; the oldest make room for it."""
+        """Keep a handler for the retry that brings this token.
+
+        The oldest of the same caller are unwound for it. Where that does not help, it is unwound
+        itself; either way its call goes on by replay.
+        """
         if not handler.alive:
             return
-        owner = handler.owner
         handler.sleep()
-        if self._owned[owner] >= self._per_principal:
-            self._drop(next(h for h in self._handlers.values() if h.owner == owner))
-        if len(self._handlers) >= self._limit:
-            self._drop(next(iter(self._handlers.values())))
+        while not self._allowance.take(handler.owner, handler.size):
+            oldest = self._oldest(handler.owner)
+            if oldest is None:
+                handler.drop()
+                return
+            self._drop(oldest)
         handler.token = _digest(token)
         self._handlers[handler.token] = handler
-        self._owned[owner] += 1
         handler.timer = asyncio.get_running_loop().call_later(seconds, self._drop, handler)
         handler.task.add_done_callback(partial(self._ended, handler))
+
+    def _oldest(self, owner: str) -> ParkedHandler | None:
+        if not self._allowance.of(owner):
+            return None
+        return next(one for one in self._handlers.values() if one.owner == owner)
 
     def _ended(self, handler: ParkedHandler, task: "asyncio.Task[Any]") -> None:
         """Forget a handler that ended by itself, or while it slept."""
@@ -190,10 +207,7 @@ class ParkedHandlers:
     def _forget(self, handler: ParkedHandler) -> None:
         if self._handlers.pop(handler.token, None) is None:
             return
-        owner = handler.owner
-        self._owned[owner] -= 1
-        if not self._owned[owner]:
-            del self._owned[owner]
+        self._allowance.give_back(handler.owner, handler.size)
         if handler.timer is not None:
             handler.timer.cancel()
             handler.timer = None

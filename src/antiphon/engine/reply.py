@@ -12,12 +12,14 @@ from typing import Any, Literal, cast
 import msgspec
 
 from antiphon.core.capabilities import Capability
+from antiphon.core.failures import failure_text, log_failure
 from antiphon.core.request import Request
 from antiphon.core.text import safe
 from antiphon.engine.delivery import lacking
 from antiphon.engine.environment import Environment
 from antiphon.engine.handler import Handler
 from antiphon.engine.outcome import DELIBERATE, sole_error
+from antiphon.engine.serialization import READABLE
 from antiphon.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -29,11 +31,9 @@ from antiphon.errors import (
     EffectUncertain,
     HandlerError,
     MemoFailed,
-    NestedEffect,
     NotDone,
     StoreError,
     TokenRefused,
-    ToolError,
 )
 from antiphon.ports import NewTask
 from antiphon.wire.results import tool_error
@@ -157,12 +157,12 @@ def _ending(error: Exception, handler: Handler, environment: Environment) -> Rep
             _author_line(error, handler),
             type(error).__name__,
             _for_log(error, environment),
-            exc_info=error.__cause__,
+            exc_info=error.__cause__ if environment.expose_errors else None,
         )
         return _told(handler, str(error), environment, keep=False, counts=True)
     if isinstance(error, MemoFailed) and error.__cause__ is not None:
         return _ending(cast("Exception", error.__cause__), handler, environment)
-    log.error("%s failed", handler.identity, exc_info=error)
+    log_failure(log, error, "%s failed", handler.identity, expose=environment.expose_errors)
     text = f"{type(error).__name__}: {error}" if environment.expose_errors else _HIDDEN
     text = f"{handler.kind} {handler.name!r} failed: {text}"
     return _told(handler, text, environment, keep=False, counts=True)
@@ -172,9 +172,11 @@ def _for_log(error: AntiphonError, environment: Environment) -> str:
     """Return the text of an error without questions and answers, unless errors are exposed."""
     if environment.expose_errors:
         return str(error)
+    text = "its text is shown with expose_errors=True"
     if isinstance(error, HandlerError):
-        return error.for_log
-    return "its text is shown with expose_errors=True"
+        text = error.for_log
+    cause = error.__cause__
+    return text if cause is None else f"{text}, caused by {failure_text(cause)}"
 
 
 _NOT_THE_AUTHORS = ("antiphon", "asyncio", "anyio", "contextlib", "functools")
@@ -196,16 +198,13 @@ def _author_line(error: BaseException, handler: Handler) -> str:
     return "an unknown place" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
-_CHOSEN = frozenset(c.__name__ for c in (ToolError, HandlerError, NestedEffect))
-"""Errors of an effect whose text was written for the model, or for the author."""
-
 _HIDDEN = "an unexpected error occurred on the server"
 
 
 def _effect_text(error: EffectFailed, environment: Environment) -> str:
     """Say that an effect failed; why only where the words were chosen for others to read."""
     name, _, words = error.error.partition(": ")
-    if name not in _CHOSEN:
+    if name not in READABLE:
         words = error.error if environment.expose_errors else _HIDDEN
     return f"effect {error.key!r} failed: {words}"
 

@@ -26,7 +26,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from pydantic_core import to_json as dump_json
 
 from antiphon.core.digest import canonical, short_digest
-from antiphon.errors import HandlerError
+from antiphon.errors import HandlerError, NestedEffect, ToolError
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -303,6 +303,11 @@ def to_json(value: Any, what: str) -> bytes:
 # --- exceptions --------------------------------------------------------------------------------
 
 _ERROR_CHARS = 500
+_READABLE = (ToolError, HandlerError, NestedEffect)
+
+READABLE = frozenset(one.__name__ for one in _READABLE)
+"""Errors of an effect whose text was written for the model, or for the author."""
+
 _ERROR_BYTES = 4_096
 """An exception that takes more is not made again; its text is kept."""
 
@@ -357,7 +362,10 @@ def error_text(error: BaseException) -> str:
         inner = cast("BaseExceptionGroup[BaseException]", group).exceptions
         if len(inner) == 1:
             return error_text(inner[0])
-    return f"{type(error).__name__}: {error}"[:_ERROR_CHARS]
+    name = type(error).__name__
+    if name in READABLE and not isinstance(error, _READABLE):
+        name = f"{type(error).__module__}.{name}"  # it is only called like one of them
+    return f"{name}: {error}"[:_ERROR_CHARS]
 
 
 def _same(one: Exception, other: Exception) -> bool:

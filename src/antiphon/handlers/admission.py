@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
+from antiphon.core.failures import log_failure
 from antiphon.core.request import Principal, Request
 from antiphon.engine.handler import is_async
 from antiphon.errors import ConfigError
@@ -36,8 +37,9 @@ class ToolAdmission:
             return True
         try:
             return self._visible(principal) is True
-        except Exception:  # noqa: BLE001 - whatever it is, it did not say yes
-            _log.exception("visible= of tool %r failed: the tool is hidden", self._tool)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it did not say yes
+            text = "visible= of tool %r failed; the tool is hidden"
+            log_failure(_log, error, text, self._tool)
             return False
 
     def admits(self, request: Request) -> bool:

@@ -258,7 +258,28 @@ def _binder(
     schema: CoreSchema = core_schema.typed_dict_schema(arguments, extra_behavior="ignore")
     if definitions:
         schema = core_schema.definitions_schema(schema, definitions)
-    return SchemaValidator(schema).validate_python
+    return SchemaValidator(_failing_fast(schema)).validate_python
+
+
+_SEQUENCES = frozenset({"list", "tuple", "set", "frozenset"})
+
+
+def _failing_fast(schema: Any) -> Any:
+    """Return a schema whose sequences are left at their first wrong item.
+
+    Otherwise each of a million wrong items would be described before the first is told.
+    """
+    if type(schema) is dict:
+        members = cast("dict[str, Any]", schema)
+        rebuilt = {name: _failing_fast(member) for name, member in members.items()}
+        if members.get("type") in _SEQUENCES and "items_schema" in members:
+            rebuilt["fail_fast"] = True
+        return rebuilt
+    if type(schema) is list:
+        return [_failing_fast(member) for member in cast("list[Any]", schema)]
+    if type(schema) is tuple:
+        return tuple(_failing_fast(member) for member in cast("tuple[Any, ...]", schema))
+    return schema
 
 
 def _undescribed(parameters: Mapping[str, Parameter]) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from antiphon.core.failures import log_failure
+
 log = logging.getLogger("antiphon")
 
 _T = TypeVar("_T")
@@ -29,10 +31,11 @@ def run_loop(main: Coroutine[Any, Any, _T]) -> _T:
         while True:
             try:
                 return run()
-            except SystemExit:
+            except SystemExit as error:
                 if task is None or task.done():
                     raise
-                log.exception("a task of a handler raised SystemExit; the process goes on")
+                text = "a task of a handler raised SystemExit; the process goes on"
+                log_failure(log, error, text)
                 run = partial(runner.get_loop().run_until_complete, cast("asyncio.Task[_T]", task))
 
 

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import msgspec
 
 from antiphon.core.changes import TASK, Change, Changes
+from antiphon.core.failures import log_failure
 from antiphon.core.request import Principal
 from antiphon.transports.http.request import Message, Receive, Scope, Send
 from antiphon.transports.legacy.gateway import SESSION_NOT_FOUND, LegacyRequest
@@ -173,8 +174,8 @@ class WorkerLink:
                 await _receive(reader, writer, own)
             except (OSError, EOFError, msgspec.DecodeError):
                 _log.debug("a forwarded request broke off", exc_info=True)
-            except Exception:  # noqa: BLE001 - one connection must not end the others
-                _log.exception("a forwarded request failed")
+            except Exception as error:  # noqa: BLE001 - one connection must not end the others
+                log_failure(_log, error, "a forwarded request failed")
             finally:
                 running.discard(task)
                 writer.close()

@@ -197,8 +197,3 @@ def keys_from(environ: Mapping[str, str]) -> Keyring | None:
     if not value:
         return None
     return Keyring((part.strip() for part in value.split(",")), source=VARIABLE)
-
-
-def ephemeral(entropy: Entropy) -> Keyring:
-    """Make a ring of one new key. No other process, and none after a restart, opens its tokens."""
-    return Keyring((Key(entropy(KEY_BYTES)),))

@@ -4,15 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import iscoroutinefunction
-from typing import Literal, TypeAlias
 
 from antiphon.errors import ConfigError
-from antiphon.ports import Entropy
 from antiphon.seal.codec import Codec
-from antiphon.seal.keyring import Key, Keyring, ephemeral, keys_from
-
-Origin: TypeAlias = Literal["given", "environment", "made", "codec"]
-"""Where the keys came from; the server says so once in its log."""
+from antiphon.seal.keyring import Key, Keyring, keys_from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +52,15 @@ class Seal:
             if not iscoroutinefunction(getattr(self.codec, verb, None)):
                 raise ConfigError(f"Seal(codec=...) needs `async def {verb}(self, data, aad)`")
 
-    def keyring(
-        self, environ: Mapping[str, str], entropy: Entropy
-    ) -> tuple[Keyring | None, Origin]:
-        """Find the keys: given here, in the environment, or made now. None with a codec.
+    def keyring(self, environ: Mapping[str, str]) -> Keyring | None:
+        """Find the keys: given here, else in the environment. None when there are none.
 
         Raises:
             ConfigError: `ANTIPHON_KEYS` holds anything but keys.
         """
         if self.codec is not None:
-            return None, "codec"
-        if self.keys:
-            return Keyring(self.keys), "given"
-        found = keys_from(environ)
-        if found is not None:
-            return found, "environment"
-        return ephemeral(entropy), "made"
+            return None
+        return Keyring(self.keys) if self.keys else keys_from(environ)
 
 
 def _positive(value: object) -> bool:

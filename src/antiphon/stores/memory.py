@@ -34,9 +34,11 @@ class MemoryStore(MemoryInbox, MemorySegments, MemoryEffects):
         effects: int = 100_000,
         effect_bytes: int = 64 * _MIB,
         segment_bytes: int = 64 * _MIB,
+        tasks: int = 100_000,
+        task_bytes: int = 128 * _MIB,
         clock: Clock = time.time,
     ) -> None:
-        """Bound the store.
+        """Bound the store. One caller may use half of the effects and tasks, in number and bytes.
 
         Args:
             rounds: Redeemed rounds kept until their tokens expire. Beyond it redemptions are
@@ -45,9 +47,17 @@ class MemoryStore(MemoryInbox, MemorySegments, MemoryEffects):
             effects: Effects kept until their calls have ended; beyond it effects are refused.
             effect_bytes: Results of effects; likewise.
             segment_bytes: Journals kept outside tokens; likewise.
+            tasks: Tasks kept until they expire; beyond it new ones are refused.
+            task_bytes: Their arguments, journals, answers and results; likewise.
             clock: The clock that the engine uses too.
         """
-        MemoryInbox.__init__(self, clock, ended=lambda call: self.end_effects(call, 0.0))
+        MemoryInbox.__init__(
+            self,
+            clock,
+            ended=lambda call: self.end_effects(call, 0.0),
+            tasks=tasks,
+            task_bytes=task_bytes,
+        )
         MemorySegments.__init__(self, clock, segment_bytes=segment_bytes)
         MemoryEffects.__init__(
             self,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from antiphon.core.quotas import Quota
 from antiphon.errors import StoreFull
 from antiphon.ports import (
     NOTHING_KNOWN,
@@ -26,10 +27,11 @@ from antiphon.ports import (
     TakenOver,
     Uncertain,
 )
-from antiphon.stores.memory_expiry import ExpiryWheel, Gauge
+from antiphon.stores.memory_expiry import ExpiryWheel, Gauge, full, share_of
 from antiphon.stores.memory_rounds import MemoryRounds, OpenRound
 
 _BUSY = Busy()
+_CURE = "Raise MemoryStore(effects=..., effect_bytes=...), or configure a store on disk"
 
 
 class BegunEffect(msgspec.Struct, gc=False):
@@ -60,8 +62,8 @@ class MemoryEffects(MemoryRounds):
         self, clock: Clock, *, rounds: int, outcome_bytes: int, effects: int, effect_bytes: int
     ) -> None:
         super().__init__(clock, rounds=rounds, outcome_bytes=outcome_bytes)
-        self._max_effects = effects
-        self._max_results = effect_bytes
+        self._effect_quota = Quota(effects, share_of(effects))
+        self._result_quota = Quota(effect_bytes, share_of(effect_bytes))
         self._effects: dict[str, BegunEffect] = {}
         self._latest: dict[str, BegunEffect] = {}
         """By call: the first of the chain of its effects."""
@@ -69,12 +71,10 @@ class MemoryEffects(MemoryRounds):
         self._by_restart: dict[str, dict[str, None]] = {}
         """Unfinished calls with effects that can be started over, by name, the latest last."""
 
-        self._result_bytes = 0
         self._fence = 0
         self._due_effects: ExpiryWheel[str] = ExpiryWheel()
-        cure = "Raise MemoryStore(effects=..., effect_bytes=...), or configure a store on disk"
-        self._effects_gauge = Gauge(effects, "effects", cure)
-        self._results_gauge = Gauge(effect_bytes, "results of effects", cure)
+        self._effects_gauge = Gauge(effects, "effects", _CURE)
+        self._results_gauge = Gauge(effect_bytes, "results of effects", _CURE)
 
     async def begin(
         self,
@@ -110,7 +110,7 @@ class MemoryEffects(MemoryRounds):
                 return taken
             self._drop_effect(row)
         else:
-            self._check_space()
+            self._check_space(about.caller)
         self._fence += 1
         row = BegunEffect(
             effect,
@@ -129,12 +129,15 @@ class MemoryEffects(MemoryRounds):
             self.keep_segments(under.call, under.round, now + ttl)
         return Started(row.fence)
 
-    def _check_space(self) -> None:
-        if len(self._effects) >= self._max_effects or self._result_bytes >= self._max_results:
-            raise StoreFull(
-                "the memory store is full: it holds as many effects as it may. Raise "
-                "MemoryStore(effects=..., effect_bytes=...), or configure a store on disk."
-            )
+    def _check_space(self, owner: str) -> None:
+        effects, results = self._effect_quota, self._result_quota
+        if effects.fits(owner, 1) and results.fits(owner, 1):
+            return
+        if effects.fits(owner, 1):
+            cause = full(results, owner, 1, "bytes of results of effects")
+        else:
+            cause = full(effects, owner, 1, "effects")
+        raise StoreFull(f"{cause}. {_CURE}")
 
     def _add_effect(self, row: BegunEffect) -> None:
         effect = row.effect
@@ -146,6 +149,7 @@ class MemoryEffects(MemoryRounds):
         row.earlier = self._latest.get(effect.call)
         self._latest[effect.call] = row
         self._effects[effect.id] = row
+        self._effect_quota.add(row.about.caller, 1)
         self._due_effects.add(effect.id, row.due)
         self._effects_gauge.show(len(self._effects))
 
@@ -154,7 +158,9 @@ class MemoryEffects(MemoryRounds):
             self._forget_restart(row)
         del self._effects[row.effect.id]
         self._due_effects.discard(row.effect.id, row.due)
-        self._result_bytes -= len(row.result or b"")
+        self._effect_quota.remove(row.about.caller, 1)
+        if row.result:
+            self._result_quota.remove(row.about.caller, len(row.result))
         call = row.effect.call
         later = self._latest[call]
         if later is row:
@@ -224,8 +230,9 @@ class MemoryEffects(MemoryRounds):
         row.error = error
         if error is None:
             row.result = result or b""
-            self._result_bytes += len(row.result)
-            self._results_gauge.show(self._result_bytes)
+            if row.result:
+                self._result_quota.add(row.about.caller, len(row.result))
+            self._results_gauge.show(self._result_quota.used)
 
     async def abandon(self, effect: str, fence: int) -> None:
         """Free the claim: nothing happened."""

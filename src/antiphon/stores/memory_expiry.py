@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from antiphon.core.quotas import Quota
+
 log = logging.getLogger("antiphon")
 
 _NEVER = float("inf")
@@ -75,6 +77,22 @@ class ExpiryWheel(Generic[_Key]):
                 heapq.heappop(self._slots)
                 del self._buckets[slot]
                 self.next = self._slots[0] * _WIDTH if self._slots else _NEVER
+
+
+def share_of(most: int) -> int:
+    """Return how much of a bounded part of the store one caller may use: half, for others stay."""
+    return most - most // 2
+
+
+def full(quota: Quota, owner: str, amount: int, what: str) -> str:
+    """Say which bound so much more of a caller would break."""
+    share = quota.share(owner)
+    if quota.used_by(owner) + amount > share and share < quota.most:
+        return (
+            f"the memory store is full for {owner.strip()!r}: this caller holds "
+            f"{quota.used_by(owner)} {what}, and one caller may hold half, {share}"
+        )
+    return f"the memory store is full: it holds {quota.used} of {quota.most} {what}"
 
 
 class Gauge:

@@ -41,9 +41,11 @@ class _Notice(msgspec.Struct):
 class MemoryInbox(MemoryTasks):
     """The tasks of one process, and the inbox that goes with them."""
 
-    def __init__(self, clock: Clock, *, ended: Callable[[str], None], limit: int = 100_000) -> None:
-        super().__init__(clock, ended=ended, limit=limit)
-        self._most_items = limit
+    def __init__(
+        self, clock: Clock, *, ended: Callable[[str], None], tasks: int, task_bytes: int
+    ) -> None:
+        super().__init__(clock, ended=ended, tasks=tasks, task_bytes=task_bytes)
+        self._most_items = tasks
         self._inbox: dict[str, Item] = {}
         self._items_by_call: dict[str, list[str]] = {}
         self._open_items: dict[str, dict[str, None]] = {}

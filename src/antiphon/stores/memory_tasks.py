@@ -11,11 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from antiphon.core.quotas import Quota
 from antiphon.errors import StoreFull
 from antiphon.ports import Clock, HeldTaskRun, NewTask, TaskChange, TaskRow
+from antiphon.stores.memory_expiry import full, share_of
 
 OPEN = frozenset({"working", "input_required"})
 _NEVER = float("inf")
+_ROW_BYTES = 1024
+"""Of a task, besides its state."""
+
+_CURE = "Raise MemoryStore(tasks=..., task_bytes=...), or configure a store on disk"
 
 
 class KeptTask(msgspec.Struct):
@@ -60,11 +66,14 @@ class KeptTask(msgspec.Struct):
 class MemoryTasks:
     """The tasks of one process."""
 
-    def __init__(self, clock: Clock, *, ended: Callable[[str], None], limit: int = 100_000) -> None:
-        """Bound the number of tasks; `ended` is told of calls whose task has ended."""
+    def __init__(
+        self, clock: Clock, *, ended: Callable[[str], None], tasks: int, task_bytes: int
+    ) -> None:
+        """Bound the tasks in number and bytes; `ended` is told of calls whose task has ended."""
         self._now = clock
         self._ended = ended
-        self._limit = limit
+        self._task_quota = Quota(tasks, share_of(tasks))
+        self._task_bytes = Quota(task_bytes, share_of(task_bytes))
         self._tasks: dict[str, KeptTask] = {}
         self._by_call: dict[str, str] = {}
         self._open: Counter[str] = Counter()
@@ -80,14 +89,27 @@ class MemoryTasks:
 
     def add_task(self, task: NewTask) -> None:
         """Keep a new task, within an operation of the ledger."""
-        if len(self._tasks) >= self._limit:
-            raise StoreFull("the memory store is full: it holds as many tasks as it may")
+        self._check_task_space(task.owner, len(task.state))
         if task.call:
             self._by_call[task.call] = task.id
         row = KeptTask(task, task.status, task.message, task.state, task.created)
         self._tasks[task.id] = row
+        self._task_quota.add(task.owner, 1)
+        self._task_bytes.add(task.owner, _ROW_BYTES + len(task.state))
         self._open[task.owner] += 1
         self._schedule(row, self._now() + (0.0 if task.held is None else task.held.ready))
+
+    def _check_task_space(self, owner: str, size: int) -> None:
+        if not self._task_quota.fits(owner, 1):
+            raise StoreFull(f"{full(self._task_quota, owner, 1, 'tasks')}. {_CURE}")
+        size += _ROW_BYTES
+        if not self._task_bytes.fits(owner, size):
+            raise StoreFull(f"{full(self._task_bytes, owner, size, 'bytes of tasks')}. {_CURE}")
+
+    def _keep_state(self, row: KeptTask, state: bytes) -> None:
+        """Replace the state of a task; what has begun may go on, also where it grows."""
+        self._task_bytes.add(row.new.owner, len(state) - len(row.state))
+        row.state = state
 
     async def open_tasks(self, owner: str, *, most: int) -> int:
         """Count the open tasks of an owner."""
@@ -116,7 +138,8 @@ class MemoryTasks:
 
     def _apply(self, row: KeptTask, change: TaskChange, ready: float | None) -> None:
         row.status, row.message = change.status, change.message
-        row.state, row.updated = change.state, change.updated
+        self._keep_state(row, change.state)
+        row.updated = change.updated
         row.cancel = row.cancel or change.cancel
         row.revision += 1
         if change.status in OPEN:
@@ -226,7 +249,8 @@ class MemoryTasks:
         row = self._running(id, epoch)
         if row is None:
             return False
-        row.state = row.state if state is None else state
+        if state is not None:
+            self._keep_state(row, state)
         row.message = row.message if message is None else message
         row.updated = updated
         return True
@@ -235,7 +259,7 @@ class MemoryTasks:
         """Check a run's epoch and keep its state, for an effect that it begins."""
         row = self._running(under.task, under.epoch)
         if row is not None:
-            row.state = under.state
+            self._keep_state(row, under.state)
         return row is not None
 
     def is_task(self, call: str) -> bool:
@@ -283,6 +307,8 @@ class MemoryTasks:
         gone = [id for id, row in self._tasks.items() if row.new.expires <= now][:limit]
         for id in gone:
             row = self._tasks.pop(id)
+            self._task_quota.remove(row.new.owner, 1)
+            self._task_bytes.remove(row.new.owner, _ROW_BYTES + len(row.state))
             self._by_call.pop(row.new.call, None)
             if row.status in OPEN:
                 self._close(row.new.owner)

@@ -10,15 +10,16 @@ of the run.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from antiphon.core.asks import Approval, seconds
-from antiphon.core.capabilities import require
+from antiphon.core.capabilities import known, require
 from antiphon.core.changes import TASK, Changes
 from antiphon.core.journal import Journal
+from antiphon.core.quotas import json_size
 from antiphon.core.request import MODERN, Principal, Request
 from antiphon.core.text import safe
 from antiphon.engine.approvals import approval_of
@@ -99,6 +100,7 @@ class TaskService:
         """Return the reply that names a new task, which goes on where this round ended."""
         environment, request, handler = self.environment, execution.request, execution.handler
         owner = request.principal.owner
+        self._check_size(request.arguments, "the arguments of a call that becomes a task")
         await self._admit(owner)
         now = environment.clock()
         span = handler.options.task_ttl
@@ -107,7 +109,7 @@ class TaskService:
             target=request.target,
             arguments=request.arguments,
             principal=request.principal,
-            capabilities=request.capabilities,
+            capabilities=known(request.capabilities),
             call=execution.call.id,
             version=handler.options.version,
             journal=msgspec.structs.replace(journal, asked=0, pauses=0),
@@ -142,7 +144,7 @@ class TaskService:
         try:
             await self.store.create_task(task)
         except StoreError as error:
-            raise Unavailable(_NO_STORE) from error
+            raise self.environment.trouble.refused(error) from error
 
     async def _admit(self, owner: str) -> None:
         """Refuse a principal who has too many tasks.
@@ -157,7 +159,7 @@ class TaskService:
             try:
                 room = quota - await self.store.open_tasks(owner, most=quota)
             except StoreError as error:
-                raise Unavailable(_NO_STORE) from error
+                raise self.environment.trouble.refused(error) from error
             if room <= 0:
                 raise Unavailable("this caller has too many unfinished tasks")
             left = 1 + room // _PARTS
@@ -176,6 +178,12 @@ class TaskService:
             if approval is not None:
                 found[item.key, item.digest] = approval
         return found
+
+    def _check_size(self, value: object, what: str) -> None:
+        """Refuse what would be kept for as long as a task, and is too large for that."""
+        most, size = self.environment.limits.task_bytes, json_size(value)
+        if size > most:
+            raise InvalidRequest(f"{what} may take {most} bytes, and these take {size}")
 
     async def sealed(self, id: str, state: TaskState) -> bytes:
         """Seal a task's state for its row."""
@@ -198,26 +206,27 @@ class TaskService:
             else:
                 await self._changing(request, self._cancel_wanted)
         except StoreError as error:
-            raise Unavailable(_NO_STORE) from error
+            raise self.environment.trouble.refused(error) from error
         return wire.acknowledged(self.environment.meta)
 
     async def _get(self, request: Request) -> bytes:
         row = await self._mine(request.target, request.principal)
         state = await self.opened(row)
-        if state.capabilities != request.capabilities:
-            await self._refresh(request, row, state)
+        capabilities = known(request.capabilities)
+        if state.capabilities != capabilities:
+            await self._refresh(capabilities, row, state)
         if row.status in wire.TERMINAL and self.environment.inbox is not None:
             await self.inbox.collect(row.id)
         return wire.shown(self._view(row, state), self.environment.meta)
 
-    async def _refresh(self, request: Request, row: TaskRow, state: TaskState) -> None:
+    async def _refresh(self, capabilities: dict[str, Any], row: TaskRow, state: TaskState) -> None:
         """Note what the owner's client can do by now; no change is announced.
 
         Lost to another change, or while a run is under way, the next request brings it again.
         """
         if row.status in wire.TERMINAL or row.leased:
             return
-        state.capabilities = request.capabilities
+        state.capabilities = capabilities
         change = TaskChange(
             status=row.status,
             message=row.message,
@@ -234,8 +243,16 @@ class TaskService:
         except InvalidRequest:
             return None
         except StoreError as error:
-            raise Unavailable(_NO_STORE) from error
+            raise self.environment.trouble.refused(error) from error
         return msgspec.json.decode(wire.details(self._view(row, await self.opened(row))))
+
+    async def owned(self, ids: Sequence[str], principal: Principal) -> list[str]:
+        """Return those of the ids that name tasks of this principal; most are looked up at once."""
+        try:
+            known = await self.store.tasks_updated([id for id in ids if _ID.fullmatch(id)])
+        except StoreError as error:
+            raise self.environment.trouble.refused(error) from error
+        return [id for id in ids if id in known and await self.view(id, principal) is not None]
 
     async def _mine(self, id: str, principal: Principal) -> TaskRow:
         row = await self.store.task(id) if _ID.fullmatch(id) else None
@@ -296,9 +313,10 @@ class TaskService:
         fresh = wire.known(given, asks)
         if row.status != "input_required" or not fresh:
             return None
+        self._check_size([given[key] for key in fresh], "the answers to a task")
         for key in fresh:
             state.answers[key] = check_shape(asks[key].pending.kind, key, given[key])
-        state.capabilities = request.capabilities
+        state.capabilities = known(request.capabilities)
         return TaskChange(
             status="input_required" if state.outstanding(now) else "working",
             message=row.message,
@@ -333,9 +351,6 @@ class TaskService:
             return self.find(request_of(state))[0]
         except InvalidRequest:
             return None
-
-
-_NO_STORE = "the server's store cannot be reached; try again"
 
 
 def request_of(state: TaskState) -> Request:

@@ -159,7 +159,6 @@ def encode_state(state: TaskState) -> bytes:
         written = msgspec.structs.replace(
             state,
             arguments=_with_wide_integers(state.arguments),
-            capabilities=_with_wide_integers(state.capabilities),
             answers=_with_wide_integers(state.answers),
         )
         return _encode(written)

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from antiphon.core.asks import Approve, Elicit
+from antiphon.core.failures import log_failure
 from antiphon.core.inbox import DecisionRecord, Item, NewItem, caller_identity
 from antiphon.core.journal import Journal
 from antiphon.core.text import safe
@@ -344,9 +345,14 @@ class TaskRuns:
                 await self._clean_up(row, state, handler)
             except StoreError:
                 raise
-            except Exception as error:  # user code must not keep a task alive
-                log.error(
-                    "on_cancel of task %s failed: %s", row.id, handler.identity, exc_info=error
+            except Exception as error:  # noqa: BLE001 - user code must not keep a task alive
+                log_failure(
+                    log,
+                    error,
+                    "on_cancel of task %s failed (%s)",
+                    row.id,
+                    handler.identity,
+                    expose=self._service.environment.expose_errors,
                 )
         state.end()
         return await self._change(row, state, "cancelled", state.message_of(row.message))
@@ -364,7 +370,8 @@ class TaskRuns:
 
     async def crashed(self, row: TaskRow, error: BaseException) -> TaskChange:
         """Return what becomes of a task whose run broke outside of user code."""
-        log.error("run of task %s failed", row.id, exc_info=error)
+        expose = self._service.environment.expose_errors
+        log_failure(log, error, "run of task %s failed", row.id, expose=expose)
         current = await self._current(row)
         state = await self._service.opened(current)
         reply = Reply(code=INTERNAL_ERROR, message="Internal error", kind="error")

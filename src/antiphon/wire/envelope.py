@@ -129,18 +129,23 @@ def request_id(message: Json) -> str | int | None:
     return id if type(id) is int else None
 
 
-def check_shape(message: Json, id: str | int | None, raw: bytes, depth: int) -> None:
+def check_shape(
+    message: Json, id: str | int | None, raw: bytes, depth: int, *, answers: bool = False
+) -> None:
     """Refuse what is no single JSON-RPC 2.0 request or notification (BASE-01, BASE-02).
 
-    `id` is what `request_id` said; with None the message is a notification or refused here.
+    `id` is what `request_id` said; with None the message is a notification or refused here. Where
+    the client can be asked, `answers` lets its responses pass.
     """
     if message.get("jsonrpc") != "2.0":
         raise _invalid('the member "jsonrpc" must be "2.0"')
-    if type(message.get("method")) is not str:
+    if answers and "method" not in message and ("result" in message or "error" in message):
+        pass
+    elif type(message.get("method")) is not str:
         raise _invalid('the member "method" must be a string')
-    if id is None and ("result" in message or "error" in message):
+    elif id is None and ("result" in message or "error" in message):
         raise _invalid("responses are not accepted")
-    if id is None and "id" in message:
+    elif id is None and "id" in message:
         raise _invalid(f'"id" must be an integer or a string of at most {ID_LENGTH} characters')
     # Each level needs an opening bracket: few brackets cannot nest deeply.
     brackets = raw.count(b"{") + raw.count(b"[")

@@ -19,7 +19,7 @@ from antiphon.core.request import LEGACY
 from antiphon.wire.headers import METHOD, NAME, VERSION, Mirrors, read_mirrors
 
 HEAD_BYTES = 64 * 1024
-"""All header values of one request; a mirrored name or argument fits many times."""
+"""All header names and values of one request; a mirrored name or argument fits many times."""
 
 HEAD_FIELDS = 200
 """Headers of one request."""
@@ -29,7 +29,7 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ANY = "*"
 
 _SESSION = b"mcp-session-id"
-_SINGLE = (b"host", b"origin", b"content-type", b"content-length", _SESSION)
+_SINGLE = (b"host", b"origin", b"content-type", b"content-length", b"authorization", _SESSION)
 _LEGACY_VERSIONS = frozenset({*(version.encode() for version in LEGACY), b""})
 _KEPT, _KEPT_BYTES = 256, 1024
 """Sets of header values that are remembered, and the size of the largest."""
@@ -137,8 +137,11 @@ class AccessPolicy(dict[Facts, Admission]):
     def _check_new(self, pairs: tuple[tuple[bytes, bytes], ...]) -> CheckedHeaders:
         """Check headers that are not known, and keep them unless they belong to one request."""
         headers = dict(pairs)
-        head = self._judge(headers, _NONE if len(headers) == len(pairs) else doubled_names(pairs))
-        size = len(b"".join(headers.values()))
+        size = sum(len(name) + len(value) for name, value in pairs)
+        doubled = _NONE if len(headers) == len(pairs) else doubled_names(pairs)
+        if len(pairs) > HEAD_FIELDS or size > HEAD_BYTES:
+            return _checked(_TOO_LARGE, headers, doubled)
+        head = self._judge(headers, doubled)
         if size <= _KEPT_BYTES and _OF_ONE_REQUEST.isdisjoint(headers):
             if len(self._heads) >= _KEPT_HEADS:
                 self._heads.clear()
@@ -146,8 +149,6 @@ class AccessPolicy(dict[Facts, Admission]):
         return head
 
     def _judge(self, headers: dict[bytes, bytes], doubled: frozenset[bytes]) -> CheckedHeaders:
-        if len(headers) > HEAD_FIELDS or len(b"".join(headers.values())) > HEAD_BYTES:
-            return _checked(_TOO_LARGE, headers, doubled)
         if doubled and any(name in doubled for name in _SINGLE):
             return _checked(_DOUBLED, headers, doubled)
         get = headers.get

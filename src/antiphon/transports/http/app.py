@@ -293,8 +293,8 @@ class App:
         request.id = messages.encode_id(own_id) if own_id is not None else None
         head = request.head
         request.is_legacy = is_old(head) and self._is_legacy(message, own_id)
-        if not (request.is_legacy and in_session(head)):
-            check_shape(message, own_id, body, self._limits.depth)
+        answers = request.is_legacy and in_session(head)
+        check_shape(message, own_id, body, self._limits.depth, answers=answers)
         if request.is_legacy or own_id is None:
             return None
         headers = RequestHeaders(head.headers, head.doubled)

@@ -9,12 +9,17 @@ request: a caller is never taken for anonymous by accident.
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
+from antiphon.core.failures import log_failure
 from antiphon.core.request import Principal
 from antiphon.transports.http.access import HttpRefusal
 
 PrincipalOf: TypeAlias = Callable[[Mapping[str, Any]], "Principal | Awaitable[Principal]"]
+
+NAME_BYTES = 2_000
+"""Of issuer, subject and client together. A database indexes it."""
 
 ANONYMOUS = Principal(transport="http")
 
@@ -41,8 +46,9 @@ async def _ask_author(
             principal = await principal
     except PermissionError:
         return _FORBIDDEN
-    except Exception:  # noqa: BLE001 - whatever it is, it must not pass for anonymous
-        _log.warning("principal= raised; the request is refused", exc_info=True)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not pass for anonymous
+        # Without its text, which may repeat the credentials.
+        log_failure(_log, error, "principal= raised; the request is refused")
         return _UNKNOWN
     # What the function returns need not be what its annotation says.
     if not isinstance(principal, Principal):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -52,7 +58,24 @@ async def _ask_author(
             type(principal).__name__,
         )
         return _UNKNOWN
-    return principal
+    return principal if _bindable(principal) else _UNKNOWN
+
+
+@lru_cache(maxsize=1_024)
+def _bindable(principal: Principal) -> bool:
+    """Whether a name can be written down, in any store, and read back."""
+    owner = principal.owner
+    try:
+        good = len(owner.encode()) <= NAME_BYTES and "\0" not in owner
+    except UnicodeEncodeError:
+        good = False
+    if not good:
+        _log.warning(
+            "the name of a caller is longer than %d bytes or holds what is no text; the request "
+            "is refused",
+            NAME_BYTES,
+        )
+    return good
 
 
 def _read_user(user: object) -> Principal | HttpRefusal:
@@ -68,7 +91,7 @@ def _read_user(user: object) -> Principal | HttpRefusal:
             type(user).__name__,
         )
         return _UNKNOWN
-    return principal
+    return principal if _bindable(principal) else _UNKNOWN
 
 
 def _of_token(user: object) -> Principal | None:

@@ -14,6 +14,7 @@ from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, NamedTuple, TypeAlias
 
+from antiphon.core.failures import log_failure
 from antiphon.transports.http1.exchange import AsgiMessage, HttpExchange
 from antiphon.transports.stepping import resume
 
@@ -135,7 +136,7 @@ class RequestRunner:
             exchange.finished()
             return
         if not isinstance(failure, asyncio.CancelledError) and not exchange.disconnected:
-            _log.error("the application failed", exc_info=failure)
+            log_failure(_log, failure, "the application failed")
         exchange.failed()
 
 

@@ -1,7 +1,8 @@
 """What a session has sent, for a client that lost its stream and reconnects. One per session.
 
 Event ids are unique in their session, and a resumed stream brings only what belonged to it.
-Bounded by events and bytes: the oldest go first.
+Bounded by events and bytes: the oldest go first. What is kept is charged to the session's owner;
+where the owner holds too much, only the latest event is kept.
 
 A resumed stream is also *followed* here until its response has been delivered. The SDK's transport
 leaves a moment between replaying and following in which a message is stored but not sent, and it
@@ -10,6 +11,7 @@ never ends the stream.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from mcp.server.streamable_http import GET_STREAM_KEY, EventMessage, EventStore
@@ -32,7 +34,9 @@ class _StoredEvent(NamedTuple):
 class SessionEvents(EventStore):
     """The events of one session."""
 
-    def __init__(self) -> None:
+    def __init__(self, charge: Callable[[int], bool] = lambda _: True) -> None:
+        """Keep nothing yet; `charge` counts bytes and says whether they are still within bounds."""
+        self._charge = charge
         self._events: deque[_StoredEvent] = deque()
         self._unrelated: deque[_StoredEvent] = deque(maxlen=UNRELATED)
         self._size = 0
@@ -50,9 +54,14 @@ class SessionEvents(EventStore):
         else:
             self._events.append(event)
             self._size += size
+            fits = self._charge(size)
             # One that is alone too large stays: its stream may be broken at this moment.
-            while len(self._events) > EVENTS or (self._size > BYTES and len(self._events) > 1):
-                self._size -= self._events.popleft().size
+            while len(self._events) > 1 and not (
+                fits and len(self._events) <= EVENTS and self._size <= BYTES
+            ):
+                oldest = self._events.popleft().size
+                self._size -= oldest
+                fits = self._charge(-oldest)
         self._wake()
         return str(self._number)
 

@@ -23,6 +23,7 @@ from mcp_types import (
 )
 
 from antiphon.core.methods import LEGACY_METHODS
+from antiphon.core.quotas import weight
 from antiphon.core.request import Principal, Request
 from antiphon.dispatcher import Dispatcher
 from antiphon.errors import LEGACY_NOT_FOUND, ResourceNotFound, Unavailable
@@ -30,6 +31,9 @@ from antiphon.ports import Entropy
 from antiphon.transports.legacy.back_channel import SessionChannel, SessionlessChannel
 from antiphon.transports.legacy.revisions import abilities, degrade, server_capabilities
 from antiphon.wire import params as shapes
+
+CALL_BYTES = 40 * 1024
+"""Of a request in work, besides its params: the SDK's tasks and streams, and the handler."""
 
 _log = logging.getLogger("antiphon.legacy")
 
@@ -40,6 +44,8 @@ class ClientState(Protocol):
     owner: Principal
     asks: bool
     level: str
+    running: int
+    """Requests that its handlers are serving, whether their client still waits or not."""
 
     def watch(self, uri: str) -> None:
         """Subscribe to a resource."""
@@ -116,8 +122,15 @@ class LegacyHandlers:
             act = session.watch if method == "resources/subscribe" else session.unwatch
             act(params["uri"])
             return {}
-        request = self._request(context, session, params)
-        result = await self._in_own_task(dispatcher.dispatch(request))
+        owner, size = session.owner.owner, CALL_BYTES + weight(params)
+        dispatcher.holdings.legacy_calls.require(owner, size)
+        session.running += 1
+        try:
+            request = self._request(context, session, params)
+            result = await self._in_own_task(dispatcher.dispatch(request))
+        finally:
+            session.running -= 1
+            dispatcher.holdings.legacy_calls.give_back(owner, size)
         return degrade(method, msgspec.json.decode(result), context.protocol_version)
 
     async def _in_own_task(self, work: Coroutine[Any, Any, bytes]) -> bytes:

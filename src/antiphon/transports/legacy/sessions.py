@@ -8,7 +8,6 @@ by the task that entered it, and requests, lifespan and stdio are different task
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from typing import Any, cast
 
 import anyio
@@ -22,6 +21,8 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import Notification, NotificationParams
 from sse_starlette.sse import AppStatus
 
+from antiphon.core.failures import log_failure
+from antiphon.core.quotas import OBJECT_FACTOR, REFUSED, weight
 from antiphon.core.request import Principal
 from antiphon.dispatcher import Dispatcher
 from antiphon.errors import INTERNAL_ERROR, InvalidRequest
@@ -31,6 +32,7 @@ from antiphon.transports.http.request import Message, Receive, Send
 from antiphon.transports.legacy.event_store import SessionEvents
 from antiphon.transports.legacy.gateway import SESSION_NOT_FOUND, LegacyRequest
 from antiphon.transports.legacy.handlers import HandlerContext, LegacyHandlers
+from antiphon.transports.legacy.sdk_log import SdkLogFilter
 from antiphon.transports.legacy.stdio import LineSession, WriteMessage
 
 RETRY_MILLISECONDS = 500
@@ -44,6 +46,12 @@ WATCHED = 1_000
 
 NOTIFY_SECONDS = 5.0
 """A client that does not read for so long misses a notification of a change."""
+
+SESSION_BYTES = 40 * 1024
+"""Of an idle session, besides what its client introduced itself with."""
+
+HANDSHAKE = 2
+"""POSTs of a client that has done no more than open a session."""
 
 CUT_SECONDS = 1.0
 """Of the grace at shutdown: how long cancelled requests have to be answered with an error."""
@@ -63,6 +71,9 @@ class LegacySession:
         self.asks = asks
         self.level = "info"
         """What is logged to a client that has set no level."""
+
+        self.running = 0
+        """Requests that handlers are serving, whether their client still waits or not."""
 
         self._changes: Subscription = dispatcher.subscriptions.attach(owner)
         self._watched: set[str] = set()
@@ -98,11 +109,21 @@ class LegacySession:
 class HttpLegacySession(LegacySession):
     """A session over HTTP."""
 
-    def __init__(self, id: str, owner: Principal, dispatcher: Dispatcher) -> None:
+    def __init__(self, id: str, owner: Principal, dispatcher: Dispatcher, size: int) -> None:
         super().__init__(id, owner, dispatcher)
-        self.events = SessionEvents()
+        self._allowance = dispatcher.holdings.sessions
+        self._size = size
+        """Bytes that its owner is charged with; 0 when it has ended."""
+
+        self.events = SessionEvents(self._charge)
         self.posts = 0
         """Requests that are being answered."""
+
+        self.streams = 0
+        """Connections that its client holds open, those of requests included."""
+
+        self.posted = 0
+        """Requests that have come."""
 
         self.transport = StreamableHTTPServerTransport(
             id,
@@ -110,6 +131,37 @@ class HttpLegacySession(LegacySession):
             retry_interval=RETRY_MILLISECONDS,
             idle_timeout=dispatcher.limits.session_idle.total_seconds(),
         )
+
+    def watch(self, uri: str) -> None:
+        """Subscribe to a resource."""
+        if uri not in self._watched and self._size:
+            self._allowance.grow(self.owner.owner, weight(uri))
+            self._size += weight(uri)
+        super().watch(uri)
+
+    def unwatch(self, uri: str) -> None:
+        """Unsubscribe from a resource."""
+        if uri in self._watched:
+            self._charge(-weight(uri))
+        super().unwatch(uri)
+
+    def _charge(self, size: int) -> bool:
+        """Count bytes that the session keeps, more or less; False when its owner has too many."""
+        if not self._size:
+            return True  # it has ended
+        self._size += size
+        return self._allowance.change(self.owner.owner, size)
+
+    def give_back(self) -> None:
+        """Charge the owner with nothing any more. Idempotent."""
+        if self._size:
+            self._allowance.give_back(self.owner.owner, self._size)
+            self._size = 0
+
+    @property
+    def worth(self) -> tuple[bool, bool]:
+        """Tell which of two unattended sessions is kept: with a running call, or used at all."""
+        return self.running > 0, self.posted > HANDSHAKE
 
     def close(self) -> None:
         """End what waits inside the session."""
@@ -133,13 +185,13 @@ class LegacySessions:
         """
         self._dispatcher = dispatcher
         self._entropy = entropy
-        self._limits = dispatcher.limits
+        self._allowance = dispatcher.holdings.sessions
         self._stateless = stateless
         self._prefix = prefix
         self._handlers = LegacyHandlers(dispatcher, entropy, self._initialized)
         self._sessions: dict[str, HttpLegacySession] = {}
-        self._owners: Counter[Principal] = Counter()
         self._group: anyio.abc.TaskGroup
+        self._sdk_log = SdkLogFilter()
         self._stop = asyncio.Event()
         self._drains = False
         self._draining = False
@@ -154,6 +206,7 @@ class LegacySessions:
 
     async def start(self) -> None:
         """Begin; returns when sessions can be opened."""
+        self._sdk_log.install()
         ready = asyncio.Event()
         self._task = asyncio.create_task(self._run(ready), name="antiphon-legacy")
         await ready.wait()
@@ -163,6 +216,7 @@ class LegacySessions:
         self._stop.set()
         if self._task is not None:
             await self._task
+        self._sdk_log.remove()
         if self._drains:  # the switch is one for the whole process
             AppStatus.enable_automatic_graceful_drain_mode()
 
@@ -228,45 +282,58 @@ class LegacySessions:
             await self._forget(session)
         return None
 
-    async def _pass(self, session: HttpLegacySession, request: LegacyRequest) -> None:
+    async def _pass(self, session: HttpLegacySession, request: LegacyRequest) -> int:
+        """Let a session answer a request; returns the status of the answer."""
         counts = request.scope["method"] == "POST"
         session.posts += counts
         if request.scope["method"] == "GET":
             request = request._replace(send=_sending_the_head_at_once(request.send))
+        session.posted += counts
+        session.streams += 1
+        if session.id in self._sessions:  # the one that was used last stands last
+            self._sessions[session.id] = self._sessions.pop(session.id)
+        answer = _Answer(request)
         try:
-            await session.transport.handle_request(request.scope, request.receive, request.send)
+            await session.transport.handle_request(request.scope, request.receive, answer.send)
+            await answer.complete()
         finally:
+            session.streams -= 1
             session.posts -= counts
             self._idle.set()
+        return answer.status
 
     async def _open(self, request: LegacyRequest) -> None:
-        owner = request.owner
-        if not self._has_room(owner):
-            return await request.refuse(503, "Too many sessions", code=INTERNAL_ERROR)
+        owner, size = request.owner, SESSION_BYTES + OBJECT_FACTOR * len(request.body)
+        if self._draining or self._stop.is_set():
+            return await request.refuse(503, "The server is shutting down", code=INTERNAL_ERROR)
+        if not await self._admit(owner, size):
+            return await request.refuse(503, REFUSED, code=INTERNAL_ERROR)
         id = self._prefix + self._entropy(16).hex()
-        session = HttpLegacySession(id, owner, self._dispatcher)
+        session = HttpLegacySession(id, owner, self._dispatcher, size)
         self._sessions[session.id] = session
-        self._owners[owner] += 1
         status = 0
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await request.send(message)
-
         try:
             await self._group.start(self._serve, session)
-            await self._pass(session, request._replace(send=noting))
+            status = await self._pass(session, request)
         finally:
             if not 200 <= status < 300 or not session.transport.mcp_session_id:
                 await self._forget(session)  # it was no handshake
         return None
 
-    def _has_room(self, owner: Principal) -> bool:
-        if self._draining or self._stop.is_set() or len(self._sessions) >= self._limits.sessions:
-            return False
-        return owner.anonymous or self._owners[owner] < self._limits.sessions_per_principal
+    async def _admit(self, owner: Principal, size: int) -> bool:
+        """Count a new session; where it does not fit, end unattended ones of the same caller."""
+        while not self._allowance.take(owner.owner, size):
+            unattended = [
+                session
+                for session in self._sessions.values()
+                if session.owner == owner and not session.streams
+            ]
+            if not unattended:
+                self._allowance.log_refusal(owner.owner, size)
+                return False
+            # The one that was not used for longest, of those that are worth least.
+            await self._forget(min(unattended, key=lambda session: session.worth))
+        return True
 
     async def _serve(
         self,
@@ -286,16 +353,14 @@ class LegacySessions:
                         session_id=session.id,
                         init_options=self._handlers.options(),
                     )
-        except Exception:  # noqa: BLE001 - one session must not end the others
-            _log.exception("the legacy session of a client failed")
+        except Exception as error:  # noqa: BLE001 - one session must not end the others
+            log_failure(_log, error, "the legacy session of a client failed")
         finally:
             await self._forget(session)
 
     async def _forget(self, session: HttpLegacySession) -> None:
-        if self._sessions.pop(session.id, None) is not None:
-            self._owners[session.owner] -= 1
-            if not self._owners[session.owner]:
-                del self._owners[session.owner]
+        self._sessions.pop(session.id, None)
+        session.give_back()
         session.close()
         with anyio.CancelScope(shield=True):
             await session.transport.terminate()
@@ -365,6 +430,36 @@ def _sending_the_head_at_once(send: Send) -> Send:
             await send({"type": "http.response.body", "body": b"", "more_body": True})
 
     return begun
+
+
+class _Answer:
+    """The answer to one request, which is completed also when its session ends meanwhile."""
+
+    __slots__ = ("_complete", "_request", "status")
+
+    def __init__(self, request: LegacyRequest) -> None:
+        self._request = request
+        self._complete = False
+        self.status = 0
+        """Of the answer; 0 while it has not begun."""
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        elif not message.get("more_body", False):
+            self._complete = True
+        await self._request.send(message)
+
+    async def complete(self) -> None:
+        """Say that there is no such session, or end the stream, if nobody else did."""
+        if self._complete:
+            return
+        with contextlib.suppress(OSError):  # the client is gone
+            if not self.status:
+                await self._request.refuse(404, SESSION_NOT_FOUND)
+            else:
+                await self._request.send({"type": "http.response.body", "body": b""})
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -1,0 +1,63 @@
+"""How an unexpected exception is logged: its type and its places, not its text.
+
+The text of an exception often repeats what was being worked on (`int("...")` does), and that may be
+an answer of a person. Types, files and lines tell where to look. With `expose_errors` the whole
+traceback is logged.
+"""
+
+import logging
+from collections.abc import Iterator
+from traceback import walk_tb
+from typing import cast
+
+_CHAIN = 8
+"""Exceptions of one chain that are described; the rest is counted."""
+
+_PLACES = 40
+"""Places of one exception that are described: the last ones."""
+
+
+def log_failure(
+    log: logging.Logger, error: BaseException, message: str, *args: object, expose: bool = False
+) -> None:
+    """Log an unexpected exception; only `expose` shows its text."""
+    if expose:
+        log.error(message, *args, exc_info=error)
+    else:
+        log.error("%s: %s", message % args, failure_text(error))
+
+
+def failure_text(error: BaseException) -> str:
+    """Return types and places of an exception and of those that led to it, one on each line."""
+    chain = list(_chain(error))
+    lines = [line for one, joint in chain[:_CHAIN] for line in _described(one, joint)]
+    if len(chain) > _CHAIN:
+        lines.append(f"and {len(chain) - _CHAIN} more exceptions")
+    return "\n".join(lines)
+
+
+def _described(error: BaseException, joint: str) -> Iterator[str]:
+    kind = type(error)
+    yield f"{joint}{kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
+    places = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    for code, line in places[-_PLACES:]:
+        yield f'  File "{code.co_filename}", line {line}, in {code.co_name}'
+
+
+def _chain(error: BaseException, joint: str = "") -> Iterator[tuple[BaseException, str]]:
+    """Walk from an exception to those that it holds or came from, each once."""
+    seen: set[int] = set()
+    stack = [(error, joint)]
+    while stack:
+        one, joint = stack.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one, joint
+        if one.__cause__ is not None:
+            stack.append((one.__cause__, "caused by "))
+        elif one.__context__ is not None and not one.__suppress_context__:
+            stack.append((one.__context__, "raised while handling "))
+        if isinstance(one, BaseExceptionGroup):
+            inner = cast("BaseExceptionGroup[BaseException]", one).exceptions
+            stack.extend((held, "which holds ") for held in reversed(inner))
