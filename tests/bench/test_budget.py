@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench import inside
-from bench.door import Client, counted
+from bench.alone import Client, counted
 from bench.servers.ours import server
 from bench.steps import Steps
 from bench.story import REQUESTS
