@@ -16,17 +16,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
-from typing import Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import msgspec
-from pydantic import BaseModel, Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
-from pydantic.dataclasses import is_pydantic_dataclass
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 from pydantic_core import to_json as dump_json
 
 from antiphon.core.digest import canonical, short_digest
 from antiphon.errors import HandlerError
+
+if TYPE_CHECKING:
+    from pydantic import Secret
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -156,17 +158,21 @@ def _is_left_out(field: dict[str, Any]) -> bool:
 
 def _check_whole(value: Any) -> None:
     """Refuse a value of no declared type that holds a model of which fields would be left out."""
-    if isinstance(value, BaseModel) or is_pydantic_dataclass(cast("type[Any]", type(value))):
-        lost = _first_left_out(cast("type[Any]", type(value)))
-        if lost is not None:
-            raise _lost_field(*lost)
+    lost = _first_left_out(cast("type[Any]", type(value)))
+    if lost is not None:
+        raise _lost_field(*lost)
     for inner in _parts(value):
         _check_whole(inner)
 
 
 @functools.lru_cache(maxsize=512)
-def _first_left_out(model: type[Any]) -> tuple[str, str] | None:
-    return next(_left_out(model.__pydantic_core_schema__), None)
+def _first_left_out(kind: type[Any]) -> tuple[str, str] | None:
+    """Return the first field that a model leaves out; None also for a type that is no model."""
+    from pydantic.dataclasses import is_pydantic_dataclass
+
+    if not (issubclass(kind, BaseModel) or is_pydantic_dataclass(kind)):
+        return None
+    return next(_left_out(kind.__pydantic_core_schema__), None)
 
 
 def _lost_field(model: str, name: str) -> HandlerError:
@@ -179,16 +185,22 @@ def _lost_field(model: str, name: str) -> HandlerError:
 _STARS = b"**********"
 """What pydantic writes for a secret."""
 
-_SECRETS = (Secret, SecretStr, SecretBytes)
+
+@functools.cache
+def _secret_types() -> tuple[type[Any], ...]:
+    """Return the types of secrets; they take long to import, and most programs have none."""
+    from pydantic import Secret, SecretBytes, SecretStr
+
+    return Secret, SecretStr, SecretBytes
 
 
 def _has_secret(value: Any) -> bool:
-    return isinstance(value, _SECRETS) or any(map(_has_secret, _parts(value)))
+    return isinstance(value, _secret_types()) or any(map(_has_secret, _parts(value)))
 
 
 def _revealed(value: Any) -> Any:
     """Replace every secret by what it hides."""
-    if isinstance(value, _SECRETS):
+    if isinstance(value, _secret_types()):
         return cast("Secret[Any]", value).get_secret_value()
     if not _has_secret(value):
         return value
@@ -423,7 +435,7 @@ def _ordered(value: Any) -> Any:
 
 def _hidden(value: Any) -> Iterator[bytes]:
     """Yield what is written as stars: a charge to another card must not pass for the same one."""
-    if isinstance(value, _SECRETS):
+    if isinstance(value, _secret_types()):
         yield repr(cast("Secret[Any]", value).get_secret_value()).encode()
     elif not isinstance(value, (set, frozenset)):
         for one in _parts(value):

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
@@ -222,6 +222,8 @@ def arguments_model(fn: Callable[..., Any], parameters: Mapping[str, Parameter])
     The fields have names of their own and the parameters' names as aliases, because a parameter
     may be called `schema` or `_x`, which a model's field may not.
     """
+    from pydantic import Field
+
     fields: dict[str, Any] = {}
     for index, (name, parameter) in enumerate(parameters.items()):
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
