@@ -84,14 +84,18 @@ class RequestHead:
         self.keep_alive = self.minor == 1 and not _closes(headers, values)
         self.expects_continue = _expects_continue(values, self.minor)
 
-    def with_fields(self, fields: list[Field]) -> "RequestHead":
-        """Return the same head with more fields, none of which the server itself obeys."""
-        head = RequestHead.__new__(RequestHead)
-        head.method, head.minor, head.headers = self.method, self.minor, [*self.headers, *fields]
-        head.raw_path, head.path, head.query = self.raw_path, self.path, self.query
-        head.length, head.keep_alive = self.length, self.keep_alive
-        head.expects_continue = self.expects_continue
-        return head
+
+class HeadWithCredentials(RequestHead):
+    """A known head with more fields, none of which the server itself obeys."""
+
+    __slots__ = ()
+
+    def __init__(self, head: RequestHead, fields: list[Field]) -> None:
+        """Take everything else from the head."""
+        self.method, self.minor, self.headers = head.method, head.minor, [*head.headers, *fields]
+        self.raw_path, self.path, self.query = head.raw_path, head.path, head.query
+        self.length, self.keep_alive = head.length, head.keep_alive
+        self.expects_continue = head.expects_continue
 
 
 class HeadParser:
@@ -123,7 +127,9 @@ class HeadParser:
                 if len(self._heads) >= KEPT_HEADS:
                     self._heads.clear()
                 self._heads[public] = found
-        return found.with_fields([_field(line) for line in private]) if private else found
+        if not private:
+            return found
+        return HeadWithCredentials(found, [_field(line) for line in private])
 
     def _parse_new(self, raw: bytes) -> RequestHead:
         lines = raw.split(b"\r\n")
