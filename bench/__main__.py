@@ -3,7 +3,8 @@
 Processor time of the server's process for each request, as the system counts it; the server on one
 core and the load on another. Servers take turns in short runs, every answer is checked, and a ratio
 is the median of the ratios of runs that followed one another. Tables and a chart are written to
-`bench/results/`. Ends with an error when a goal is missed, and says which.
+`bench/results/`. Ends with an error when a goal is missed or a part fails, and says which; the
+other parts are measured nevertheless. For a quick look: `--seconds 0.5 --repeats 1`.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+import traceback
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,10 +21,10 @@ from typing import Any, NamedTuple
 import msgspec
 import uvloop
 
-from bench import growth, report
+from bench import growth, latency, report
 from bench.inside import import_ms
 from bench.load import over_http, over_pipe
-from bench.procs import COMMANDS, ROOT, cpu_ns, pin_load, port_of, server
+from bench.procs import COMMANDS, ROOT, cpu_ns, installed, pin_load, port_of, server
 from bench.story import Caller
 
 CONNECTIONS = 32
@@ -146,7 +148,9 @@ def stdio(seconds: float, repeats: int) -> tuple[str, list[Goal]]:
     """Load the servers on a pipe, 32 calls in flight; return a table and the goals."""
     seen: dict[str, list[float]] = {}
     with ExitStack() as stack:
-        processes = {name: stack.enter_context(server(name, "stdio")) for name in STDIO}
+        processes = {
+            name: stack.enter_context(server(name, "stdio")) for name in STDIO if installed(name)
+        }
         for turn in range(repeats + 1):
             for name, process in processes.items():
                 cpu = partial(cpu_ns, process.pid)
@@ -157,8 +161,26 @@ def stdio(seconds: float, repeats: int) -> tuple[str, list[Goal]]:
                     seen.setdefault(name, []).append(spent / requests / 1000)
     costs = {name: statistics.median(runs) for name, runs in seen.items()}
     rows = [[name, f"{cost:.0f}"] for name, cost in costs.items()]
-    goal = Goal("stdio: antiphon / MCPServer", costs["antiphon"] / costs["mcpserver"], 1 / 10)
+    pairs = zip(seen["antiphon"], seen["mcpserver"], strict=True)
+    found = statistics.median(ours / theirs for ours, theirs in pairs)
+    goal = Goal("stdio: antiphon / MCPServer", found, 1 / 10)
     return report.table(["stdio, mrtr, 32 in flight", "µs"], rows), [goal]
+
+
+def tails(seconds: float, repeats: int) -> tuple[str, list[Goal]]:
+    """Measure latencies at 70 % of our own saturation; return a table and the goals."""
+    runs = latency.measure("wizard", seconds, repeats)
+    middle = sorted(runs, key=lambda run: run.p99)[len(runs) // 2]
+    rows = [
+        [name, f"{middle.rate:.0f}", *(f"{value:.2f}" for value in found)]
+        for name, found in (("antiphon serve", middle.ours), ("bare ASGI, uvicorn", middle.bare))
+    ]
+    goals = [
+        Goal("wizard: p99 / bare", statistics.median(run.p99 for run in runs), 1.5),
+        Goal("wizard: worst request / bare", statistics.median(run.worst for run in runs), 1.5),
+    ]
+    head = ["wizard at 70 % of saturation", "requests/s", "p50 ms", "p99 ms", "worst ms"]
+    return report.table(head, rows), goals
 
 
 def apart(module: str, what: str) -> Any:
@@ -220,45 +242,86 @@ def goals_table(goals: list[Goal]) -> str:
     return report.table(["goal", "measured", "bound", ""], rows)
 
 
+class Measured:
+    """What the parts of one run have found."""
+
+    def __init__(self) -> None:
+        self.goals: list[Goal] = []
+        self.tables: dict[str, str] = {}
+        self.figures: dict[str, Any] = {}
+        self.bars: dict[str, float] = {}
+
+    def http(self, names: list[str], seconds: float, repeats: int) -> None:
+        """Measure what a request costs over HTTP."""
+        runs = http(names, seconds, repeats)
+        self.tables["HTTP, 32 connections"] = http_table(names, runs)
+        self.figures["http"] = {
+            f"{name}, {workload}": costs for (name, workload), costs in runs.items()
+        }
+        self.bars = {SHOWN.get(n, n): statistics.median(runs[n, "mrtr"]) for n in names}
+        self.goals += http_goals(runs)
+
+    def add(self, title: str, measured: tuple[str, list[Goal]]) -> None:
+        """Add a table and its goals."""
+        self.tables[title] = measured[0]
+        self.goals += measured[1]
+
+    def part(self, name: str, names: list[str], seconds: float, repeats: int) -> None:
+        """Measure one part of the benchmark."""
+        match name:
+            case "http":
+                self.http(names, seconds, repeats)
+            case "latency":
+                self.add("Latency", tails(seconds, repeats))
+            case "stdio":
+                self.add("stdio", stdio(seconds, repeats))
+            case "inside":
+                round = self.bars.get(SHOWN["serve"])
+                self.add("Inside one process", inside_goals(round))
+            case "growth":
+                self.tables["Growth"], self.figures["growth"] = growth_table()
+            case "import":
+                self.goals.append(import_goal())
+            case _:
+                raise SystemExit(f"no part {name!r}: {', '.join(PARTS)}")
+
+    def write(self, facts: dict[str, str]) -> None:
+        """Write everything down and print the tables."""
+        tables = {"Goals": goals_table(self.goals), **self.tables}
+        self.figures["goals"] = [goal._asdict() for goal in self.goals]
+        report.write(facts, tables, self.figures, self.bars)
+        print("\n\n".join(tables.values()))
+
+
+PARTS = ("http", "latency", "stdio", "inside", "import", "growth")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", default=["http", "stdio", "inside", "import", "growth"])
+    parser.add_argument("parts", nargs="*", default=list(PARTS), help=", ".join(PARTS))
     parser.add_argument("--seconds", type=float, default=1.0, help="length of one run")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
     parser.add_argument("--servers", default=",".join(COMMANDS), help="which, with commas")
     options = parser.parse_args()
     facts = report.about()
     pin_load()
-    names: list[str] = options.servers.split(",")
-    goals: list[Goal] = []
-    tables: dict[str, str] = {}
-    figures: dict[str, Any] = {}
-    bars: dict[str, float] = {}
-    http_round: float | None = None
-    if "http" in options.parts:
-        runs = http(names, options.seconds, options.repeats)
-        tables["HTTP, 32 connections"] = http_table(names, runs)
-        figures["http"] = {f"{name}, {workload}": costs for (name, workload), costs in runs.items()}
-        bars = {SHOWN.get(n, n): statistics.median(runs[n, "mrtr"]) for n in names}
-        http_round = bars.get(SHOWN["serve"])
-        goals += http_goals(runs)
-    if "stdio" in options.parts:
-        tables["stdio"], more = stdio(options.seconds, options.repeats)
-        goals += more
-    if "inside" in options.parts:
-        tables["Inside one process"], more = inside_goals(http_round)
-        goals += more
-    if "growth" in options.parts:
-        tables["Growth"], figures["growth"] = growth_table()
-    if "import" in options.parts:
-        goals.append(import_goal())
-    tables = {"Goals": goals_table(goals), **tables}
-    figures["goals"] = [goal._asdict() for goal in goals]
-    report.write(facts, tables, figures, bars)
-    print("\n\n".join(tables.values()))
-    missed = [goal.what for goal in goals if not goal.met]
-    if missed:
-        sys.exit("missed: " + "; ".join(missed))
+    names = [name for name in options.servers.split(",") if installed(name)]
+    measured = Measured()
+    failed: list[str] = []
+    for part in options.parts:
+        started = time.monotonic()
+        try:
+            measured.part(part, names, options.seconds, options.repeats)
+        except Exception as error:
+            traceback.print_exc()
+            failed.append(f"{part} failed: {type(error).__name__}")
+        print(f"{part}: {time.monotonic() - started:.0f} s", file=sys.stderr)
+    measured.write(facts)
+    missing = [name for name in options.servers.split(",") if name not in names]
+    failed += [f"{name} is not installed: make peers" for name in missing]
+    failed += [f"missed: {goal.what}" for goal in measured.goals if not goal.met]
+    if failed:
+        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":

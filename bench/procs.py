@@ -33,6 +33,11 @@ COMMANDS: Mapping[str, list[str]] = {
 """How each server is started; `http` (it prints its port), `serve` or `stdio` follows."""
 
 
+def installed(name: str) -> bool:
+    """Whether a server can be started here."""
+    return shutil.which(COMMANDS[name][0]) is not None
+
+
 def pin_load() -> None:
     """Keep this process off the server's core, where there are two."""
     if len(os.sched_getaffinity(0)) > 1:

@@ -21,7 +21,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from antiphon.core.request import Request
 
 _SCOPE = "antiphon"
-_LINK = {"antiphon.link": "first round"}
 _propagator = TraceContextTextMapPropagator()
 
 
@@ -128,7 +127,7 @@ class TracedRound:
                 span.update_name(f"{request.method} {request.target}")
             span.set_attributes(_attributes(request, outcome))
             if request.first_trace:
-                span.add_link(_read(request.first_trace), _LINK)
+                span.add_link(_read(request.first_trace))
         span.end()
 
 

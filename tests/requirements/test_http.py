@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from antiphon import ConfigError, Context, Principal, Server
-from antiphon.transports.http import response as http_exchange
+from antiphon.transports.http import request as http_exchange
 from tests.requirements.demo_server import (
     CAPABILITIES,
     EVERYTHING,

@@ -16,17 +16,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
-from typing import Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import msgspec
-from pydantic import BaseModel, Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
-from pydantic.dataclasses import is_pydantic_dataclass
-from pydantic.errors import PydanticUserError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-from pydantic_core import to_json as dump_json
 
 from antiphon.core.digest import canonical, short_digest
 from antiphon.errors import HandlerError, NestedEffect, ToolError
+from antiphon.forms.models import is_model_type
+
+if TYPE_CHECKING:
+    from pydantic import PydanticUserError, Secret
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -43,6 +42,8 @@ class JsonCodec:
         Raises:
             HandlerError: Values of it would not come back whole.
         """
+        from pydantic import TypeAdapter
+
         self._adapter: TypeAdapter[Any] | None = (
             None if type_ in (Any, None) else TypeAdapter(type_)
         )
@@ -60,6 +61,8 @@ class JsonCodec:
         kind = cast("type[Any]", type(value))
         if kind is str or kind is int or kind is bool or value is None:
             return to_json(value, what)
+        from pydantic_core import to_json as dump_json
+
         try:
             if self._adapter is None:
                 _check_whole(value)
@@ -71,7 +74,7 @@ class JsonCodec:
                 )
             if _STARS in data:
                 data = self._dump_revealed(value, data)
-        except (PydanticSerializationError, ValueError) as error:
+        except ValueError as error:  # Pydantic's own is one
             raise HandlerError(
                 f"{what} is a {kind.__name__} and cannot be kept as JSON: return a JSON value, a "
                 "model or a dataclass"
@@ -81,6 +84,8 @@ class JsonCodec:
 
     def _dump_revealed(self, value: Any, data: bytes) -> bytes:
         """Write secrets as they are: stars would be all that a replay gets to see."""
+        from pydantic_core import to_json as dump_json
+
         if self._adapter is None:
             plain = value
         else:
@@ -114,6 +119,8 @@ class JsonCodec:
         """
         if self._adapter is None:
             return _decode(data)
+        from pydantic import ValidationError
+
         try:
             return self._adapter.validate_json(data, by_alias=False, by_name=True)
         except ValidationError as error:
@@ -156,17 +163,21 @@ def _is_left_out(field: dict[str, Any]) -> bool:
 
 def _check_whole(value: Any) -> None:
     """Refuse a value of no declared type that holds a model of which fields would be left out."""
-    if isinstance(value, BaseModel) or is_pydantic_dataclass(cast("type[Any]", type(value))):
-        lost = _first_left_out(cast("type[Any]", type(value)))
-        if lost is not None:
-            raise _lost_field(*lost)
+    lost = _first_left_out(cast("type[Any]", type(value)))
+    if lost is not None:
+        raise _lost_field(*lost)
     for inner in _parts(value):
         _check_whole(inner)
 
 
 @functools.lru_cache(maxsize=512)
-def _first_left_out(model: type[Any]) -> tuple[str, str] | None:
-    return next(_left_out(model.__pydantic_core_schema__), None)
+def _first_left_out(kind: type[Any]) -> tuple[str, str] | None:
+    """Return the first field that a model leaves out; None also for a type that is no model."""
+    from pydantic.dataclasses import is_pydantic_dataclass
+
+    if not (is_model_type(kind) or is_pydantic_dataclass(kind)):
+        return None
+    return next(_left_out(kind.__pydantic_core_schema__), None)
 
 
 def _lost_field(model: str, name: str) -> HandlerError:
@@ -179,22 +190,28 @@ def _lost_field(model: str, name: str) -> HandlerError:
 _STARS = b"**********"
 """What pydantic writes for a secret."""
 
-_SECRETS = (Secret, SecretStr, SecretBytes)
+
+@functools.cache
+def _secret_types() -> tuple[type[Any], ...]:
+    """Return the types of secrets; they take long to import, and most programs have none."""
+    from pydantic import Secret, SecretBytes, SecretStr
+
+    return Secret, SecretStr, SecretBytes
 
 
 def _has_secret(value: Any) -> bool:
-    return isinstance(value, _SECRETS) or any(map(_has_secret, _parts(value)))
+    return isinstance(value, _secret_types()) or any(map(_has_secret, _parts(value)))
 
 
 def _revealed(value: Any) -> Any:
     """Replace every secret by what it hides."""
-    if isinstance(value, _SECRETS):
+    if isinstance(value, _secret_types()):
         return cast("Secret[Any]", value).get_secret_value()
     if not _has_secret(value):
         return value
     if isinstance(value, dict):
         return {name: _revealed(inner) for name, inner in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, BaseModel):
+    if is_model_type(cast("type[Any]", type(value))):
         return {name: _revealed(inner) for name, inner in value}
     if is_dataclass(value):
         return {f.name: _revealed(getattr(value, f.name, None)) for f in fields(value)}
@@ -232,6 +249,8 @@ def codec_of(fn: Callable[..., Any], returns: Any) -> JsonCodec:
     """
     if returns is None:
         returns = _annotation(fn)
+    from pydantic import PydanticUserError
+
     try:
         return codec_for(returns)
     except PydanticUserError as error:
@@ -241,7 +260,7 @@ def codec_of(fn: Callable[..., Any], returns: Any) -> JsonCodec:
         return JsonCodec(returns)  # an annotation that cannot be hashed is compiled each time
 
 
-def _first_line(error: PydanticUserError) -> str:
+def _first_line(error: "PydanticUserError") -> str:
     return error.message.partition("\n")[0].rstrip(".")
 
 
@@ -393,6 +412,8 @@ def arguments_digest(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
 
 
 def _jsonable(value: Any) -> Any:
+    from pydantic_core import to_jsonable_python
+
     return to_jsonable_python(value, fallback=lambda one: f"<{type(one).__qualname__}>")
 
 
@@ -402,7 +423,7 @@ def _parts(value: Any) -> Iterable[Any]:
         return cast("dict[Any, Any]", value).values()
     if isinstance(value, (list, tuple, deque, set, frozenset)):
         return cast("list[Any]", value)
-    if isinstance(value, BaseModel):
+    if is_model_type(cast("type[Any]", type(value))):
         return (field for _, field in value)
     if is_dataclass(value) and not isinstance(value, type):
         return (getattr(value, field.name, None) for field in fields(value))
@@ -422,7 +443,7 @@ def _ordered(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         return {k: _ordered(v) for k, v in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, BaseModel):
+    if is_model_type(cast("type[Any]", type(value))):
         return {name: _ordered(field) for name, field in value}
     if is_dataclass(value):
         return {f.name: _ordered(getattr(value, f.name, None)) for f in fields(value)}
@@ -431,7 +452,7 @@ def _ordered(value: Any) -> Any:
 
 def _hidden(value: Any) -> Iterator[bytes]:
     """Yield what is written as stars: a charge to another card must not pass for the same one."""
-    if isinstance(value, _SECRETS):
+    if isinstance(value, _secret_types()):
         yield repr(cast("Secret[Any]", value).get_secret_value()).encode()
     elif not isinstance(value, (set, frozenset)):
         for one in _parts(value):

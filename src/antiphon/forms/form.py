@@ -18,7 +18,7 @@ from antiphon.core.text import ELLIPSIS, preview, snake_case
 from antiphon.errors import AnswerInvalid, UnsupportedForm
 from antiphon.forms.fast_path import AnswerType, answer_type
 from antiphon.forms.fields import Schema
-from antiphon.forms.models import describe
+from antiphon.forms.models import describe, is_model_type
 from antiphon.forms.schema import MAX_REASONS, MAX_SCHEMA_BYTES, FlatSchema
 from antiphon.forms.secrets import without_secrets
 
@@ -210,9 +210,7 @@ def encoded_schema(schema: Mapping[str, Any]) -> bytes:
 
 
 def _is_record(spec: type[Any]) -> bool:
-    from pydantic import BaseModel
-
-    return issubclass(spec, BaseModel) or is_dataclass(spec) or hasattr(spec, "__required_keys__")
+    return is_model_type(spec) or is_dataclass(spec) or hasattr(spec, "__required_keys__")
 
 
 def _refuse_spec(spec: object) -> NoReturn:

@@ -25,6 +25,18 @@ _DROPPED = frozenset({"examples", "deprecated", "$comment", "uniqueItems"})
 
 
 @cache
+def _model() -> type[Any]:
+    from pydantic import BaseModel
+
+    return BaseModel
+
+
+def is_model_type(kind: type[Any]) -> bool:
+    """Whether a class is a Pydantic model."""
+    return issubclass(kind, _model())
+
+
+@cache
 def _generator() -> "type[GenerateJsonSchema]":
     """Return Pydantic's generator, made to write the labels of an enum's members too."""
     from pydantic.json_schema import GenerateJsonSchema

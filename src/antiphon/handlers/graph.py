@@ -27,8 +27,6 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, TypeAlias, cast, get_args, get_origin
 
 import msgspec
-from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 
 from antiphon.core.asks import Ask, Elicit, ElicitUrl, Kind, ListRoots, Opened, Outcome, Sample
 from antiphon.core.capabilities import Capability
@@ -43,6 +41,7 @@ from antiphon.engine.serialization import JsonCodec
 from antiphon.errors import AnswerInvalid, ConfigError, Diverged, HandlerError, UnsupportedForm
 from antiphon.forms import form as forms
 from antiphon.forms.form import Form
+from antiphon.forms.models import is_model_type
 from antiphon.handlers.dependencies import Dependencies
 
 Values: TypeAlias = Mapping[str, Outcome[Any]]
@@ -365,6 +364,8 @@ def _inputs(node: Node, values: Values, live: set[str]) -> str:
     taken = [values[want.node] for want in node.wants if want.node in live]
     if not taken:
         return ""
+    from pydantic_core import to_jsonable_python
+
     try:
         plain = to_jsonable_python([(outcome.status, outcome.value) for outcome in taken])
         return short_digest(canonical(plain)).hex()
@@ -441,7 +442,7 @@ def _form_of(type_: Any) -> Form[Any] | None:
     if not isinstance(type_, type):
         return None
     type_ = cast("type[Any]", type_)
-    if not (issubclass(type_, BaseModel) or dataclasses.is_dataclass(type_)):
+    if not (is_model_type(type_) or dataclasses.is_dataclass(type_)):
         return None
     try:
         return forms.of(type_)

@@ -9,16 +9,28 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeGuard,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 
 import msgspec
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
-from pydantic_core import to_jsonable_python
 
 from antiphon.core.outcome import InputRequired
 from antiphon.errors import ConfigError, HandlerError
+from antiphon.forms.models import is_model_type
 from antiphon.handlers.signature import check_schema, reasons_of, validator
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, TypeAdapter
 
 BLOCK_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
 """The `type` of content blocks."""
@@ -64,6 +76,8 @@ def declared_output(
     record = _is_record(type_)
     if not record and not _is_data(type_):
         return None
+    from pydantic import PydanticUserError, TypeAdapter
+
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(type_)
         found = adapter.json_schema(mode="serialization", by_alias=True)
@@ -94,7 +108,9 @@ def check_same_output(
 # --- checking ------------------------------------------------------------------------------------
 
 
-def _by_type(adapter: TypeAdapter[Any]) -> Callable[[Any], tuple[Any, bytes]]:
+def _by_type(adapter: "TypeAdapter[Any]") -> Callable[[Any], tuple[Any, bytes]]:
+    from pydantic import ValidationError
+
     def check(value: Any) -> tuple[Any, bytes]:
         try:
             fitting = adapter.validate_python(value)
@@ -126,12 +142,19 @@ def plain_json(value: Any) -> Any:
     Raises:
         HandlerError: It cannot be written as JSON.
     """
+    from pydantic_core import to_jsonable_python
+
     try:
         return to_jsonable_python(value, by_alias=True)
     except (TypeError, ValueError) as error:
         raise HandlerError(
             f"the handler returned a {type(value).__name__}, which cannot be written as JSON"
         ) from error
+
+
+def is_model(value: object) -> "TypeGuard[BaseModel]":
+    """Whether a value is an instance of a Pydantic model."""
+    return is_model_type(type(value))
 
 
 def _unfit(value: Any, reasons: list[str], declared: str) -> HandlerError:
@@ -160,7 +183,7 @@ def _is_record(type_: Any) -> bool:
         return False
     type_ = cast("type[Any]", type_)
     return (
-        issubclass(type_, BaseModel)
+        is_model_type(type_)
         or dataclasses.is_dataclass(type_)
         or hasattr(type_, "__required_keys__")
     )
@@ -188,9 +211,9 @@ def _is_block(type_: type[Any]) -> bool:
     """Whether a type is a content block: ours, or one of the official SDK."""
     if issubclass(type_, msgspec.Struct):
         return True
-    if not issubclass(type_, BaseModel) or not type_.__module__.startswith("mcp"):
+    if not is_model_type(type_) or not type_.__module__.startswith("mcp"):
         return False
-    field = type_.model_fields.get("type")
+    field = cast("type[BaseModel]", type_).model_fields.get("type")
     return field is not None and field.default in BLOCK_TYPES
 
 

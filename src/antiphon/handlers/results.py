@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
-from pydantic import BaseModel
 
 from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Message, Text, ToolResult
 from antiphon.errors import HandlerError
-from antiphon.handlers.output import BLOCK_TYPES, DeclaredOutput, plain_json
+from antiphon.handlers.output import BLOCK_TYPES, DeclaredOutput, is_model, plain_json
 from antiphon.wire import results
 
 _BLOCKS = (Text, Image, Audio, Embedded, Link)
@@ -95,9 +94,9 @@ def _loose(value: Any, meta: bytes) -> bytes:
         return results.tool_result(b"[]", None, is_error=False, meta=meta)
     if isinstance(value, _BLOCKS):
         return results.tool_result(_encode([value]), None, is_error=False, meta=meta)
-    if isinstance(value, (Mapping, BaseModel)) or _is_dataclass(value):
-        if isinstance(value, BaseModel) and getattr(value, "type", None) in BLOCK_TYPES:
-            return results.tool_result(_encode([block(value)]), None, is_error=False, meta=meta)
+    if _is_model_block(value):
+        return results.tool_result(_encode([block(value)]), None, is_error=False, meta=meta)
+    if is_model(value) or isinstance(value, Mapping) or _is_dataclass(value):
         return _structured(_json(value), meta)
     if isinstance(value, (list, tuple)) and value and all(map(_is_block, cast("Any", value))):
         content = _encode([block(item) for item in cast("Sequence[Any]", value)])
@@ -108,18 +107,21 @@ def _loose(value: Any, meta: bytes) -> bytes:
 
 def _is_block(item: Any) -> bool:
     return (
-        isinstance(item, _BLOCKS)
+        isinstance(item, (str, *_BLOCKS))
+        or _is_model_block(item)
         or (isinstance(item, Mapping) and cast("Any", item).get("type") in BLOCK_TYPES)
-        or (isinstance(item, BaseModel) and getattr(item, "type", None) in BLOCK_TYPES)
-        or (isinstance(item, str))
     )
+
+
+def _is_model_block(item: Any) -> bool:
+    return is_model(item) and getattr(item, "type", None) in BLOCK_TYPES
 
 
 def block(item: Any) -> Any:
     """Return a content block as something that msgspec can encode."""
     if isinstance(item, str):
         return Text(item)
-    if isinstance(item, BaseModel):
+    if is_model(item):
         return item.model_dump(mode="json", by_alias=True, exclude_none=True)
     if isinstance(item, (*_BLOCKS, Mapping)):
         return cast("Any", item)
@@ -155,10 +157,10 @@ def prompt_writer(description: str | None) -> Writer:
 
 
 def _message(item: Any) -> Any:
+    if is_model(item) and hasattr(item, "role"):
+        return item.model_dump(mode="json", by_alias=True, exclude_none=True)
     if isinstance(item, Mapping) and "role" in item:
         return cast("Any", item)
-    if isinstance(item, BaseModel) and hasattr(item, "role"):
-        return item.model_dump(mode="json", by_alias=True, exclude_none=True)
     message = item if isinstance(item, Message) else Message(item)
     return {"role": message.role, "content": block(message.content)}
 

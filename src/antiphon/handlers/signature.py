@@ -8,15 +8,24 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
-from pydantic.errors import PydanticUserError
-from pydantic_core import CoreSchema, SchemaValidator, core_schema
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeAlias,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from antiphon.core.text import safe
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.errors import ArgumentsInvalid, ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+    from pydantic_core import CoreSchema
 
 MAX_DEPTH = 32
 """Levels of a schema. A client has to walk through all of them."""
@@ -79,8 +88,8 @@ class Signature:
     """The parameters of a function by who fills them, and its arguments."""
 
     __slots__ = (
-        "_validate",
         "arguments",
+        "bind",
         "context",
         "depends",
         "given",
@@ -125,25 +134,8 @@ class Signature:
             else:
                 self.arguments[parameter.name] = parameter
         self.model = arguments_model(fn, self.arguments) if self.arguments else None
-        self._validate = None if self.model is None else _binder(self.model, self.arguments)
-
-    def bind(self, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Turn raw arguments into keyword arguments; unknown ones are ignored.
-
-        Raises:
-            ArgumentsInvalid: With reasons for the caller.
-            UserCodeExit: A validator of the author's raised what is no `Exception`.
-        """
-        if self._validate is None:
-            return {}
-        try:
-            return self._validate(arguments or {})
-        except ValidationError as error:
-            raise ArgumentsInvalid(reasons_of(error)) from None
-        except BaseException as error:
-            if isinstance(error, Exception) and not isinstance(error, StopIteration):
-                raise
-            raise UserCodeExit(error) from error
+        self.bind = _nothing if self.model is None else _binder(self.model, self.arguments)
+        """Turns raw arguments into keyword arguments; raises `ArgumentsInvalid`."""
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments."""
@@ -216,12 +208,16 @@ def is_context(annotation: Any, context_type: type) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, context_type)
 
 
-def arguments_model(fn: Callable[..., Any], parameters: Mapping[str, Parameter]) -> type[BaseModel]:
+def arguments_model(
+    fn: Callable[..., Any], parameters: Mapping[str, Parameter]
+) -> "type[BaseModel]":
     """Build the model of the arguments.
 
     The fields have names of their own and the parameters' names as aliases, because a parameter
     may be called `schema` or `_x`, which a model's field may not.
     """
+    from pydantic import ConfigDict, Field, PydanticUserError, create_model
+
     fields: dict[str, Any] = {}
     for index, (name, parameter) in enumerate(parameters.items()):
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
@@ -237,13 +233,22 @@ def arguments_model(fn: Callable[..., Any], parameters: Mapping[str, Parameter])
     return model
 
 
-def _binder(
-    model: type[BaseModel], names: Collection[str]
-) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+Bind: TypeAlias = Callable[[Mapping[str, Any] | None], dict[str, Any]]
+
+
+def _nothing(_: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Bind the arguments of a function that takes none."""
+    return {}
+
+
+def _binder(model: "type[BaseModel]", names: Collection[str]) -> Bind:
     """Compile the validation of a model's fields to one step that returns keyword arguments.
 
     Making an instance of the model, only to take its values out again, would cost as much again.
     """
+    from pydantic import ValidationError
+    from pydantic_core import SchemaValidator, core_schema
+
     core = cast("Any", model.__pydantic_core_schema__)
     definitions: list[CoreSchema] = []
     if core["type"] == "definitions":
@@ -258,7 +263,25 @@ def _binder(
     schema: CoreSchema = core_schema.typed_dict_schema(arguments, extra_behavior="ignore")
     if definitions:
         schema = core_schema.definitions_schema(schema, definitions)
-    return SchemaValidator(_failing_fast(schema)).validate_python
+    validate = SchemaValidator(_failing_fast(schema)).validate_python
+
+    def bind(given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Bind arguments; unknown ones are ignored.
+
+        Raises:
+            ArgumentsInvalid: With reasons for the caller.
+            UserCodeExit: A validator of the author's raised what is no `Exception`.
+        """
+        try:
+            return validate(given or {})
+        except ValidationError as error:
+            raise ArgumentsInvalid(reasons_of(error)) from None
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                raise
+            raise UserCodeExit(error) from error
+
+    return bind
 
 
 _SEQUENCES = frozenset({"list", "tuple", "set", "frozenset"})
@@ -283,7 +306,9 @@ def _failing_fast(schema: Any) -> Any:
 
 
 def _undescribed(parameters: Mapping[str, Parameter]) -> str:
-    """Name the parameter whose type has no JSON schema."""
+    """Name the parameter whose type has no JSON schema; the cause of the error says why."""
+    from pydantic import PydanticUserError, TypeAdapter
+
     cure = "Take JSON types, models, dataclasses or typed dicts, and make the rest inside."
     for name, parameter in parameters.items():
         try:
@@ -294,7 +319,7 @@ def _undescribed(parameters: Mapping[str, Parameter]) -> str:
     return f"its parameters have no JSON schema together. {cure}"
 
 
-def reasons_of(error: ValidationError, whole: str = "arguments") -> list[str]:
+def reasons_of(error: "ValidationError", whole: str = "arguments") -> list[str]:
     """Return what is wrong with values, without repeating them; `whole` names all of them."""
     if error.error_count() > _MANY:
         return [f"{error.error_count()} values do not fit"]

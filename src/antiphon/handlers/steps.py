@@ -9,8 +9,6 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, overload
 
-from pydantic.errors import PydanticUserError
-
 from antiphon.core.asks import Ask
 from antiphon.engine.context import Context
 from antiphon.engine.serialization import JsonCodec
@@ -144,6 +142,8 @@ class Flow:
 
     def _codec(self, name: str, node: Node) -> JsonCodec:
         """Say how a value is kept: as the step declares it, else as its consumers do."""
+        from pydantic import PydanticUserError
+
         declared, outcome = read_annotation(self._steps[name].returns)
         if outcome:
             raise ConfigError(

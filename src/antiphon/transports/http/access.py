@@ -10,7 +10,7 @@ set of values and looked up afterwards.
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -35,10 +35,11 @@ _KEPT, _KEPT_BYTES = 256, 1024
 """Sets of header values that are remembered, and the size of the largest."""
 
 _KEPT_HEADS = 512
-_OF_ONE_REQUEST = frozenset(
-    {b"authorization", b"cookie", b"proxy-authorization", _SESSION, b"traceparent", b"tracestate"}
-)
-"""Credentials, which are kept nowhere, and what no second request repeats."""
+_CREDENTIALS = frozenset({b"authorization", b"cookie", b"proxy-authorization"})
+"""Not looked at here, and kept nowhere."""
+
+_OF_ONE_REQUEST = frozenset({_SESSION, b"traceparent", b"tracestate"})
+"""What makes a set of headers one that no second request repeats, or that must not be kept."""
 
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -80,6 +81,8 @@ class CheckedHeaders(msgspec.Struct, frozen=True, gc=False):
 
     admission: Admission
     headers: dict[bytes, bytes]
+    """All of them but credentials."""
+
     doubled: frozenset[bytes]
     """Names that were sent more than once."""
 
@@ -108,14 +111,17 @@ _BAD_ORIGIN = HttpRefusal(
     403, "This Origin is not allowed. The server's author names it in allowed_origins."
 )
 
+Pairs: TypeAlias = tuple[tuple[bytes, bytes], ...]
+"""Names and values of the headers of one request."""
+
 Facts: TypeAlias = tuple[bytes | None, ...]
 """Host, Origin, Content-Type, Accept, Content-Encoding and the three headers that mirror a body."""
 
 _NONE: frozenset[bytes] = frozenset()
 
 
-class AccessPolicy(dict[Facts, Admission]):
-    """The checks of one endpoint: what each set of header values allows, computed when missing."""
+class AccessPolicy(dict[Pairs, CheckedHeaders]):
+    """The checks of one endpoint: what the headers of a request allow, computed when missing."""
 
     def __init__(
         self, *, hosts: Iterable[str] | None = None, origins: Iterable[str] | None = None
@@ -124,49 +130,37 @@ class AccessPolicy(dict[Facts, Admission]):
         super().__init__()
         self._names = LOOPBACK | {host.lower() for host in hosts or ()}
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins or ())
-        self._heads: dict[tuple[tuple[bytes, bytes], ...], CheckedHeaders] = {}
+        self._admissions: dict[Facts, Admission] = {}
 
-    def check(self, pairs: Sequence[tuple[bytes, bytes]]) -> CheckedHeaders:
-        """Return the headers of one request and what they allow."""
-        try:
-            key = tuple(pairs)
-            return self._heads.get(key) or self._check_new(key)
-        except TypeError:  # a server that gives lists, which cannot be looked up
-            return self._check_new(tuple((name, value) for name, value in pairs))
-
-    def _check_new(self, pairs: tuple[tuple[bytes, bytes], ...]) -> CheckedHeaders:
-        """Check headers that are not known, and keep them unless they belong to one request."""
+    def __missing__(self, pairs: Pairs) -> CheckedHeaders:
+        """Check headers that are not known; forget all when full, as clients choose the values."""
+        size = sum([len(name) + len(value) for name, value in pairs])
+        public = tuple([pair for pair in pairs if pair[0] not in _CREDENTIALS])
+        if len(public) != len(pairs) <= HEAD_FIELDS and size <= HEAD_BYTES:
+            secret = [name for name, _ in pairs if name in _CREDENTIALS]
+            if secret.count(b"authorization") < 2:
+                return self[public]
         headers = dict(pairs)
-        size = sum(len(name) + len(value) for name, value in pairs)
         doubled = _NONE if len(headers) == len(pairs) else doubled_names(pairs)
         if len(pairs) > HEAD_FIELDS or size > HEAD_BYTES:
             return _checked(_TOO_LARGE, headers, doubled)
-        head = self._judge(headers, doubled)
-        if size <= _KEPT_BYTES and _OF_ONE_REQUEST.isdisjoint(headers):
-            if len(self._heads) >= _KEPT_HEADS:
-                self._heads.clear()
-            self._heads[pairs] = head
-        return head
-
-    def _judge(self, headers: dict[bytes, bytes], doubled: frozenset[bytes]) -> CheckedHeaders:
         if doubled and any(name in doubled for name in _SINGLE):
             return _checked(_DOUBLED, headers, doubled)
-        get = headers.get
-        admission = self[
-            get(b"host"),
-            get(b"origin"),
-            get(b"content-type"),
-            get(b"accept"),
-            get(b"content-encoding"),
-            get(VERSION),
-            get(METHOD),
-            get(NAME),
-        ]
-        return _checked(admission, headers, doubled)
+        head = _checked(self._admit(headers.get), headers, doubled)
+        if size <= _KEPT_BYTES and _OF_ONE_REQUEST.isdisjoint(headers):
+            if len(self) >= _KEPT_HEADS:
+                self.clear()
+            self[pairs] = head
+        return head
 
-    def __missing__(self, facts: Facts) -> Admission:
-        """Compute and keep; forget everything when full, because clients choose the values."""
-        host, origin, content_type, accept, encoding, version, method, name = facts
+    def _admit(self, get: Callable[[bytes], bytes | None]) -> Admission:
+        """Return what the headers allow that requests of one client have in common."""
+        host, origin, version = get(b"host"), get(b"origin"), get(VERSION)
+        media = (get(b"content-type"), get(b"accept"), get(b"content-encoding"))
+        facts: Facts = (host, origin, *media, version, get(METHOD), get(NAME))
+        known = self._admissions.get(facts)
+        if known is not None:
+            return known
         refused = None
         if host is None or not self._host_allowed(host):
             refused = _BAD_HOST
@@ -174,14 +168,14 @@ class AccessPolicy(dict[Facts, Admission]):
             refused = _BAD_ORIGIN
         admission = Admission(
             refused,
-            _media(content_type, accept, encoding is not None),
+            _media(*media),
             version is None or version.strip() in _LEGACY_VERSIONS,
-            read_mirrors(version, method, name),
+            read_mirrors(version, get(METHOD), get(NAME)),
         )
         if sum(len(value) for value in facts if value is not None) <= _KEPT_BYTES:
-            if len(self) >= _KEPT:
-                self.clear()
-            self[facts] = admission
+            if len(self._admissions) >= _KEPT:
+                self._admissions.clear()
+            self._admissions[facts] = admission
         return admission
 
     def _host_allowed(self, value: bytes) -> bool:
@@ -220,9 +214,9 @@ def _checked(
 
 
 def _media(
-    content_type: bytes | None, accept: bytes | None, encoded: bool
+    content_type: bytes | None, accept: bytes | None, encoding: bytes | None
 ) -> HttpRefusal | Accepts:
-    if encoded:
+    if encoding is not None:
         return HttpRefusal(415, "Content-Encoding is not supported: send the body as it is.")
     if (content_type or b"").partition(b";")[0].strip().lower() != b"application/json":
         return HttpRefusal(415, "Content-Type must be application/json.")

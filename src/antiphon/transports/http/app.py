@@ -133,7 +133,10 @@ class App:
         """Serve one connection of the ASGI server."""
         if scope["type"] != "http":
             return await self._not_http(scope, receive, send)
-        head = self._access.check(scope["headers"])
+        try:
+            head = self._access[tuple(scope["headers"])]
+        except TypeError:  # a server that gives lists, which cannot be looked up
+            head = self._access[tuple((name, value) for name, value in scope["headers"])]
         accepts, principal = head.accepts, ANONYMOUS
         if (
             accepts is None
@@ -162,7 +165,7 @@ class App:
         Only a POST that came as a whole and is not refused; every other one is for `__call__`.
         """
         line, body = exchange.head, exchange.whole_body()
-        head = self._access.check(line.headers)
+        head = self._access[tuple(line.headers)]
         accepts, principal = head.accepts, ANONYMOUS
         if (
             body is None

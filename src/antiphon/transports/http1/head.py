@@ -5,7 +5,8 @@ or that frames its body in two ways, is refused and its connection is closed. A 
 and contains no other control character than a tab; nothing is folded, trimmed or repaired.
 
 Clients repeat their heads. A head that was parsed before is looked up by its bytes, a field line by
-its own; both tables are bounded, and lines with credentials are never kept.
+its own; both tables are bounded. Lines with credentials are never kept: they are taken out before a
+head is looked up.
 """
 
 import re
@@ -37,6 +38,10 @@ _OTHER_VERSION = re.compile(rb"[^\x00-\x1f]* HTTP/[0-9]\.[0-9]")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?][!-~]*)?", re.IGNORECASE)
 _SINGLE = (b"host", b"content-length", b"transfer-encoding", b"expect")
 _CREDENTIALS = frozenset({b"authorization", b"cookie", b"proxy-authorization", b"mcp-session-id"})
+
+_CREDENTIAL_LINES = tuple(b"\r\n" + name + b":" for name in sorted(_CREDENTIALS))
+_SPLIT_BYTES = 16 * 1024
+"""Heads up to this size are looked up without their credentials."""
 
 Field = tuple[bytes, bytes]
 
@@ -80,6 +85,19 @@ class RequestHead:
         self.expects_continue = _expects_continue(values, self.minor)
 
 
+class HeadWithCredentials(RequestHead):
+    """A known head with more fields, none of which the server itself obeys."""
+
+    __slots__ = ()
+
+    def __init__(self, head: RequestHead, fields: list[Field]) -> None:
+        """Take everything else from the head."""
+        self.method, self.minor, self.headers = head.method, head.minor, [*head.headers, *fields]
+        self.raw_path, self.path, self.query = head.raw_path, head.path, head.query
+        self.length, self.keep_alive = head.length, head.keep_alive
+        self.expects_continue = head.expects_continue
+
+
 class HeadParser:
     """Parses heads for all connections of one server."""
 
@@ -97,29 +115,56 @@ class HeadParser:
         found = self._heads.get(raw)
         if found is not None:
             return found
-        lines = raw.split(b"\r\n")
-        if len(lines) > HEAD_FIELDS + 1:
+        if raw.count(b"\r\n") > HEAD_FIELDS:
             raise RequestRefused(431, f"More than {HEAD_FIELDS} header fields.")
+        if len(raw) > _SPLIT_BYTES:
+            return self._parse_new(raw)
+        public, private = _split(raw)
+        found = self._heads.get(public)
+        if found is None:
+            found = self._parse_new(public)
+            if len(public) <= KEPT_HEAD_BYTES:
+                if len(self._heads) >= KEPT_HEADS:
+                    self._heads.clear()
+                self._heads[public] = found
+        if not private:
+            return found
+        return HeadWithCredentials(found, [_field(line) for line in private])
+
+    def _parse_new(self, raw: bytes) -> RequestHead:
+        lines = raw.split(b"\r\n")
         line = _request_line(lines[0])
         del lines[0]
         known = self._lines
-        head = RequestHead(line, [known[one] for one in lines])
-        if len(raw) <= KEPT_HEAD_BYTES and _CREDENTIALS.isdisjoint(dict(head.headers)):
-            if len(self._heads) >= KEPT_HEADS:
-                self._heads.clear()
-            self._heads[raw] = head
-        return head
+        return RequestHead(line, [known[one] for one in lines])
+
+
+def _split(raw: bytes) -> tuple[bytes, list[bytes]]:
+    """Take the lines with credentials out of a head."""
+    lowered = raw.lower()
+    private: list[bytes] = []
+    for mark in _CREDENTIAL_LINES:
+        while (start := lowered.find(mark)) >= 0:
+            end = lowered.find(b"\r\n", start + 2)
+            end = len(raw) if end < 0 else end
+            private.append(raw[start + 2 : end])
+            raw, lowered = raw[:start] + raw[end:], lowered[:start] + lowered[end:]
+    return raw, private
+
+
+def _field(line: bytes) -> Field:
+    name, colon, value = line.partition(b":")
+    if not colon or _NAME.fullmatch(name) is None:
+        raise RequestRefused(400, "A header line is not NAME: VALUE.")
+    value = value.strip(b" \t")
+    if _VALUE.fullmatch(value) is None:
+        raise RequestRefused(400, "A header value contains a control character.")
+    return name.lower(), value
 
 
 class _FieldLines(dict[bytes, Field]):
     def __missing__(self, line: bytes) -> Field:
-        name, colon, value = line.partition(b":")
-        if not colon or _NAME.fullmatch(name) is None:
-            raise RequestRefused(400, "A header line is not NAME: VALUE.")
-        value = value.strip(b" \t")
-        if _VALUE.fullmatch(value) is None:
-            raise RequestRefused(400, "A header value contains a control character.")
-        field = (name.lower(), value)
+        field = _field(line)
         if len(line) <= KEPT_LINE_BYTES and field[0] not in _CREDENTIALS:
             if len(self) >= KEPT_LINES:
                 self.clear()

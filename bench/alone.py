@@ -1,6 +1,6 @@
 """The ASGI application called by hand: our own share of a request, without an HTTP server.
 
-`python -m bench.door` prints the microseconds of one request for ours and for the bare
+`python -m bench.alone` prints the microseconds of one request for ours and for the bare
 application. The fastest tenth of many short batches counts, so that a busy machine disturbs
 little: this is the figure to look at while tuning.
 """
