@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -135,6 +135,12 @@ def _name(key: _Key) -> str:
 
 class MemoryRounds(ABC):
     """The ledger of one process."""
+
+    _names: Any
+    """Calls of which journals are kept."""
+
+    _latest: Any
+    """Calls that have effects."""
 
     def __init__(self, clock: Clock, *, rounds: int, outcome_bytes: int) -> None:
         self._clock = clock
@@ -317,7 +323,8 @@ class MemoryRounds(ABC):
             self._body_bytes += len(outcome)
             if self._body_bytes > self._max_bodies:
                 self._evict()
-        self.end_round(call, round, now + ttl if final else None)
+        if call in self._names or (final and call in self._latest):
+            self.end_round(call, round, now + ttl if final else None)
         if row.waiters is not None:
             _wake(row)
         return True
