@@ -18,8 +18,8 @@ from tests.architecture.source import PACKAGE, SOURCE
 from tests.transports.wire import META, call, mirrored, request
 
 CEILINGS = {
-    "round 1: asks": {"frames": 54, "files": 21},
-    "round 2: answers and completes": {"frames": 65, "files": 24},
+    "round 1: asks": {"frames": 53, "files": 21},
+    "round 2: answers and completes": {"frames": 65, "files": 23},
 }
 """What holds today. Numbers may only be lowered; the aim is 20 and 22 files."""
 

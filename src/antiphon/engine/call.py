@@ -6,7 +6,6 @@ its handler has changed.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -25,6 +24,9 @@ _ID = 16
 _SEED = 16
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 class Rejected(msgspec.Struct, frozen=True, gc=False):
     """An answer that did not fit: how often by now, and why."""
 
@@ -35,21 +37,10 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 class Call:
     """One call in one of its rounds."""
 
-    # A round sets few of these: a default of the class costs nothing until it is overwritten.
-    pending: Mapping[str, Pending] = MappingProxyType({})
-    trace: str = ""
-    handle: Handle | None = None
-    """Where the journal is, while it has not been fetched from the store."""
-
-    began_effect: bool = False
-    """Whether an effect of this call was claimed by this process."""
-
-    rejected: Mapping[str, Rejected] = MappingProxyType({})
-    timed: Sequence[Entry] = ()
-    """Answers of this round that came in time or not: what another try must see again."""
-
-    unasked: Mapping[str, bytes] = MappingProxyType({})
-    """Answers of a first request that nobody asked for, encoded."""
+    __slots__ = (
+        "_entropy", "_id", "_seed", "began_effect", "deadline", "entries", "handle", "journal",
+        "number", "pending", "rejected", "timed", "trace", "unasked",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -69,10 +60,20 @@ class Call:
         self._entropy = entropy
         self._id = id
         self._seed = journal.seed
-        if pending:
-            self.pending = dict(zip(map(_key_of, pending), pending, strict=True))
-        if trace:
-            self.trace = trace
+        self.pending: Mapping[str, Pending] = {p.key: p for p in pending} if pending else _NOTHING
+        self.trace = trace
+        self.handle: Handle | None = None
+        """Where the journal is, while it has not been fetched from the store."""
+
+        self.began_effect = False
+        """Whether an effect of this call was claimed by this process."""
+
+        self.rejected: Mapping[str, Rejected] = _NOTHING
+        self.timed: Sequence[Entry] = ()
+        """Answers of this round that came in time or not: what another try must see again."""
+
+        self.unasked: Mapping[str, bytes] = _NOTHING
+        """Answers of a first request that nobody asked for, encoded."""
 
     @property
     def id(self) -> str:
@@ -196,9 +197,6 @@ def _answer(pending: Pending, raw: Mapping[str, Any]) -> Entry:
         raw = {**raw, "url": pending.schema.decode()}
     payload, secret, branch = encode_value(raw), pending.secret, pending.branch
     return Entry("ask", pending.key, payload, pending.digest, pending.note, secret, branch=branch)
-
-
-_key_of = attrgetter("key")
 
 
 def check_map(answers: object) -> dict[str, Any]:

@@ -216,7 +216,17 @@ class Engine:
         request.call = call.id
         binding, version = self._tokens.binding(request, handler), handler.options.version
         return await self.redemptions.redeem(
-            RunningRound(request, handler, call, binding, version, bound, b"", call.deadline)
+            RunningRound(
+                (call.id, call.number),
+                request,
+                handler,
+                call,
+                binding,
+                version,
+                bound,
+                b"",
+                call.deadline,
+            )
         )
 
     async def _again(
@@ -233,7 +243,15 @@ class Engine:
         bound = handler.bind(arguments)
         reply = await self.redemptions.redeem(
             RunningRound(
-                request, handler, call, binding, claims.version, bound, answers, claims.expires
+                (claims.call, claims.round),
+                request,
+                handler,
+                call,
+                binding,
+                claims.version,
+                bound,
+                answers,
+                claims.expires,
             )
         )
         if self._repeats.calls and reply.kind != "input_required":

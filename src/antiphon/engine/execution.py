@@ -141,6 +141,10 @@ NEXT_STATES = {
 _DEAD_CALLS = 16
 """Calls of one task on an ended context before it is taken for one that swallows and loops."""
 
+_NO_PROGRESS = float("-inf")
+_NONE: AbstractSet[Any] = frozenset()
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
 _frame_of = attrgetter("cr_frame")
 """Return the frame of a coroutine: None once it has ended."""
 
@@ -148,45 +152,12 @@ _frame_of = attrgetter("cr_frame")
 class Execution:
     """A handler being run against a journal."""
 
-    # Most executions set few of these: a default of the class costs nothing until overwritten.
-    state: ExecutionState = RUNNING
-    task: "asyncio.Task[Any] | None" = None
-    """The handler's own task."""
-
-    verdict: Exception | None = None
-    """The first thing that the framework found wrong; it decides how the execution ends."""
-
-    started: float = 0.0
-    """When the handler first waited, by the event loop's clock."""
-
-    abandoned: bool = False
-    """Whether another process has taken over the round or task."""
-
-    meter: WorkMeter | None = None
-    """Stopped while the handler waits for its client; most handlers have none."""
-
-    progress: float = float("-inf")
-    state_payload: bytes | None = None
-    branches: Branches | None = None
-    _ending: Paused | Detached | None = None
-    _unwindable: bool = False
-    _mark: object = None
-    """Stands for this execution where it would be kept alive for too long itself."""
-
-    # Empty until the first is added, and replaced by a container of this execution's own then.
-    effects: "AbstractSet[asyncio.Task[Any]]" = frozenset[asyncio.Task[Any]]()
-    """Effects that are running."""
-
-    commits: Mapping[str, Callable[[], Awaitable[Any]]] = MappingProxyType({})
-    """Effects for the end of the call, by key."""
-
-    held: Mapping[str, Asked] = MappingProxyType({})
-    """Approvals that wait for somebody who is not the client."""
-
-    first_reads: Mapping[str, Any] = MappingProxyType({})
-    """What may differ between rounds, as it was first read in this one."""
-
-    dead_calls: "Mapping[asyncio.Task[Any] | None, int]" = MappingProxyType({})
+    __slots__ = (
+        "_ending", "_mark", "_unwindable", "abandoned", "asked", "binding", "branches", "call",
+        "calls", "commits", "dead_calls", "delivery", "effects", "environment", "fence",
+        "first_reads", "handler", "held", "keys", "meter", "native", "progress", "replay",
+        "request", "started", "state", "state_payload", "task", "verdict",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -217,6 +188,45 @@ class Execution:
         self.asked: dict[str, Asked] = {}
         self.calls: dict[Coroutine[Any, Any, Any], HandedOut] = {}
         """What the context has handed out to be awaited, with the name of its method."""
+
+        self.state = RUNNING
+        self.task: asyncio.Task[Any] | None = None
+        """The handler's own task."""
+
+        self.verdict: Exception | None = None
+        """The first thing that the framework found wrong; it decides how the execution ends."""
+
+        self.abandoned = False
+        """Whether another process has taken over the round or task."""
+
+        self.started = 0.0
+        """When the handler first waited, by the event loop's clock."""
+
+        self.meter: WorkMeter | None = None
+        """Stopped while the handler waits for its client; most handlers have none."""
+
+        self.progress = _NO_PROGRESS
+        self.state_payload: bytes | None = None
+        self.branches: Branches | None = None
+        self._ending: Paused | Detached | None = None
+        self._unwindable = False
+        self._mark: object = None
+        """Stands for this execution where it would be kept alive for too long itself."""
+
+        # Replaced by a container of this execution's own when the first is added.
+        self.effects: AbstractSet[asyncio.Task[Any]] = _NONE
+        """Effects that are running."""
+
+        self.commits: Mapping[str, Callable[[], Awaitable[Any]]] = _NOTHING
+        """Effects for the end of the call, by key."""
+
+        self.held: Mapping[str, Asked] = _NOTHING
+        """Approvals that wait for somebody who is not the client."""
+
+        self.first_reads: Mapping[str, Any] = _NOTHING
+        """What may differ between rounds, as it was first read in this one."""
+
+        self.dead_calls: Mapping[asyncio.Task[Any] | None, int] = _NOTHING
 
     # --- states and guards -----------------------------------------------------------------------
 
@@ -639,7 +649,7 @@ class Execution:
             if any(map(_frame_of, self.calls)):
                 close_unawaited(self.calls)
             self.calls.clear()
-        self.commits = {}
+        self.commits = _NOTHING
         if self.branches is not None:
             self.branches.close()
 
@@ -664,5 +674,5 @@ class Execution:
     def go_on_in(self, request: Request, call: Call, fence: int) -> None:
         """Serve another request from now on."""
         self.request, self.call, self.fence = request, call, fence
-        self.asked, self._ending, self.progress = {}, None, float("-inf")
+        self.asked, self._ending, self.progress = {}, None, _NO_PROGRESS
         self.move(RUNNING)

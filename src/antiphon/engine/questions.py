@@ -117,7 +117,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     """Whether a child task of the handler asks it."""
 
     def pending(
-        self, key: str, now: float, *, before: Pending | None = None, native: bool = False
+        self, key: str, now: float, before: Pending | None = None, native: bool = False
     ) -> Pending:
         """Return the ask as a token or a task's row remembers it.
 

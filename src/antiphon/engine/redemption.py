@@ -18,6 +18,8 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary, ref
 
+import msgspec
+
 from antiphon.core.capabilities import require
 from antiphon.core.journal import Entry
 from antiphon.core.request import Principal, Request
@@ -45,47 +47,36 @@ Run = Callable[["RunningRound", list[Entry]], Awaitable[Reply]]
 """Run a claimed round, after what an earlier attempt had learned."""
 
 
-class RunningRound:
+class RunningRound(msgspec.Struct, eq=False):
     """A round that a request of this process wants to run, or is running."""
 
-    # Most rounds set few of these: a default of the class costs nothing until it is overwritten.
+    key: tuple[str, int]
+    """Id of the call and number of the round."""
+
+    request: Request
+    """The one that brought the token."""
+
+    handler: Handler
+    call: Call
+    binding: Binding
+    """What the request says of itself."""
+
+    version: str
+    """Of the handler that asked."""
+
+    bound: dict[str, Any]
+    """The arguments of the handler."""
+
+    answers: bytes
+    """The digest of the answers."""
+
+    expires: float
+    """When the token expires."""
+
     fence: int = 0
     runs: int = 0
     waiters: int = 0
     done: "asyncio.Future[None] | None" = None
-
-    def __init__(
-        self,
-        request: Request,
-        handler: Handler,
-        call: Call,
-        binding: Binding,
-        version: str,
-        bound: dict[str, Any],
-        answers: bytes,
-        expires: float,
-    ) -> None:
-        """Take the round of a token.
-
-        Args:
-            request: The one that brought the token.
-            handler: Whose call it is.
-            call: As the token gave it.
-            binding: What the request says of itself.
-            version: Of the handler that asked.
-            bound: The arguments of the handler.
-            answers: Digest of the answers.
-            expires: When the token expires.
-        """
-        self.request = request
-        self.handler = handler
-        self.call = call
-        self.binding = binding
-        self.version = version
-        self.bound = bound
-        self.answers = answers
-        self.expires = expires
-        self.key = (call.id, call.number)
 
     def wanted(self) -> bool:
         """Return whether a duplicate waits, so that the round goes on without its own client."""

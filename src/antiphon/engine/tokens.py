@@ -104,8 +104,7 @@ class Tokens:
         now, ttl = environment.clock(), handler.options.ttl
         pending: list[Pending] = []
         for key, asked in asks.items():
-            before = call.pending.get(key)
-            pending.append(asked.pending(key, now, before=before, native=execution.native))
+            pending.append(asked.pending(key, now, call.pending.get(key), execution.native))
             if asked.question.ask.ttl is not None:
                 ttl = _patience(execution)
         journal, handle = execution.journal(), None
@@ -141,7 +140,7 @@ class Tokens:
             if size > budget:
                 handle = await self._keep(execution, journal, size)
                 plain = encode(msgspec.structs.replace(claims, journal=None, handle=handle))
-        token = sealer.seal(plain, journal=journal)
+        token = sealer.seal(plain, "token", b"", journal)
         return token if isinstance(token, str) else await token
 
     async def _keep(self, execution: Execution, journal: Journal, size: int = 0) -> Handle:

@@ -127,18 +127,12 @@ def _read_ext(code: int, data: memoryview) -> object:
     return int.from_bytes(data, "big", signed=True)
 
 
-_encode = encode_journal = msgspec.msgpack.Encoder().encode
-"""Encode a journal alone: for a segment in a store, and to know its size."""
+_encode = encode = encode_journal = msgspec.msgpack.Encoder().encode
+"""Encode claims; or a journal alone, for a segment in a store and to know its size. The entries are
+encoded already, and only joined."""
 
 _decode_claims = msgspec.msgpack.Decoder(Claims, ext_hook=_read_ext).decode
 _decode_journal = msgspec.msgpack.Decoder(Journal, ext_hook=_read_ext).decode
-
-
-def encode(claims: Claims) -> bytes:
-    """Encode claims: the entries of the journal are encoded already, and only joined."""
-    if (claims.journal is None) == (claims.handle is None):
-        raise ValueError("claims carry either a journal or its handle")
-    return _encode(claims)
 
 
 def decode(data: bytes, *, readable: frozenset[int] = READABLE) -> Claims:

@@ -115,7 +115,6 @@ class Sealer:
         plain: bytes,
         purpose: Purpose = "token",
         place: bytes = b"",
-        *,
         journal: Journal | None = None,
     ) -> Ready[str]:
         """Seal encoded claims as a token, or other bytes for a purpose and place of their own.

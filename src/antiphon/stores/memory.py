@@ -70,9 +70,8 @@ class MemoryStore(MemoryInbox, MemorySegments, MemoryEffects):
 
     def end_round(self, call: str, round: int, ended: float | None) -> None:
         """Free what a recorded round leaves behind; with a time, its call has ended too."""
-        if call in self._names:
-            self.free_segments(call, round)
-        if ended is not None and call in self._latest:
+        self.free_segments(call, round)
+        if ended is not None:
             self.end_effects(call, ended)
 
     async def open(self) -> None:

@@ -15,7 +15,7 @@ from antiphon.core.quotas import Quota
 log = logging.getLogger("antiphon")
 
 _NEVER = float("inf")
-_WIDTH = 8
+WIDTH = 8
 """Seconds in one bucket: expiry is late by this much and costs one append per row."""
 
 _BATCH = 64
@@ -28,10 +28,12 @@ _Key = TypeVar("_Key")
 class ExpiryWheel(Generic[_Key]):
     """Keys by the time at which they expire; nothing runs in the background."""
 
-    __slots__ = ("_buckets", "_slots", "next")
+    __slots__ = ("_slots", "buckets", "next")
 
     def __init__(self) -> None:
-        self._buckets: dict[int, dict[_Key, None]] = {}
+        self.buckets: dict[int, dict[_Key, None]] = {}
+        """Keys by `slot`."""
+
         self._slots: list[int] = []
         """A heap of the keys of the buckets."""
 
@@ -41,18 +43,18 @@ class ExpiryWheel(Generic[_Key]):
     def add(self, key: _Key, due: float) -> None:
         """Have `sweep` look at the key at that time. A key that is there already is moved by
         `discard` first."""
-        slot = int(due) // _WIDTH + 1
-        bucket = self._buckets.get(slot)
+        slot = int(due) // WIDTH + 1
+        bucket = self.buckets.get(slot)
         if bucket is not None:
             bucket[key] = None
             return
-        self._buckets[slot] = {key: None}
+        self.buckets[slot] = {key: None}
         heapq.heappush(self._slots, slot)
-        self.next = self._slots[0] * _WIDTH
+        self.next = self._slots[0] * WIDTH
 
     def discard(self, key: _Key, due: float) -> None:
         """Take a key out that was added for that time."""
-        bucket = self._buckets.get(int(due) // _WIDTH + 1)
+        bucket = self.buckets.get(int(due) // WIDTH + 1)
         if bucket is not None:
             bucket.pop(key, None)
 
@@ -65,7 +67,7 @@ class ExpiryWheel(Generic[_Key]):
         left = _BATCH
         while left > 0 and self.next <= now:
             slot = self._slots[0]
-            bucket = self._buckets[slot]
+            bucket = self.buckets[slot]
             left -= 1
             while bucket and left > 0:
                 key, _ = bucket.popitem()
@@ -75,8 +77,8 @@ class ExpiryWheel(Generic[_Key]):
                     self.add(key, until)
             if not bucket:
                 heapq.heappop(self._slots)
-                del self._buckets[slot]
-                self.next = self._slots[0] * _WIDTH if self._slots else _NEVER
+                del self.buckets[slot]
+                self.next = self._slots[0] * WIDTH if self._slots else _NEVER
 
 
 def share_of(most: int) -> int:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -30,7 +30,7 @@ from antiphon.ports import (
     Running,
     Spent,
 )
-from antiphon.stores.memory_expiry import ExpiryWheel, Gauge
+from antiphon.stores.memory_expiry import WIDTH, ExpiryWheel, Gauge
 
 _FIRST = Claimed(1)
 _RUNNING = Running()
@@ -136,6 +136,12 @@ def _name(key: _Key) -> str:
 class MemoryRounds(ABC):
     """The ledger of one process."""
 
+    _names: Any
+    """Calls of which journals are kept."""
+
+    _latest: Any
+    """Calls that have effects."""
+
     def __init__(self, clock: Clock, *, rounds: int, outcome_bytes: int) -> None:
         self._clock = clock
         self._max_rounds = rounds
@@ -202,6 +208,8 @@ class MemoryRounds(ABC):
             row = OpenRound(key, round, answers, now + lease, now + ttl, None, now, about)
             if type(known) is bytes:
                 row.recorded = known
+            elif (bucket := self._due.buckets.get(int(now + ttl) // WIDTH + 1)) is not None:
+                bucket[key] = None
             else:
                 self._due.add(key, now + ttl)
             self._calls[key] = row
@@ -291,33 +299,30 @@ class MemoryRounds(ABC):
         task: NewTask | None = None,
     ) -> bool:
         """Record the outcome and end the claim; False if the fence is lost."""
-        row = self._calls.get(_key(call))
-        if not (type(row) is OpenRound and row.round == round):
-            row = self._open_round(_key(call), round)
+        key = _key(call)
+        row = self._calls.get(key)
+        if type(row) is not OpenRound or row.round != round:
+            row = self._open_round(key, round)
         if row is None or row.fence != fence or row.state != "running":
             return False
         if task is not None:
             self.add_task(task)
-        now, key = self._clock(), row.key
+        until, before, answers = self._clock() + ttl, row.recorded, row.answers
         if row.prefix is not None:
             self._drop_prefix(row)
-        before = row.recorded
-        if (
-            row.below is None
-            and self._calls[key] is row
-            and (not before or _HEAD.unpack_from(before)[0] < round)
-        ):
+        if row.below is None and self._calls[key] is row and _is_above(before or None, round):
             # The only open round of its call, above all recorded ones: nearly always.
-            head = _HEAD.pack(round, now + ttl, len(row.answers), len(outcome))
-            self._calls[key] = b"".join((head, row.answers, outcome, before))
+            head = _HEAD.pack(round, until, len(answers), len(outcome))
+            self._calls[key] = head + answers + outcome + before
         else:
-            self._become_recorded(key, row, RecordedRound(round, now + ttl, row.answers, outcome))
+            self._become_recorded(key, row, RecordedRound(round, until, answers, outcome))
         if outcome:
-            self._bodies.append(key)
+            self._bodies.append(row.key)
             self._body_bytes += len(outcome)
             if self._body_bytes > self._max_bodies:
                 self._evict()
-        self.end_round(call, round, now + ttl if final else None)
+        if call in self._names or (final and call in self._latest):
+            self.end_round(call, round, until if final else None)
         if row.waiters is not None:
             _wake(row)
         return True
