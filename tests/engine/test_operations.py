@@ -1,0 +1,269 @@
+"""What a round asks of its store, and when, in simulated time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from antiphon import Context, EffectFailed, Limits, MemoryStore, Principal
+from antiphon.errors import StoreError
+from antiphon.testing import Rounds
+from tests.linear.one_tool_server import EU, Place, serving
+from tests.simulated_time import LoopClock, SimulatedLoop
+
+ANN = Principal(issuer="i", subject="ann")
+LEASE = {"limits": Limits(lease=timedelta(seconds=30))}
+ROUND = ("claim", "record", "renew", "release")
+EFFECT = ("begin", "hold", "settle", "abandon")
+
+
+class Watched(MemoryStore):
+    """A store in memory that notes each operation and when it came."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(clock=LoopClock(loop))
+        self._loop = loop
+        self.seen: list[tuple[str, float]] = []
+        self.fails: dict[str, int] = {}
+        """How often an operation fails from now on."""
+
+    def times(self, *operations: str) -> list[float]:
+        return [round(when, 3) for name, when in self.seen if name in operations]
+
+    def _note(self, operation: str) -> None:
+        self.seen.append((operation, self._loop.time()))
+        if self.fails.get(operation, 0) > 0:
+            self.fails[operation] -= 1
+            raise StoreError("the disk is gone")
+
+    async def claim(self, *args: Any, **kwargs: Any) -> Any:
+        self._note("claim")
+        return await super().claim(*args, **kwargs)
+
+    async def record(self, *args: Any, **kwargs: Any) -> Any:
+        self._note("record")
+        return await super().record(*args, **kwargs)
+
+    async def renew(self, *args: Any, **kwargs: Any) -> Any:
+        self._note("renew")
+        return await super().renew(*args, **kwargs)
+
+    async def release(self, *args: Any, **kwargs: Any) -> Any:
+        self._note("release")
+        return await super().release(*args, **kwargs)
+
+    async def begin(self, *args: Any, **kwargs: Any) -> Any:
+        self._note("begin")
+        return await super().begin(*args, **kwargs)
+
+    async def hold(self, *args: Any, **kwargs: Any) -> Any:
+        self._note("hold")
+        return await super().hold(*args, **kwargs)
+
+    async def settle(self, *args: Any, **kwargs: Any) -> Any:
+        self._note("settle")
+        return await super().settle(*args, **kwargs)
+
+    async def abandon(self, *args: Any, **kwargs: Any) -> Any:
+        self._note("abandon")
+        return await super().abandon(*args, **kwargs)
+
+
+def simulated(
+    play: Callable[[Rounds, Watched], Awaitable[None]],
+    *tools: Any,
+    store: type[Watched] = Watched,
+    **options: Any,
+) -> None:
+    """Play with a world of its own whose time is simulated."""
+
+    async def main() -> None:
+        watched = store(asyncio.get_running_loop())
+        clock = LoopClock(asyncio.get_running_loop())
+        world = Rounds(
+            serving(*tools, config=LEASE, **options),
+            store=watched,
+            clock=clock,
+            principal=ANN,
+            fresh=False,
+        )
+        async with world:
+            await play(world, watched)
+
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(main())
+
+
+async def order(ctx: Context, work: float = 0.0) -> str:
+    place = await ctx.elicit("Where?", Place)
+    await asyncio.sleep(work)
+    return place.region
+
+
+def test_a_round_is_claimed_once_and_recorded_once() -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        done = await world.call("order", answers={"place": EU})
+        assert done.text == "eu"
+        assert [name for name, _ in store.seen if name in ROUND] == ["claim", "record"]
+
+    simulated(play, order)
+
+
+def test_the_lease_of_a_round_is_renewed_at_every_third_while_it_runs() -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        for start in (0.0, 135.0):  # the renewal begins anew with the next round
+            step = await world.begin("order", {"work": 35.0})
+            assert (await world.answer(step, {"place": EU})).text == "eu"
+            assert store.times("renew") == [start + 10, start + 20, start + 30]
+            store.seen.clear()
+            await asyncio.sleep(100)
+            assert store.times("renew") == []
+
+    simulated(play, order)
+
+
+def test_rounds_at_the_same_time_are_renewed_by_one_timer() -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        steps = [await world.begin("order", {"work": 25.0}) for _ in range(3)]
+        first = asyncio.create_task(world.answer(steps[0], {"place": EU}))
+        await asyncio.sleep(4)
+        others = [world.answer(step, {"place": EU}) for step in steps[1:]]
+        await asyncio.gather(first, *others)
+        assert store.times("renew") == [10, 10, 10, 20, 20, 20]
+
+    simulated(play, order)
+
+
+def test_the_lease_of_an_effect_is_renewed_at_every_third_while_it_runs() -> None:
+    async def pay(ctx: Context, work: float) -> str:
+        return await ctx.once("pay", asyncio.sleep, work, "paid")
+
+    async def play(world: Rounds, store: Watched) -> None:
+        assert (await world.call("pay", {"work": 35.0})).text == "paid"
+        assert store.times("begin", "settle") == [0, 35]
+        assert store.times("hold") == [20, 30]
+        await asyncio.sleep(100)
+        assert store.times("hold") == [20, 30]
+        store.seen.clear()
+        assert (await world.call("pay", {"work": 9.0})).text == "paid"
+        await asyncio.sleep(100)
+        assert store.times("hold") == []
+
+    simulated(play, pay)
+
+
+def test_a_renewal_that_fails_is_tried_again_at_the_next_third() -> None:
+    async def pay(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return await ctx.once("pay", asyncio.sleep, 45.0, "paid")
+
+    async def play(world: Rounds, store: Watched) -> None:
+        store.fails = {"hold": 1, "renew": 1}
+        done = await world.call("pay", answers={"place": EU})
+        assert done.text == "paid"
+        assert store.times("hold") == [20, 30, 40]
+        assert store.times("renew") == [10, 20, 30, 40]
+
+    simulated(play, pay)
+
+
+def test_an_effect_with_retry_is_called_again_after_growing_pauses() -> None:
+    called: list[float] = []
+
+    async def pay() -> None:
+        called.append(round(asyncio.get_running_loop().time(), 3))
+        raise ConnectionError("no route")
+
+    async def paying(ctx: Context, retry: bool) -> str:
+        try:
+            await ctx.once("pay", pay, retry=retry)
+        except EffectFailed as error:
+            return error.error
+        return "never"
+
+    async def play(world: Rounds, store: Watched) -> None:
+        assert (await world.call("paying", {"retry": True})).text == "ConnectionError: no route"
+        assert called == [0.0, 0.1, 0.6, 2.6]
+        called.clear()
+        await world.call("paying", {"retry": False})
+        assert called == [2.6]
+
+    simulated(play, paying)
+
+
+def test_who_waits_for_a_shared_effect_sees_its_end_soon() -> None:
+    async def pay(ctx: Context) -> str:
+        return await ctx.once("pay", asyncio.sleep, 10.0, "paid", scope="arguments", window=60)
+
+    async def play(world: Rounds, store: Watched) -> None:
+        both = await asyncio.gather(world.call("pay"), world.call("pay"))
+        assert [done.text for done in both] == ["paid", "paid"]
+        assert 9.99 < asyncio.get_running_loop().time() < 10.1
+        assert len(store.times("settle")) == 1
+
+    simulated(play, pay)
+
+
+def test_a_round_that_could_not_be_recorded_is_free_at_once() -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("order")
+        store.fails = {"record": 1}
+        assert (await world.answer(step, {"place": EU})).code == -32603
+        assert (await world.answer(step, {"place": EU})).text == "eu"
+        assert asyncio.get_running_loop().time() < 1
+
+    simulated(play, order)
+
+
+class Forgetful(Watched):
+    """A store in which another process takes every round over and then gives it back."""
+
+    async def record(self, call: str, number: int, fence: int, *args: Any, **kwargs: Any) -> bool:
+        await MemoryStore.release(self, call, number, fence, spend=False, counts=False)
+        return False
+
+
+def test_one_request_runs_its_round_three_times_at_most() -> None:
+    entered: list[int] = []
+
+    async def plain(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        entered.append(1)
+        return "never"
+
+    async def play(world: Rounds, store: Watched) -> None:
+        done = await world.call("plain", answers={"place": EU})
+        assert done.code == -32603
+        assert "take this round over again and again" in done.text
+        assert len(entered) == len(store.times("claim")) == 3
+
+    simulated(play, plain, store=Forgetful)
+
+
+@pytest.mark.parametrize("operation", ["begin", "settle"])
+def test_a_store_that_fails_for_a_moment_is_asked_again_for_an_effect(operation: str) -> None:
+    async def pay(ctx: Context) -> str:
+        return await ctx.once("pay", lambda: "paid")
+
+    async def play(world: Rounds, store: Watched) -> None:
+        store.fails = {operation: 3}
+        assert (await world.call("pay")).text == "paid"
+        assert len(store.times(operation)) == 4
+        assert asyncio.get_running_loop().time() < 2
+
+    simulated(play, pay)
+
+
+@pytest.mark.parametrize("operation", ["begin", "settle"])
+def test_a_store_that_is_gone_is_asked_for_a_third_of_the_lease(operation: str) -> None:
+    async def pay(ctx: Context) -> str:
+        return await ctx.once("pay", lambda: "paid")
+
+    async def play(world: Rounds, store: Watched) -> None:
+        store.fails = {operation: 10_000}
+        assert (await world.call("pay")).code == -32603
+        assert 8 < asyncio.get_running_loop().time() < 12
+
+    simulated(play, pay)
