@@ -47,10 +47,19 @@ def test_only_a_try_that_came_to_nothing_is_followed_by_another_under_its_key(ou
     replay.record(effect("pay"))
     with pytest.raises(KeyReused):
         replay.recall("effect", "pay", b"", "")
+    assert [entry.key for entry in replay.entries()] == ["pay", "pay\n2"]
     again = Replay(replay.entries())
     found = [again.recall("effect", "pay", b"", "") for _ in range(2)]
     assert [entry.outcome for entry in found if entry is not None] == [outcome, "ok"]
     assert not again.replaying
+
+
+def test_each_try_of_a_key_has_a_number_of_its_own_which_every_release_must_know():
+    replay = Replay([])
+    for _ in range(3):
+        replay.recall("effect", "pay", b"", "")
+        replay.record(effect("pay", outcome="not-done"))
+    assert [entry.key for entry in replay.entries()] == ["pay", "pay\n2", "pay\n3"]
 
 
 @pytest.mark.parametrize("outcome", ["ok", "failed", "uncertain"])

@@ -64,6 +64,14 @@ def test_a_call_with_a_seed_and_no_id_keeps_its_seed() -> None:
     assert begun.seed == b"seed"
 
 
+def test_a_call_with_an_id_and_no_seed_draws_its_seed_before_it_is_used() -> None:
+    assert len(call(journal=Journal(b"")).identity()[1]) == 16
+    one = call(Pending("place", "form", b""), journal=Journal(b""))
+    digest = one.accept({"place": accepted(region="eu")}, NOW)
+    same = call(Pending("place", "form", b""), journal=Journal(one.seed))
+    assert same.accept({"place": accepted(region="eu")}, NOW) == digest
+
+
 def test_rounds_are_counted_from_the_last_start() -> None:
     over = call(number=2 * ROUNDS_PER_START + 3)
     assert (over.round, over.generation) == (3, 2)
