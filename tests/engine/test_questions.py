@@ -8,7 +8,6 @@ from pydantic import BaseModel
 
 from antiphon import Completion, Elicit, ElicitUrl, ListRoots, Opened, Root, Sample
 from antiphon.engine.questions import (
-    MESSAGE_CHARS,
     check_shape,
     plain_form,
     question,
@@ -19,6 +18,8 @@ from antiphon.engine.questions import (
 from antiphon.errors import AnswerInvalid, HandlerError, InvalidRequest
 
 URL = "https://example.org/pay"
+LONGEST = 8_192
+"""Characters of a message."""
 
 
 class Place(BaseModel):
@@ -130,9 +131,9 @@ def test_details_are_labelled_lines_below_the_message() -> None:
 
 @pytest.mark.parametrize("extra", [0, 1])
 def test_a_message_is_cut_above_its_longest(extra: int) -> None:
-    text = sent(Elicit("w" * (MESSAGE_CHARS + extra), Place))["params"]["message"]
-    assert (text == "w" * (MESSAGE_CHARS + extra)) is (extra == 0)
-    assert len(text) <= MESSAGE_CHARS
+    text = sent(Elicit("w" * (LONGEST + extra), Place))["params"]["message"]
+    assert (text == "w" * (LONGEST + extra)) is (extra == 0)
+    assert len(text) <= LONGEST
     long = sent(Elicit("Pay?", Place, details={"a": "v" * 513, "b": "v" * 512}))
     _, _, a, b = long["params"]["message"].split("\n")
     assert b == "b: " + "v" * 512

@@ -12,7 +12,16 @@ from antiphon.core.journal import Entry, Handle, Journal, Pending, encode_value
 from antiphon.core.request import Principal
 from antiphon.errors import TokenRefused
 from antiphon.seal import claims as module
-from antiphon.seal.claims import FORMAT, SKEW, Binding, Claims, check, decode, encode
+from antiphon.seal.claims import (
+    FORMAT,
+    SKEW,
+    Binding,
+    Claims,
+    check,
+    decode,
+    decode_journal,
+    encode,
+)
 
 NOW = 1_800_000_000.0
 
@@ -208,6 +217,12 @@ def test_integers_beyond_64_bits_are_kept_exactly(claims: Claims, big: int):
 
     assert decode(encode(sealed)) == sealed
     assert module.decode_journal(module.encode_journal(journal)) == journal
+
+
+def test_a_journal_with_an_extension_that_nobody_wrote_is_refused():
+    strange = msgspec.msgpack.encode([b"seed", [["memo", "price", msgspec.msgpack.Ext(5, b"x")]]])
+    with pytest.raises(TokenRefused):
+        decode_journal(strange)
 
 
 def test_the_largest_entries_are_named_with_their_sizes():
