@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.core.journal import PATCHED, Entry, Replay, encode_value
+from antiphon.core.journal import PATCHED, Entry, Journal, Pending, Replay, encode_value
 from antiphon.errors import Diverged, KeyReused
 
 
@@ -19,6 +19,15 @@ def test_a_new_entry_has_no_property_that_nobody_gave_it():
     given = (entry.secret, entry.retry, entry.carried, entry.branch, entry.reused)
     assert given == (False,) * 5
     assert entry.outcome == "ok"
+
+
+def test_an_ask_that_is_out_and_a_journal_begin_with_nothing():
+    pending = Pending("place", "form", b"")
+    assert (pending.tries, pending.expires) == (0, 0.0)
+    assert (pending.secret, pending.branch, pending.schema, pending.note) == (False, False, b"", "")
+    journal = Journal(b"seed")
+    assert (journal.asked, journal.pauses, journal.native, journal.state) == (0, 0, False, None)
+    assert journal.entries == []
 
 
 def test_a_replay_knows_an_entry_without_reading_it():

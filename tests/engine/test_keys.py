@@ -50,3 +50,13 @@ def test_a_base_is_known_once_something_was_derived_from_it():
     assert "place" not in keys
     keys.derive("place", in_branch=True)
     assert "place" in keys
+
+
+@pytest.mark.parametrize(
+    ("key", "taken"),
+    [("place", {"place": 1}), ("place-3", {"place": 3}), ("my-place", {"my-place": 1})],
+)
+def test_a_key_that_an_earlier_round_derived_counts_with_those_before_it(key: str, taken: object):
+    keys = Keys()
+    keys.take(key)
+    assert keys.taken() == taken

@@ -1,6 +1,7 @@
 """What a round asks of its store, and when, in simulated time."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -267,3 +268,51 @@ def test_a_store_that_is_gone_is_asked_for_a_third_of_the_lease(operation: str) 
         assert 8 < asyncio.get_running_loop().time() < 12
 
     simulated(play, pay)
+
+
+class Elsewhere(Watched):
+    """A store that other processes see, and that answers after a second."""
+
+    shared = True
+
+    async def claim(self, *args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(1)
+        return await super().claim(*args, **kwargs)
+
+    async def record(self, *args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(1)
+        return await super().record(*args, **kwargs)
+
+
+@pytest.mark.parametrize(("after", "left"), [(0.5, "claim release"), (1.5, "claim record")])
+def test_what_a_store_elsewhere_does_goes_on_when_its_client_leaves(
+    after: float, left: str
+) -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("order")
+        leaving = asyncio.create_task(world.answer(step, {"place": EU}))
+        await asyncio.sleep(after)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        await asyncio.sleep(2)
+        assert [name for name, _ in store.seen if name in ROUND] == left.split()
+        assert (await world.answer(step, {"place": EU})).text == "eu"
+
+    simulated(play, order, store=Elsewhere)
+
+
+def test_a_store_that_fails_when_nobody_waits_any_more_is_no_stray_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("order")
+        store.fails = {"claim": 1}
+        leaving = asyncio.create_task(world.answer(step, {"place": EU}))
+        await asyncio.sleep(0.5)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        await asyncio.sleep(2)
+        gc.collect()
+
+    simulated(play, order, store=Elsewhere)
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []

@@ -155,6 +155,29 @@ def test_a_call_past_its_deadline_is_refused_though_the_token_has_not_expired(
     assert refusal(late, binding, NOW + 5) == "deadline"
 
 
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (NOW + 660, "expired 60 s ago (is a clock wrong?)"),
+        (NOW + 86_460, "the deadline of its call passed 60 s ago"),
+        (NOW - 90, "issued 90 s in the future (is a clock wrong?)"),
+    ],
+)
+def test_the_log_is_told_by_how_much_a_time_does_not_fit(
+    claims: Claims, binding: Binding, now: float, told: str
+):
+    with pytest.raises(TokenRefused) as refused:
+        check(claims, binding, now)
+    assert refused.value.detail == told
+
+
+def test_a_binding_that_differs_is_named_and_nothing_more_is_told(claims: Claims, binding: Binding):
+    other = msgspec.structs.replace(binding, target="other")
+    with pytest.raises(TokenRefused) as refused:
+        check(claims, other, NOW)
+    assert refused.value.detail == "it was issued for another tool, prompt or resource"
+
+
 def test_another_version_of_the_handler_is_left_to_the_engine(claims: Claims, binding: Binding):
     other = msgspec.structs.replace(claims, version="4")
 
