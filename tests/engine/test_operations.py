@@ -316,3 +316,31 @@ def test_a_store_that_fails_when_nobody_waits_any_more_is_no_stray_error(
 
     simulated(play, order, store=Elsewhere)
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
+@pytest.mark.parametrize("what", ["once", "memo"])
+def test_a_cancellation_that_nothing_repeats_is_waited_for_a_second_longer(what: str) -> None:
+    async def pay() -> str:
+        await asyncio.sleep(7)
+        return "paid"
+
+    async def paying(ctx: Context) -> str:
+        wanted = asyncio.create_task(getattr(ctx, what)("pay", pay))
+        if ctx.round == 1:
+            await asyncio.sleep(5)
+            wanted.cancel()
+            await asyncio.wait({wanted})
+            await ctx.elicit("Where?", Place)
+        begun = asyncio.get_running_loop().time()
+        paid = await wanted
+        waited = asyncio.get_running_loop().time() - begun
+        await ctx.elicit("Where?", Place)
+        return f"{paid} after {waited:.0f} s"
+
+    async def play(world: Rounds, store: Watched) -> None:
+        await asyncio.sleep(100)
+        done = await world.call("paying", answers={"place": EU})
+        # The effect was finished before it was left, and is looked up; the memo is computed again.
+        assert done.text == ("paid after 8 s" if what == "once" else "paid after 13 s")
+
+    simulated(play, paying)
