@@ -322,7 +322,8 @@ def test_an_answer_is_read_as_its_kind_says() -> None:
     assert read_answer("url", {"action": "accept"}, "k", None).value == Opened("")
     done = question(Sample("Say hi")).read({**COMPLETION, "stopReason": "endTurn"}, "k")
     assert done.value == Completion("assistant", COMPLETION["content"], "m", "endTurn")
-    assert read_answer("sample", COMPLETION, "k", None).value.stop_reason is None
+    bare: Any = read_answer("sample", COMPLETION, "k", None).value
+    assert bare.stop_reason is None
     with pytest.raises(AnswerInvalid) as refused:
         form.read({"action": "accept", "content": {"region": 5}}, "k")
     assert "region" in reasons(refused.value)
