@@ -242,6 +242,21 @@ def test_integers_beyond_64_bits_are_kept_exactly(claims: Claims, big: int):
     assert module.decode_journal(module.encode_journal(journal)) == journal
 
 
+def test_claims_with_neither_or_both_of_journal_and_handle_are_not_written(claims: Claims):
+    handle = Handle(2, b"digest")
+    for wrong in ({"journal": None}, {"handle": handle}):
+        with pytest.raises(ValueError, match="either a journal or its handle"):
+            encode(msgspec.structs.replace(claims, **wrong))
+
+
+@pytest.mark.parametrize("big", [2**90, -(2**90)])
+def test_a_large_integer_of_an_earlier_release_is_read(big: int):
+    written = msgspec.msgpack.Ext(1, big.to_bytes(16, "big", signed=True))
+    data = msgspec.msgpack.encode([b"seed", [["memo", "price", {"cents": written}]]])
+    (entry,) = decode_journal(data).entries
+    assert entry.value() == {"cents": big}
+
+
 def test_a_journal_with_an_extension_that_nobody_wrote_is_refused():
     strange = msgspec.msgpack.encode([b"seed", [["memo", "price", msgspec.msgpack.Ext(5, b"x")]]])
     with pytest.raises(TokenRefused):
