@@ -21,6 +21,7 @@ from antiphon.seal.claims import (
     decode,
     decode_journal,
     encode,
+    largest,
 )
 
 NOW = 1_800_000_000.0
@@ -249,6 +250,20 @@ def test_claims_with_neither_or_both_of_journal_and_handle_are_not_written(claim
             encode(msgspec.structs.replace(claims, **wrong))
 
 
+@pytest.mark.parametrize(
+    ("entries", "state"),
+    [([["memo", "price", 5]], None), ([], {"seen": 1}), ([["memo", "price", 5]], {"seen": 1})],
+)
+def test_claims_of_an_earlier_release_are_read_as_ours(claims: Claims, entries: Any, state: Any):
+    members: list[Any] = msgspec.msgpack.decode(encode(claims))
+    members[-2] = [b"seed", entries, state]
+    read = decode(msgspec.msgpack.encode(members))
+    assert read.journal is not None
+    assert [entry.value() for entry in read.journal.entries] == [5 for _ in entries]
+    assert read.journal.state == (None if state is None else b'{"seen":1}')
+    assert (read.call, read.pending) == (claims.call, claims.pending)
+
+
 @pytest.mark.parametrize("big", [2**90, -(2**90)])
 def test_a_large_integer_of_an_earlier_release_is_read(big: int):
     written = msgspec.msgpack.Ext(1, big.to_bytes(16, "big", signed=True))
@@ -261,6 +276,20 @@ def test_a_journal_with_an_extension_that_nobody_wrote_is_refused():
     strange = msgspec.msgpack.encode([b"seed", [["memo", "price", msgspec.msgpack.Ext(5, b"x")]]])
     with pytest.raises(TokenRefused):
         decode_journal(strange)
+
+
+def test_three_entries_are_named_and_a_state_is_one_of_them():
+    entries = [Entry("memo", f"m{size}", b"x" * size) for size in (10, 400, 30, 200)]
+    named = largest(Journal(b"seed", entries, b"s" * 300))
+    assert [name for name, _ in named] == ["memo m400", "state", "memo m200"]
+    assert named[1] == ("state", 300)
+
+
+@pytest.mark.parametrize(("ahead", "taken"), [(30.0, True), (30.5, False)])
+def test_a_clock_may_be_ahead_by_half_a_minute(
+    claims: Claims, binding: Binding, ahead: float, taken: bool
+):
+    assert (refusal(claims, binding, NOW - ahead) is None) is taken
 
 
 def test_the_largest_entries_are_named_with_their_sizes():
