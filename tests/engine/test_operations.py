@@ -4,11 +4,12 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from antiphon import Context, EffectFailed, Limits, MemoryStore, Principal
+from antiphon import Context, EffectFailed, Limits, MemoryStore, NotDone, Principal
 from antiphon.errors import StoreError
 from antiphon.testing import Rounds
 from tests.linear.one_tool_server import EU, Place, serving
@@ -27,48 +28,64 @@ class Watched(MemoryStore):
         super().__init__(clock=LoopClock(loop))
         self._loop = loop
         self.seen: list[tuple[str, float]] = []
+        self.given: list[tuple[str, dict[str, Any]]] = []
+        """The options of each operation."""
+
         self.fails: dict[str, int] = {}
         """How often an operation fails from now on."""
+
+        self.takes: dict[str, float] = {}
+        """How many seconds an operation takes from now on."""
 
     def times(self, *operations: str) -> list[float]:
         return [round(when, 3) for name, when in self.seen if name in operations]
 
-    def _note(self, operation: str) -> None:
+    def options(self, operation: str, name: str) -> list[Any]:
+        return [options[name] for given, options in self.given if given == operation]
+
+    async def _note(self, operation: str, options: dict[str, Any]) -> None:
         self.seen.append((operation, self._loop.time()))
+        self.given.append((operation, options))
+        if operation in self.takes:
+            await asyncio.sleep(self.takes[operation])
         if self.fails.get(operation, 0) > 0:
             self.fails[operation] -= 1
             raise StoreError("the disk is gone")
 
     async def claim(self, *args: Any, **kwargs: Any) -> Any:
-        self._note("claim")
+        await self._note("claim", kwargs)
         return await super().claim(*args, **kwargs)
 
     async def record(self, *args: Any, **kwargs: Any) -> Any:
-        self._note("record")
+        await self._note("record", kwargs)
         return await super().record(*args, **kwargs)
 
     async def renew(self, *args: Any, **kwargs: Any) -> Any:
-        self._note("renew")
+        await self._note("renew", kwargs)
         return await super().renew(*args, **kwargs)
 
     async def release(self, *args: Any, **kwargs: Any) -> Any:
-        self._note("release")
+        await self._note("release", kwargs)
         return await super().release(*args, **kwargs)
 
     async def begin(self, *args: Any, **kwargs: Any) -> Any:
-        self._note("begin")
+        await self._note("begin", kwargs)
         return await super().begin(*args, **kwargs)
 
     async def hold(self, *args: Any, **kwargs: Any) -> Any:
-        self._note("hold")
+        await self._note("hold", kwargs)
         return await super().hold(*args, **kwargs)
 
     async def settle(self, *args: Any, **kwargs: Any) -> Any:
-        self._note("settle")
+        await self._note("settle", kwargs)
         return await super().settle(*args, **kwargs)
 
+    async def end_call(self, *args: Any, **kwargs: Any) -> Any:
+        await self._note("end_call", kwargs)
+        return await super().end_call(*args, **kwargs)
+
     async def abandon(self, *args: Any, **kwargs: Any) -> Any:
-        self._note("abandon")
+        await self._note("abandon", kwargs)
         return await super().abandon(*args, **kwargs)
 
 
@@ -251,8 +268,7 @@ def test_a_store_that_fails_for_a_moment_is_asked_again_for_an_effect(operation:
     async def play(world: Rounds, store: Watched) -> None:
         store.fails = {operation: 3}
         assert (await world.call("pay")).text == "paid"
-        assert len(store.times(operation)) == 4
-        assert asyncio.get_running_loop().time() < 2
+        assert store.times(operation) == [0, 0.05, 0.15, 0.35]
 
     simulated(play, pay)
 
@@ -265,7 +281,9 @@ def test_a_store_that_is_gone_is_asked_for_a_third_of_the_lease(operation: str) 
     async def play(world: Rounds, store: Watched) -> None:
         store.fails = {operation: 10_000}
         assert (await world.call("pay")).code == -32603
-        assert 8 < asyncio.get_running_loop().time() < 12
+        tries = store.times(operation)
+        assert tries[:6] == [0, 0.05, 0.15, 0.35, 0.75, 1.55]
+        assert [round(b - a, 3) for a, b in pairwise(tries[5:])] == [1.0] * 9
 
     simulated(play, pay)
 
@@ -275,13 +293,9 @@ class Elsewhere(Watched):
 
     shared = True
 
-    async def claim(self, *args: Any, **kwargs: Any) -> Any:
-        await asyncio.sleep(1)
-        return await super().claim(*args, **kwargs)
-
-    async def record(self, *args: Any, **kwargs: Any) -> Any:
-        await asyncio.sleep(1)
-        return await super().record(*args, **kwargs)
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.takes = {"claim": 1.0, "record": 1.0}
 
 
 @pytest.mark.parametrize(("after", "left"), [(0.5, "claim release"), (1.5, "claim record")])
@@ -344,3 +358,125 @@ def test_a_cancellation_that_nothing_repeats_is_waited_for_a_second_longer(what:
         assert done.text == ("paid after 8 s" if what == "once" else "paid after 13 s")
 
     simulated(play, paying)
+
+
+@pytest.mark.parametrize("store", [Watched, Elsewhere])
+def test_a_round_is_kept_for_the_life_of_its_token_and_at_least_for_a_lease(
+    store: type[Watched],
+) -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        store.takes = {}
+        for after, kept in ((100, 500), (590, 30)):
+            store.given.clear()
+            step = await world.begin("order")
+            await asyncio.sleep(after)
+            await world.answer(step, {"place": EU})
+            assert store.options("claim", "ttl") == [pytest.approx(600 - after)]
+            assert store.options("claim", "lease") == [30]
+            assert store.options("record", "ttl") == [pytest.approx(kept)]
+
+    simulated(play, order, store=store)
+
+
+@pytest.mark.parametrize("store", [Watched, Elsewhere])
+def test_a_round_says_whether_its_call_has_ended(store: type[Watched]) -> None:
+    async def twice(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return (await ctx.elicit("Where to?", Place)).region
+
+    async def play(world: Rounds, store: Watched) -> None:
+        await world.call("twice", answers={"place": EU, "place-2": EU})
+        assert store.options("record", "final") == [False, True]
+
+    simulated(play, twice, store=store)
+
+
+@pytest.mark.parametrize("store", [Watched, Elsewhere])
+def test_only_a_run_that_failed_by_itself_counts_as_a_try(store: type[Watched]) -> None:
+    async def failing(ctx: Context, how: str) -> str:
+        await ctx.elicit("Where?", Place)
+        if how == "error":
+            raise ZeroDivisionError
+        if how == "not done":
+            raise NotDone("later")
+        await asyncio.sleep(60)
+        return "never"
+
+    async def play(world: Rounds, store: Watched) -> None:
+        for how, counts in (("error", True), ("not done", False), ("left", False)):
+            step = await world.begin("failing", {"how": how})
+            store.given.clear()
+            sent = asyncio.create_task(world.answer(step, {"place": EU}))
+            await asyncio.sleep(10)
+            sent.cancel()
+            await asyncio.wait({sent})
+            assert store.options("release", "counts") == [counts]
+            assert store.options("release", "spend") == [False]
+
+    simulated(play, failing, store=store)
+
+
+def test_a_round_whose_lease_was_lost_is_never_begun_anew() -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        await world.call("order", answers={"place": EU})
+        assert store.options("claim", "ttl") == [pytest.approx(600), 0.0, 0.0]
+
+    simulated(play, order, store=Forgetful)
+
+
+def test_a_call_that_ended_in_its_first_round_frees_its_effects_at_once() -> None:
+    async def pay(ctx: Context) -> str:
+        return await ctx.once("pay", lambda: "paid")
+
+    async def play(world: Rounds, store: Watched) -> None:
+        assert (await world.call("pay")).text == "paid"
+        assert store.options("end_call", "ttl") == [0.0]
+
+    simulated(play, pay)
+
+
+def test_a_renewal_that_is_slow_is_not_begun_again_while_it_lasts() -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        store.takes = {"renew": 15.0}
+        step = await world.begin("order", {"work": 55.0})
+        assert (await world.answer(step, {"place": EU})).text == "eu"
+        assert store.times("renew") == [10, 30, 50]
+
+    simulated(play, order)
+
+
+def test_a_round_that_cannot_be_given_back_is_tried_again_with_pauses() -> None:
+    async def failing(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        raise ZeroDivisionError
+
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("failing")
+        store.fails = {"release": 4}
+        await world.answer(step, {"place": EU})
+        assert store.times("release") == [0]
+        await asyncio.sleep(10)
+        assert store.times("release") == [0, 0.05, 0.15, 0.35, 0.75]
+
+    simulated(play, failing)
+
+
+def test_a_server_that_ends_does_not_wait_long_for_a_store_that_hangs() -> None:
+    async def failing(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        raise ZeroDivisionError
+
+    async def play(world: Rounds, store: Watched) -> None:
+        server = world.make()
+        async with server.running():
+            step = await world.begin("failing", server=server)
+            store.takes = {"release": 1e9}
+            sent = asyncio.create_task(world.answer(step, {"place": EU}, server=server))
+            await asyncio.sleep(5)
+            sent.cancel()
+            await asyncio.wait({sent})
+        assert asyncio.get_running_loop().time() == pytest.approx(7)
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+
+    simulated(play, failing, store=Elsewhere)
