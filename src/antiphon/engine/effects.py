@@ -126,7 +126,10 @@ async def once(execution: Execution, spec: Once) -> Any:
     if execution.handler.options.anchor:
         await _anchor(execution)
     _check_budget(execution)
-    names = await _names(execution, spec, name, arguments)
+    if spec.scope == "call":
+        names = [_own_effect(execution, spec, name, arguments)]
+    else:
+        names = await _shared_effects(execution, spec, name, arguments)
     if execution.handler.options.restarts is not None:
         names = [await _restartable(execution, spec, effect) for effect in names]
     record = partial(
@@ -214,14 +217,20 @@ async def _cut_again(entry: Entry) -> None:
 # --- what an effect is ---------------------------------------------------------------------------
 
 
-async def _names(execution: Execution, spec: Once, name: str, arguments: bytes) -> Sequence[Effect]:
-    """Return the names under which an effect is claimed: several while keys are replaced."""
+def _own_effect(execution: Execution, spec: Once, name: str, arguments: bytes) -> Effect:
+    """Name an effect of one call."""
     call = execution.call.id
-    if spec.scope == "call":
-        if spec.args or isinstance(spec.fn, partial):
-            # With the seed, which only tokens carry: who reads the ledger cannot guess them.
-            arguments = short_digest(execution.call.seed, arguments)
-        return [Effect(f"{call}/{spec.key}", call, spec.key, name, arguments)]
+    if spec.args or isinstance(spec.fn, partial):
+        # With the seed, which only tokens carry: who reads the ledger cannot guess them.
+        arguments = short_digest(execution.call.seed, arguments)
+    return Effect(f"{call}/{spec.key}", call, spec.key, name, arguments)
+
+
+async def _shared_effects(
+    execution: Execution, spec: Once, name: str, arguments: bytes
+) -> list[Effect]:
+    """Name an effect that calls share: several times while keys are replaced."""
+    call = execution.call.id
     _check_shared(execution, spec)
     earlier = _earlier_shared_name(execution, spec, arguments)
     try:
