@@ -151,6 +151,14 @@ def test_content_that_no_rerun_reads_is_held_to_the_schema_it_was_asked_with() -
     assert learned(linear) == {"size": accepted(size="large")}
 
 
+def test_an_answer_that_is_missing_or_does_not_fit_does_not_stop_those_after_it() -> None:
+    asked = [Pending("a", "form", b"", schema=SCHEMA), Pending("b", "form", b"", schema=SCHEMA)]
+    for first in ({}, {"a": accepted(size="large")}):
+        one = call(*asked)
+        one.accept({**first, "b": accepted(size=5)}, NOW)
+        assert learned(one) == {"b": accepted(size=5)}
+
+
 @pytest.mark.parametrize(
     ("answer", "kept"),
     [
