@@ -480,3 +480,52 @@ def test_a_server_that_ends_does_not_wait_long_for_a_store_that_hangs() -> None:
         assert len(asyncio.all_tasks()) == 1
 
     simulated(play, failing, store=Elsewhere)
+
+
+def test_an_effect_is_kept_to_the_deadline_of_its_call_and_for_its_window_beyond() -> None:
+    async def pay(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        await ctx.once("own", lambda: 1)
+        await ctx.once("shared", lambda: 1, scope="arguments", window=600)
+        return "paid"
+
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("pay")
+        await asyncio.sleep(100)
+        assert (await world.answer(step, {"place": EU})).text == "paid"
+        day = 86_400 - 100
+        assert store.options("begin", "ttl") == [pytest.approx(day), pytest.approx(day + 600)]
+        assert store.options("begin", "lease") == [30, 30]
+        assert store.options("begin", "window") == [None, 600]
+        one, other = store.options("begin", "nonce")
+        assert one != other
+
+    simulated(play, pay)
+
+
+def test_an_effect_of_unknown_end_is_settled_by_what_the_world_says_and_then_given() -> None:
+    async def pay(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return await ctx.once("pay", forever, verify=lambda: "paid before")
+
+    async def forever() -> str:
+        entered.append(1)
+        return await asyncio.sleep(1e9, "never")
+
+    entered: list[int] = []
+
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("pay")
+        first = asyncio.create_task(world.answer(step, {"place": EU}))
+        await asyncio.sleep(1)
+        [call] = await store.calls()
+        [row] = await store.effects(call.call)
+        assert row.state == "started"
+        store.fails = {"hold": 10, "renew": 10}  # the process hangs: its leases end
+        await asyncio.sleep(60)
+        second = await world.answer(step, {"place": EU}, server=world.make())
+        assert second.text == "paid before"
+        assert entered == [1]
+        first.cancel()
+
+    simulated(play, pay)
