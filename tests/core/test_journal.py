@@ -30,6 +30,27 @@ def test_an_ask_that_is_out_and_a_journal_begin_with_nothing():
     assert journal.entries == []
 
 
+def test_every_reader_gets_a_value_of_its_own():
+    entry = Entry("memo", "basket", encode_value(["a"]))
+    entry.value().append("b")
+    assert entry.value() == ["a"]
+
+
+def test_a_key_that_was_recorded_is_used():
+    replay = Replay([])
+    replay.record(ask("place"))
+    assert replay.used("ask", "place")
+    with pytest.raises(KeyReused):
+        replay.recall("ask", "place", b"", "")
+
+
+def test_what_need_not_be_read_does_not_hide_what_must_be():
+    with pytest.raises(Diverged, match="ask 'place'"):
+        Replay([Entry("memo", "price", b""), ask("place")]).check_end(
+            branches_cut=False, later=set()
+        )
+
+
 def test_a_replay_knows_an_entry_without_reading_it():
     replay = Replay([ask("place")])
     assert replay.peek("ask", "place") is not None

@@ -205,8 +205,10 @@ def test_a_journal_that_was_fetched_comes_below_what_the_round_brought() -> None
     one = call(Pending("place", "form", b""), journal=Journal(b""))
     one.handle = Handle(2, b"digest", b"seed")
     one.accept({"place": accepted(region="eu")}, NOW)
-    one.take_journal(Journal(b"stored", [Entry("memo", "price", b"5")]))
+    stored = Journal(b"stored", [Entry("memo", "price", b"5")])
+    one.take_journal(stored)
     assert one.handle is None
+    assert one.journal is stored
     assert one.seed == b"stored"
     assert [entry.key for entry in one.entries] == ["price", "place"]
 
