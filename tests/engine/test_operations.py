@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from antiphon import Context, EffectFailed, Limits, MemoryStore, NotDone, Principal
+from antiphon import Context, EffectFailed, Limits, MemoryStore, NotDone, Principal, Server
+from antiphon.core.request import MODERN, ConnectedChannel
 from antiphon.errors import StoreError
-from antiphon.testing import Rounds
+from antiphon.ports import Spent
+from antiphon.testing import EVERYTHING, Rounds, RoundTrip
+from antiphon.wire.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION, admit
 from tests.linear.one_tool_server import EU, Place, serving
 from tests.simulated_time import LoopClock, SimulatedLoop
 
@@ -79,6 +82,14 @@ class Watched(MemoryStore):
     async def settle(self, *args: Any, **kwargs: Any) -> Any:
         await self._note("settle", kwargs)
         return await super().settle(*args, **kwargs)
+
+    async def settled(self, *args: Any, **kwargs: Any) -> Any:
+        await self._note("settled", kwargs)
+        return await super().settled(*args, **kwargs)
+
+    async def fetch(self, *args: Any, **kwargs: Any) -> Any:
+        await self._note("fetch", kwargs)
+        return await super().fetch(*args, **kwargs)
 
     async def end_call(self, *args: Any, **kwargs: Any) -> Any:
         await self._note("end_call", kwargs)
@@ -222,17 +233,6 @@ def test_who_waits_for_a_shared_effect_sees_its_end_soon() -> None:
         assert len(store.times("settle")) == 1
 
     simulated(play, pay)
-
-
-def test_a_round_that_could_not_be_recorded_is_free_at_once() -> None:
-    async def play(world: Rounds, store: Watched) -> None:
-        step = await world.begin("order")
-        store.fails = {"record": 1}
-        assert (await world.answer(step, {"place": EU})).code == -32603
-        assert (await world.answer(step, {"place": EU})).text == "eu"
-        assert asyncio.get_running_loop().time() < 1
-
-    simulated(play, order)
 
 
 class Forgetful(Watched):
@@ -529,3 +529,115 @@ def test_an_effect_of_unknown_end_is_settled_by_what_the_world_says_and_then_giv
         first.cancel()
 
     simulated(play, pay)
+
+
+@pytest.mark.parametrize("store", [Watched, Elsewhere])
+def test_a_round_that_could_not_be_recorded_is_free_at_once(store: type[Watched]) -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        store.takes = {}
+        step = await world.begin("order")
+        store.fails = {"record": 1}
+        assert (await world.answer(step, {"place": EU})).code == -32603
+        assert (await world.answer(step, {"place": EU})).text == "eu"
+        assert asyncio.get_running_loop().time() < 1
+        assert store.options("release", "counts") == [False]
+
+    simulated(play, order, store=store)
+
+
+def test_a_journal_that_cannot_be_fetched_uses_up_no_try() -> None:
+    async def large(ctx: Context) -> str:
+        await ctx.memo("photo", lambda: "x" * 100_000)
+        return (await ctx.elicit("Where?", Place)).region
+
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("large")
+        store.fails = {"fetch": 1}
+        assert (await world.answer(step, {"place": EU})).code == -32603
+        assert store.options("release", "counts") == [False]
+        assert (await world.answer(step, {"place": EU})).text == "eu"
+
+    simulated(play, large)
+
+
+def test_a_store_that_fails_while_another_process_has_the_round_is_unavailable() -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("order", {"work": 20.0})
+        first = asyncio.create_task(world.answer(step, {"place": EU}, server=world.make()))
+        await asyncio.sleep(5)
+        store.fails = {"settled": 1}
+        assert (await world.answer(step, {"place": EU}, server=world.make())).code == -32603
+        assert store.options("settled", "timeout") == [30]
+        again = await world.answer(step, {"place": EU}, server=world.make())
+        assert again.text == (await first).text == "eu"
+
+    simulated(play, order)
+
+
+class Gone(Watched):
+    """A store that has lost every round when it is to be recorded, and begins none anew."""
+
+    async def claim(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs["ttl"] <= 0:
+            return Spent("expired")
+        return await super().claim(*args, **kwargs)
+
+    async def record(self, *args: Any, **kwargs: Any) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        (2.0, "the round was lost to another process and is gone"),
+        (5.5, "expired 0 s ago (is a clock wrong?)"),
+        (65.0, "expired 60 s ago (is a clock wrong?)"),
+    ],
+)
+def test_the_log_tells_a_round_that_was_lost_from_one_that_came_too_late(
+    caplog: pytest.LogCaptureFixture, work: float, told: str
+) -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("order", {"work": work})
+        await asyncio.sleep(595)
+        assert (await world.answer(step, {"place": EU})).code == -32602
+
+    simulated(play, order, store=Gone)
+    assert f"token refused (tool:order): {told}" in caplog.messages
+
+
+def test_a_round_whose_client_left_goes_on_until_the_last_who_waits_for_it_has_left() -> None:
+    def send(server: Server, step: RoundTrip) -> tuple[asyncio.Task[bytes], ConnectedChannel]:
+        meta = {PROTOCOL_VERSION: MODERN, CLIENT_CAPABILITIES: EVERYTHING}
+        answer = {"place": {"action": "accept", "content": EU}}
+        params = {"name": "order", "arguments": {"work": 60.0}, "requestState": step.token}
+        message = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {**params, "inputResponses": answer, "_meta": meta},
+        }
+        channel = ConnectedChannel()
+        request = admit(message, server.dispatcher.served, ANN, channel=channel)
+        task = asyncio.create_task(server.dispatcher.dispatch(request))
+        channel.runs_in(task.cancel)
+        return task, channel
+
+    async def play(world: Rounds, store: Watched) -> None:
+        server = world.make()
+        step = await world.begin("order", {"work": 60.0}, server=server)
+        first, channel = send(server, step)
+        await asyncio.sleep(1)
+        second, _ = send(server, step)
+        third, _ = send(server, step)
+        await asyncio.sleep(1)
+        channel.disconnect()
+        second.cancel()
+        await asyncio.sleep(1)
+        assert not first.done()
+        third.cancel()
+        await asyncio.sleep(1)
+        assert first.cancelled()
+        assert store.options("release", "counts") == [False]
+
+    simulated(play, order)
