@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from antiphon import Completion, Elicit, ElicitUrl, ListRoots, Opened, Root, Sample
 from antiphon.engine.questions import (
+    Asked,
     check_shape,
     plain_form,
     question,
@@ -332,3 +333,36 @@ def test_an_answer_is_read_as_its_kind_says() -> None:
 def test_reasons_are_bounded() -> None:
     assert len(reasons(AnswerInvalid(["r" * 2000]))) <= 1000
     assert reasons(AnswerInvalid(["one", "two"])) == "one; two"
+
+
+# --- asks that go out ----------------------------------------------------------------------------
+
+
+def test_an_ask_that_goes_out_is_remembered_with_what_it_shows_only_where_no_rerun_asks_it() -> (
+    None
+):
+    ready = question(Elicit("Where?", Place, secret=True))
+    asked = Asked(ready, 2, "too long", True)
+    pending = asked.pending("place", 100.0)
+    assert (pending.key, pending.kind, pending.digest) == ("place", "form", ready.digest)
+    assert (pending.note, pending.tries, pending.expires) == ("Where?", 2, 0.0)
+    assert (pending.secret, pending.branch, pending.schema) == (True, True, b"")
+    assert asked.pending("place", 100.0, native=True).schema == ready.shown
+    plain = Asked(question(ListRoots()))
+    assert (plain.tries, plain.reason, plain.branch) == (0, "", False)
+
+
+def test_asking_the_same_again_does_not_start_its_time_anew() -> None:
+    ready, other = question(Elicit("Where?", Place, timeout=30)), question(Elicit("Who?", Place))
+    first = Asked(ready).pending("place", 100.0)
+    assert first.expires == 130.0
+    assert Asked(ready).pending("place", 120.0, before=first).expires == 130.0
+    changed = question(Elicit("Whither?", Place, timeout=30))
+    assert Asked(changed).pending("place", 120.0, before=first).expires == 150.0
+    assert Asked(other).pending("place", 120.0, before=first).expires == 0.0
+    endless = Asked(other).pending("place", 100.0)
+    assert Asked(other).pending("place", 120.0, before=endless).expires == 0.0
+    untimed = question(Elicit("Where?", Place))
+    assert untimed.digest == ready.digest
+    before = Asked(untimed).pending("place", 100.0)
+    assert Asked(ready).pending("place", 120.0, before=before).expires == 150.0
