@@ -223,6 +223,19 @@ def test_a_call_that_another_version_begins_again_has_no_answers() -> None:
     assert one.rejected == {}
 
 
+def test_answers_that_nobody_asked_for_are_kept_for_a_tool_that_wants_them() -> None:
+    one = call()
+    one.take_unasked({"place": {"region": "eu"}}, keep=True)
+    assert one.unasked == {"place": encode_value({"region": "eu"})}
+    with pytest.raises(InvalidRequest, match="'place' must be an object"):
+        call().take_unasked({"place": "eu"}, keep=True)
+    other = call()
+    other.take_unasked({"place": "eu"}, keep=False)
+    assert not other.unasked
+    with pytest.raises(InvalidRequest, match="inputResponses must be an object"):
+        other.take_unasked([], keep=False)
+
+
 async def test_a_call_without_effects_asks_the_store_for_nothing(rounds: Any) -> None:
     async def order(ctx: Context) -> str:
         return "done"
