@@ -60,3 +60,8 @@ def test_a_key_that_an_earlier_round_derived_counts_with_those_before_it(key: st
     keys = Keys()
     keys.take(key)
     assert keys.taken() == taken
+
+
+def test_the_handlers_own_task_numbers_its_asks():
+    keys = Keys()
+    assert [keys.derive("place") for _ in range(3)] == ["place", "place-2", "place-3"]
