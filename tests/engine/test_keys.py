@@ -65,3 +65,9 @@ def test_a_key_that_an_earlier_round_derived_counts_with_those_before_it(key: st
 def test_the_handlers_own_task_numbers_its_asks():
     keys = Keys()
     assert [keys.derive("place") for _ in range(3)] == ["place", "place-2", "place-3"]
+
+
+def test_a_branch_may_take_a_key_that_nobody_has():
+    keys = Keys()
+    assert keys.derive("place", in_branch=True) == "place"
+    assert "place" in keys

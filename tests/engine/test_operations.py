@@ -361,21 +361,20 @@ def test_a_cancellation_that_nothing_repeats_is_waited_for_a_second_longer(what:
 
 
 @pytest.mark.parametrize("store", [Watched, Elsewhere])
-def test_a_round_is_kept_for_the_life_of_its_token_and_at_least_for_a_lease(
-    store: type[Watched],
+@pytest.mark.parametrize(("ttl", "kept"), [(600, 600), (3600, 3500)])
+def test_an_outcome_is_kept_for_the_life_of_its_token_and_at_least_for_that_of_a_new_one(
+    store: type[Watched], ttl: float, kept: float
 ) -> None:
     async def play(world: Rounds, store: Watched) -> None:
         store.takes = {}
-        for after, kept in ((100, 500), (590, 30)):
-            store.given.clear()
-            step = await world.begin("order")
-            await asyncio.sleep(after)
-            await world.answer(step, {"place": EU})
-            assert store.options("claim", "ttl") == [pytest.approx(600 - after)]
-            assert store.options("claim", "lease") == [30]
-            assert store.options("record", "ttl") == [pytest.approx(kept)]
+        step = await world.begin("order")
+        await asyncio.sleep(100)
+        await world.answer(step, {"place": EU})
+        assert store.options("claim", "ttl") == [pytest.approx(ttl - 100)]
+        assert store.options("claim", "lease") == [30]
+        assert store.options("record", "ttl") == [pytest.approx(kept)]
 
-    simulated(play, order, store=store)
+    simulated(play, order, store=store, ttl=ttl)
 
 
 @pytest.mark.parametrize("store", [Watched, Elsewhere])
@@ -641,3 +640,55 @@ def test_a_round_whose_client_left_goes_on_until_the_last_who_waits_for_it_has_l
         assert store.options("release", "counts") == [False]
 
     simulated(play, order)
+
+
+def test_a_round_that_is_not_claimed_yet_is_not_renewed() -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        store.takes = {}
+        first, second = [await world.begin("order", {"work": 25.0}) for _ in range(2)]
+        running = asyncio.create_task(world.answer(first, {"place": EU}))
+        await asyncio.sleep(5)
+        store.takes = {"claim": 10.0}
+        await asyncio.gather(running, world.answer(second, {"place": EU}))
+        assert store.times("renew") == [10, 20, 20, 30, 40]
+
+    simulated(play, order, store=Elsewhere)
+
+
+def test_an_effect_that_an_operator_settled_while_it_hung_is_not_ours_to_report() -> None:
+    async def pay(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return await ctx.once("pay", asyncio.sleep, 50.0, "ours")
+
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("pay")
+        store.fails = {"hold": 10}
+        running = asyncio.create_task(world.answer(step, {"place": EU}))
+        await asyncio.sleep(40)
+        [call] = await store.calls()
+        assert await store.settle_uncertain(call.call, "pay", result=b'"theirs"')
+        assert "its end is not known" in (await running).text
+        assert (await world.answer(step, {"place": EU})).text == "theirs"
+
+    simulated(play, pay)
+
+
+def test_a_call_whose_effect_only_the_ledger_knows_is_not_begun_again_by_another_version() -> None:
+    version = ["1"]
+
+    async def pay(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        await ctx.once("pay", lambda: "paid", retry=True)
+        raise ZeroDivisionError
+
+    def make(**kit: Any) -> Server:
+        return serving(pay, version=version[0], on_version_change="restart")(**kit)
+
+    async def main() -> None:
+        async with Rounds(make, principal=ANN) as world:
+            step = await world.begin("pay")
+            assert "failed" in (await world.answer(step, {"place": EU})).text
+            version[0] = "2"
+            assert "version '2'" in (await world.answer(step, {"place": EU})).text
+
+    asyncio.run(main())

@@ -121,6 +121,13 @@ def test_a_question_is_encoded_once_and_anew_with_a_reason() -> None:
     assert visit.endswith("did not fit: gone")
 
 
+def test_a_message_shows_what_could_hide_in_it() -> None:
+    text = sent(Elicit("Pay\u202e\u0007?", Place))["params"]["message"]
+    assert text != "Pay\u202e\u0007?"
+    assert "\u202e" not in text
+    assert "\u0007" not in text
+
+
 def test_details_are_labelled_lines_below_the_message() -> None:
     details = {"Amount": 5, "To": "ACME", "odd\u202e": {"a": [1]}}
     text = sent(Elicit("Pay?", Place, details=details))["params"]["message"]
