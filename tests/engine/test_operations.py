@@ -692,3 +692,12 @@ def test_a_call_whose_effect_only_the_ledger_knows_is_not_begun_again_by_another
             assert "version '2'" in (await world.answer(step, {"place": EU})).text
 
     asyncio.run(main())
+
+
+def test_duplicates_of_a_round_that_is_lost_again_and_again_all_hear_of_it() -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("order", {"work": 1.0})
+        both = await asyncio.gather(*(world.answer(step, {"place": EU}) for _ in range(2)))
+        assert [done.code for done in both] == [-32603, -32603]
+
+    simulated(play, order, store=Forgetful)
