@@ -701,3 +701,14 @@ def test_duplicates_of_a_round_that_is_lost_again_and_again_all_hear_of_it() -> 
         assert [done.code for done in both] == [-32603, -32603]
 
     simulated(play, order, store=Forgetful)
+
+
+def test_what_a_store_elsewhere_has_done_is_not_kept() -> None:
+    async def play(world: Rounds, store: Watched) -> None:
+        server = world.make()
+        step = await world.begin("order", server=server)
+        assert (await world.answer(step, {"place": EU}, server=server)).text == "eu"
+        await asyncio.sleep(1)
+        assert not server._engine.redemptions._state().background
+
+    simulated(play, order, store=Elsewhere)
