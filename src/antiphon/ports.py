@@ -353,6 +353,10 @@ class Effects(Protocol):
         """
         ...
 
+    async def has_effect(self, effect: str) -> bool:
+        """Return whether an effect of this id is begun or settled."""
+        ...
+
     async def hold(self, effect: str, fence: int, *, lease: float) -> bool:
         """Extend the lease of a running effect; False if the fence is lost."""
         ...

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.core.journal import PATCHED, Entry, Replay, encode_value
+from antiphon.core.journal import PATCHED, Entry, Journal, Pending, Replay, encode_value
 from antiphon.errors import Diverged, KeyReused
 
 
@@ -19,6 +19,36 @@ def test_a_new_entry_has_no_property_that_nobody_gave_it():
     given = (entry.secret, entry.retry, entry.carried, entry.branch, entry.reused)
     assert given == (False,) * 5
     assert entry.outcome == "ok"
+
+
+def test_an_ask_that_is_out_and_a_journal_begin_with_nothing():
+    pending = Pending("place", "form", b"")
+    assert (pending.tries, pending.expires) == (0, 0.0)
+    assert (pending.secret, pending.branch, pending.schema, pending.note) == (False, False, b"", "")
+    journal = Journal(b"seed")
+    assert (journal.asked, journal.pauses, journal.native, journal.state) == (0, 0, False, None)
+    assert journal.entries == []
+
+
+def test_every_reader_gets_a_value_of_its_own():
+    entry = Entry("memo", "basket", encode_value(["a"]))
+    entry.value().append("b")
+    assert entry.value() == ["a"]
+
+
+def test_a_key_that_was_recorded_is_used():
+    replay = Replay([])
+    replay.record(ask("place"))
+    assert replay.used("ask", "place")
+    with pytest.raises(KeyReused):
+        replay.recall("ask", "place", b"", "")
+
+
+def test_what_need_not_be_read_does_not_hide_what_must_be():
+    with pytest.raises(Diverged, match="ask 'place'"):
+        Replay([Entry("memo", "price", b""), ask("place")]).check_end(
+            branches_cut=False, later=set()
+        )
 
 
 def test_a_replay_knows_an_entry_without_reading_it():
@@ -47,10 +77,19 @@ def test_only_a_try_that_came_to_nothing_is_followed_by_another_under_its_key(ou
     replay.record(effect("pay"))
     with pytest.raises(KeyReused):
         replay.recall("effect", "pay", b"", "")
+    assert [entry.key for entry in replay.entries()] == ["pay", "pay\n2"]
     again = Replay(replay.entries())
     found = [again.recall("effect", "pay", b"", "") for _ in range(2)]
     assert [entry.outcome for entry in found if entry is not None] == [outcome, "ok"]
     assert not again.replaying
+
+
+def test_each_try_of_a_key_has_a_number_of_its_own_which_every_release_must_know():
+    replay = Replay([])
+    for _ in range(3):
+        replay.recall("effect", "pay", b"", "")
+        replay.record(effect("pay", outcome="not-done"))
+    assert [entry.key for entry in replay.entries()] == ["pay", "pay\n2", "pay\n3"]
 
 
 @pytest.mark.parametrize("outcome", ["ok", "failed", "uncertain"])

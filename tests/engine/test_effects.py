@@ -1,11 +1,13 @@
 """Effects under cancellation: the claim and the body are one step, whoever leaves and when."""
 
 import asyncio
+import re
+from typing import Any
 
 import anyio
 import pytest
 
-from antiphon import Context, MemoryStore
+from antiphon import Context, Limits, MemoryStore, Server
 from antiphon.testing import Rounds
 from tests.linear.one_tool_server import EU, Place, Plan, serving
 
@@ -204,3 +206,41 @@ async def test_effects_in_a_legacy_call_happen_once_too(rounds, tally):
     assert done.asked == ["plan"]
     assert done.rounds == 1
     assert tally.marks == ["create"]
+
+
+async def test_a_journal_may_take_exactly_its_budget(rounds):
+    async def order(ctx: Context) -> str:
+        await ctx.memo("note", lambda: "x" * 100)
+        return await ctx.once("pay", lambda: "paid")
+
+    def world(budget: int) -> Any:
+        def make(**kit: Any) -> Server:
+            kit.pop("store")
+            return serving(order, config={"limits": Limits(state_bytes=budget)})(**kit)
+
+        return rounds(make)
+
+    told = (await world(10).begin("order")).text
+    size = next(int(number) for number in re.findall(r"\d+", told) if int(number) > 100)
+    assert (await world(size).begin("order")).text == "paid"
+    assert (await world(size - 1).begin("order")).is_error
+
+
+async def test_a_function_whose_signature_cannot_be_read_takes_its_arguments_only(rounds):
+    async def order(ctx: Context) -> str:
+        return str(await ctx.once("largest", max, 1, 2))
+
+    assert (await rounds(serving(order)).begin("order")).text == "2"
+
+
+async def test_an_idempotency_key_has_32_characters_and_names_call_and_effect(rounds):
+    async def note(idempotency_key: str) -> str:
+        return idempotency_key
+
+    async def order(ctx: Context) -> str:
+        return f"{await ctx.once('a', note)} {await ctx.once('b', note)}"
+
+    world = rounds(serving(order))
+    keys = [*(await world.begin("order")).text.split(), *(await world.begin("order")).text.split()]
+    assert {len(key) for key in keys} == {32}
+    assert len(set(keys)) == 4

@@ -50,3 +50,24 @@ def test_a_base_is_known_once_something_was_derived_from_it():
     assert "place" not in keys
     keys.derive("place", in_branch=True)
     assert "place" in keys
+
+
+@pytest.mark.parametrize(
+    ("key", "taken"),
+    [("place", {"place": 1}), ("place-3", {"place": 3}), ("my-place", {"my-place": 1})],
+)
+def test_a_key_that_an_earlier_round_derived_counts_with_those_before_it(key: str, taken: object):
+    keys = Keys()
+    keys.take(key)
+    assert keys.taken() == taken
+
+
+def test_the_handlers_own_task_numbers_its_asks():
+    keys = Keys()
+    assert [keys.derive("place") for _ in range(3)] == ["place", "place-2", "place-3"]
+
+
+def test_a_branch_may_take_a_key_that_nobody_has():
+    keys = Keys()
+    assert keys.derive("place", in_branch=True) == "place"
+    assert "place" in keys

@@ -253,6 +253,28 @@ def large(tally: Tally, size: int = 3_000) -> Callable[..., Server]:
     return serving(order, config=SMALL)
 
 
+async def test_a_third_try_sees_what_the_first_and_the_second_have_learned(
+    world: World, tally: Tally
+) -> None:
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        first = await ctx.memo("first", tally.mark, "made")
+        await ctx.once("reserve", lambda number: number, first)
+        if tally.mark("try") == 1:
+            raise ZeroDivisionError
+        second = await ctx.memo("second", tally.mark, "made")
+        await ctx.once("charge", lambda number: number, second)
+        if tally["try"] == 2:
+            raise ZeroDivisionError
+        return f"{first} {second}"
+
+    rounds = world(serving(order))
+    step = await rounds.begin("order")
+    for _ in range(2):
+        assert (await rounds.answer(step, ANSWERS)).is_error
+    assert (await rounds.answer(step, ANSWERS)).text == "1 2"
+
+
 async def test_a_duplicate_of_a_large_round_gets_its_outcome(world: World, tally: Tally) -> None:
     rounds = world(large(tally))
     first = await rounds.begin("order")

@@ -38,6 +38,12 @@ class Mutant:
     last_line: int
     change: Callable[[ast.Module], None]
 
+    @property
+    def module(self) -> str:
+        """The name of the module that the file is."""
+        parts = self.path.with_suffix("").parts
+        return ".".join(parts[parts.index("src") + 1 :]) if "src" in parts else ""
+
     def tree(self) -> ast.Module:
         """Return the changed syntax tree; the numbers of its lines are those of the file."""
         tree = ast.parse(self.path.read_text(encoding="utf-8"))

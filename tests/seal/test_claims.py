@@ -12,7 +12,17 @@ from antiphon.core.journal import Entry, Handle, Journal, Pending, encode_value
 from antiphon.core.request import Principal
 from antiphon.errors import TokenRefused
 from antiphon.seal import claims as module
-from antiphon.seal.claims import FORMAT, SKEW, Binding, Claims, check, decode, encode
+from antiphon.seal.claims import (
+    FORMAT,
+    SKEW,
+    Binding,
+    Claims,
+    check,
+    decode,
+    decode_journal,
+    encode,
+    largest,
+)
 
 NOW = 1_800_000_000.0
 
@@ -146,6 +156,29 @@ def test_a_call_past_its_deadline_is_refused_though_the_token_has_not_expired(
     assert refusal(late, binding, NOW + 5) == "deadline"
 
 
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (NOW + 660, "expired 60 s ago (is a clock wrong?)"),
+        (NOW + 86_460, "the deadline of its call passed 60 s ago"),
+        (NOW - 90, "issued 90 s in the future (is a clock wrong?)"),
+    ],
+)
+def test_the_log_is_told_by_how_much_a_time_does_not_fit(
+    claims: Claims, binding: Binding, now: float, told: str
+):
+    with pytest.raises(TokenRefused) as refused:
+        check(claims, binding, now)
+    assert refused.value.detail == told
+
+
+def test_a_binding_that_differs_is_named_and_nothing_more_is_told(claims: Claims, binding: Binding):
+    other = msgspec.structs.replace(binding, target="other")
+    with pytest.raises(TokenRefused) as refused:
+        check(claims, other, NOW)
+    assert refused.value.detail == "it was issued for another tool, prompt or resource"
+
+
 def test_another_version_of_the_handler_is_left_to_the_engine(claims: Claims, binding: Binding):
     other = msgspec.structs.replace(claims, version="4")
 
@@ -208,6 +241,55 @@ def test_integers_beyond_64_bits_are_kept_exactly(claims: Claims, big: int):
 
     assert decode(encode(sealed)) == sealed
     assert module.decode_journal(module.encode_journal(journal)) == journal
+
+
+def test_claims_with_neither_or_both_of_journal_and_handle_are_not_written(claims: Claims):
+    handle = Handle(2, b"digest")
+    for wrong in ({"journal": None}, {"handle": handle}):
+        with pytest.raises(ValueError, match="either a journal or its handle"):
+            encode(msgspec.structs.replace(claims, **wrong))
+
+
+@pytest.mark.parametrize(
+    ("entries", "state"),
+    [([["memo", "price", 5]], None), ([], {"seen": 1}), ([["memo", "price", 5]], {"seen": 1})],
+)
+def test_claims_of_an_earlier_release_are_read_as_ours(claims: Claims, entries: Any, state: Any):
+    members: list[Any] = msgspec.msgpack.decode(encode(claims))
+    members[-2] = [b"seed", entries, state]
+    read = decode(msgspec.msgpack.encode(members))
+    assert read.journal is not None
+    assert [entry.value() for entry in read.journal.entries] == [5 for _ in entries]
+    assert read.journal.state == (None if state is None else b'{"seen":1}')
+    assert (read.call, read.pending) == (claims.call, claims.pending)
+
+
+@pytest.mark.parametrize("big", [2**90, -(2**90)])
+def test_a_large_integer_of_an_earlier_release_is_read(big: int):
+    written = msgspec.msgpack.Ext(1, big.to_bytes(16, "big", signed=True))
+    data = msgspec.msgpack.encode([b"seed", [["memo", "price", {"cents": written}]]])
+    (entry,) = decode_journal(data).entries
+    assert entry.value() == {"cents": big}
+
+
+def test_a_journal_with_an_extension_that_nobody_wrote_is_refused():
+    strange = msgspec.msgpack.encode([b"seed", [["memo", "price", msgspec.msgpack.Ext(5, b"x")]]])
+    with pytest.raises(TokenRefused):
+        decode_journal(strange)
+
+
+def test_three_entries_are_named_and_a_state_is_one_of_them():
+    entries = [Entry("memo", f"m{size}", b"x" * size) for size in (10, 400, 30, 200)]
+    named = largest(Journal(b"seed", entries, b"s" * 300))
+    assert [name for name, _ in named] == ["memo m400", "state", "memo m200"]
+    assert named[1] == ("state", 300)
+
+
+@pytest.mark.parametrize(("ahead", "taken"), [(30.0, True), (30.5, False)])
+def test_a_clock_may_be_ahead_by_half_a_minute(
+    claims: Claims, binding: Binding, ahead: float, taken: bool
+):
+    assert (refusal(claims, binding, NOW - ahead) is None) is taken
 
 
 def test_the_largest_entries_are_named_with_their_sizes():

@@ -224,10 +224,7 @@ class Replay:
         Raises:
             KeyReused: The key is taken.
         """
-        name = self._name(kind, key)
-        if name not in self._used:
-            return name
-        last = self._entries.get(name)
+        last = self._entries.get(self._name(kind, key))
         if last is None or last.outcome not in _REPEATABLE:
             raise KeyReused(kind, key)
         self._tries = {**self._tries, (kind, key): self._tries.get((kind, key), 1) + 1}

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -20,7 +20,7 @@ import msgspec
 from antiphon.core.asks import Seconds, seconds
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.failures import log_failure
-from antiphon.core.journal import Entry, EntryOutcome, encode_value
+from antiphon.core.journal import Entry, EntryOutcome, decode_value, encode_value
 from antiphon.core.retry import back_off
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.execution import ASLEEP, Execution
@@ -126,13 +126,16 @@ async def once(execution: Execution, spec: Once) -> Any:
     if execution.handler.options.anchor:
         await _anchor(execution)
     _check_budget(execution)
-    effect = _effect(execution, spec, name, arguments)
+    if spec.scope == "call":
+        names = [_own_effect(execution, spec, name, arguments)]
+    else:
+        names = await _shared_effects(execution, spec, name, arguments)
     if execution.handler.options.restarts is not None:
-        effect = await _restartable(execution, spec, effect)
+        names = [await _restartable(execution, spec, effect) for effect in names]
     record = partial(
         execution.record, "effect", spec.key, digest=digest, note=name, retry=spec.retry
     )
-    known = await _recorded(execution, spec, codec, effect, record)
+    known = await _recorded(execution, spec, codec, names, record)
     return _seen(record(known.payload, outcome=known.outcome, reused=known.reused), codec, spec.key)
 
 
@@ -140,13 +143,13 @@ async def _recorded(
     execution: Execution,
     spec: Once,
     codec: JsonCodec,
-    effect: Effect,
+    names: Sequence[Effect],
     record: Callable[..., Entry],
 ) -> _Known:
     """Run an effect; whatever the handler sees instead of a result or a failure is recorded."""
     try:
         held = await execution.delivery.held(execution)
-        known = await _shielded(execution, partial(_perform, execution, spec, codec, effect, held))
+        known = await _shielded(execution, partial(_perform, execution, spec, codec, names, held))
     except StoreError as error:
         raise execution.fault(error) from None
     except NotDone as error:
@@ -214,16 +217,31 @@ async def _cut_again(entry: Entry) -> None:
 # --- what an effect is ---------------------------------------------------------------------------
 
 
-def _effect(execution: Execution, spec: Once, name: str, arguments: bytes) -> Effect:
+def _own_effect(execution: Execution, spec: Once, name: str, arguments: bytes) -> Effect:
+    """Name an effect of one call."""
     call = execution.call.id
-    if spec.scope == "call":
-        identity = f"{call}/{spec.key}"
-        if spec.args or isinstance(spec.fn, partial):
-            # With the seed, which only tokens carry: who reads the ledger cannot guess them.
-            arguments = short_digest(execution.call.seed, arguments)
-    else:
-        identity = _shared_identity(execution, spec, arguments)
-    return Effect(identity, call, spec.key, name, arguments)
+    if spec.args or isinstance(spec.fn, partial):
+        # With the seed, which only tokens carry: who reads the ledger cannot guess them.
+        arguments = short_digest(execution.call.seed, arguments)
+    return Effect(f"{call}/{spec.key}", call, spec.key, name, arguments)
+
+
+async def _shared_effects(
+    execution: Execution, spec: Once, name: str, arguments: bytes
+) -> list[Effect]:
+    """Name an effect that calls share: several times while keys are replaced."""
+    call = execution.call.id
+    _check_shared(execution, spec)
+    earlier = _earlier_shared_name(execution, spec, arguments)
+    try:
+        if await execution.environment.store.has_effect(earlier):
+            return [Effect(earlier, call, spec.key, name, arguments)]
+    except StoreError as error:
+        raise execution.fault(error) from None
+    # Servers with other keys in common, or in another order, must meet at one of the names; all
+    # claim them in one order.
+    keyed = sorted(_shared_names(execution, spec, arguments))
+    return [Effect(f"shared/{one.hex()}", call, spec.key, name, one) for one in keyed]
 
 
 async def _restartable(execution: Execution, spec: Once, effect: Effect) -> Effect:
@@ -236,27 +254,45 @@ async def _restartable(execution: Execution, spec: Once, effect: Effect) -> Effe
     return msgspec.structs.replace(effect, restart=restart)
 
 
-def _shared_identity(execution: Execution, spec: Once, arguments: bytes) -> str:
+def _check_shared(execution: Execution, spec: Once) -> None:
     if spec.window is None or not seconds(spec.window) > 0:
         raise ConfigError('once(scope="arguments") needs window=: how long its result counts')
-    request = execution.request
-    principal = request.principal
+    principal = execution.request.principal
     if principal.anonymous and principal.transport == "http" and spec.scope_key is None:
         raise ConfigError(
             'once(scope="arguments") for anonymous HTTP callers would mix callers: give '
             "scope_key=, or authenticate callers"
         )
+
+
+def _shared_names(execution: Execution, spec: Once, arguments: bytes) -> list[bytes]:
+    principal = execution.request.principal
+    caller = (
+        principal.issuer, principal.subject, principal.client_id, principal.transport,
+    )  # fmt: skip
+    parts = [(part or "").encode("utf-8", "surrogatepass") for part in caller]
+    parts += _shared_parts(execution, spec, arguments)
+    return execution.environment.sealer.names(b"shared effect", *parts)
+
+
+def _earlier_shared_name(execution: Execution, spec: Once, arguments: bytes) -> str:
+    """Return the id that earlier releases gave an effect: without a key."""
+    principal = execution.request.principal
     owner = f"{principal.issuer}\0{principal.subject}\0{principal.client_id}\0{principal.transport}"
-    parts = (
-        owner.encode(),
+    parts = _shared_parts(execution, spec, arguments)
+    return "shared/" + short_digest(owner.encode(), *parts).hex()
+
+
+def _shared_parts(execution: Execution, spec: Once, arguments: bytes) -> list[bytes]:
+    request = execution.request
+    return [
         (spec.scope_key or "").encode(),
         request.method.encode(),
         request.target.encode(),
         canonical(request.arguments or {}),
         spec.key.encode(),
         arguments,
-    )
-    return "shared/" + short_digest(*parts).hex()
+    ]
 
 
 def effect_place(call: str, key: str) -> str:
@@ -276,11 +312,12 @@ async def _perform(
     execution: Execution,
     spec: Once,
     codec: JsonCodec,
-    effect: Effect,
+    names: Sequence[Effect],
     held: _Held,
     leaving: Leaving,
 ) -> _Known:
     """Claim the effect and do it, or return what came of it before."""
+    effect = names[0]
     while True:
         begin = await _begin(execution, spec, effect, held, leaving)
         match begin:
@@ -289,6 +326,9 @@ async def _perform(
                     # The round ended while the claim was made: nothing has happened yet.
                     await _abandon(execution, effect, fence)
                     raise asyncio.CancelledError
+                if len(names) > 1:
+                    perform = partial(_perform, execution, spec, codec, names[1:], None, leaving)
+                    return await _under_next_name(execution, effect, fence, perform)
                 return await _body(execution, spec, codec, effect, fence)
             case Uncertain(call):
                 if spec.verify is None or leaving():
@@ -450,6 +490,33 @@ async def _body(
         if not await _settle(execution, effect, fence, result=kept, error=None):
             raise EffectUncertain(execution.call.id, spec.key)
         return _Known("ok", payload)
+
+
+async def _under_next_name(
+    execution: Execution,
+    effect: Effect,
+    fence: int,
+    perform: Callable[[], Coroutine[Any, Any, _Known]],
+) -> _Known:
+    """Claim the effect under its other names and do it; settle it under this one in the same way.
+
+    What is not settled under this name is settled under the next, where everybody looks too.
+    """
+    environment = execution.environment
+    with _lease_renewed(execution, effect.id, fence):
+        try:
+            known = await perform()
+        except BaseException:
+            await _abandon(execution, effect, fence)
+            raise
+        if known.outcome == "ok":
+            result = await environment.protect(known.payload, effect_place(effect.call, effect.key))
+            await _settle(execution, effect, fence, result=result, error=None)
+        else:
+            text = decode_value(known.payload)
+            error = await environment.protect_text(text, f"failure {effect.id}")
+            await _settle(execution, effect, fence, result=None, error=error)
+        return known
 
 
 async def _attempts(execution: Execution, spec: Once, call: str) -> Any:

@@ -9,14 +9,14 @@ import logging
 
 import msgspec
 
-from antiphon.core.digest import arguments_digest, short_digest
+from antiphon.core.digest import arguments_digest
 from antiphon.core.journal import Journal
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.environment import Environment
 from antiphon.engine.handler import Handler
 from antiphon.errors import ConfigError
-from antiphon.ports import ROUNDS_PER_START, About, Clock, Restartable
+from antiphon.ports import ROUNDS_PER_START, About, Clock, Restartable, TakenOver
 
 log = logging.getLogger("antiphon")
 
@@ -27,8 +27,8 @@ _WARN_EVERY = 600.0
 """Seconds between two warnings about one tool."""
 
 
-def restart_name(environment: Environment, handler: Handler, request: Request) -> str:
-    """Name what one caller calls; empty when the author does not want this call taken over.
+def restart_names(environment: Environment, handler: Handler, request: Request) -> list[str]:
+    """Name what one caller calls, by each key; none when the author wants no taking over.
 
     Raises:
         ConfigError: Callers cannot be told apart.
@@ -42,24 +42,26 @@ def restart_name(environment: Environment, handler: Handler, request: Request) -
             "give restart_key=, a function that names the caller by the arguments."
         )
     if key is not None and not own:
-        return ""
+        return []
     parts = (
+        b"restart",
         environment.sealer.audience.encode(),
         principal.owner.encode(),
         str(own or "").encode(),
         handler.identity.encode(),
         arguments_digest(request.arguments),
     )
-    return short_digest(*parts).hex()
+    return [name.hex() for name in environment.sealer.names(*parts)]
 
 
 async def restartable(
     environment: Environment, handler: Handler, request: Request, call: Call
 ) -> Restartable | None:
     """Return what an effect of a call keeps so that the call can be taken over."""
-    name = restart_name(environment, handler, request)
-    if not name:
+    names = restart_names(environment, handler, request)
+    if not names:
         return None
+    name = names[0]
     seed = await environment.protect(call.seed, _place(name))
     return Restartable(name, seed, call.generation)
 
@@ -73,16 +75,18 @@ async def take_over(
         ConfigError: Callers cannot be told apart.
         StoreError: The store cannot be reached.
     """
-    name = restart_name(environment, handler, request)
-    if not name:
-        return None
     about = About(handler.name, request.principal.owner)
     ttl = call.deadline - environment.clock()
-    taken = await environment.store.take_over(name, ttl=ttl, about=about)
-    if taken is None:
-        return None
-    log.info("call %s of %s was started over by its caller", taken.call, handler.identity)
-    seed = await environment.reveal(taken.seed, _place(name))
+    for name in restart_names(environment, handler, request):
+        taken = await environment.store.take_over(name, ttl=ttl, about=about)
+        if taken is not None:
+            log.info("call %s of %s was started over by its caller", taken.call, handler.identity)
+            seed = await environment.reveal(taken.seed, _place(name))
+            return _started_over(environment, call, taken, seed)
+    return None
+
+
+def _started_over(environment: Environment, call: Call, taken: TakenOver, seed: bytes) -> Call:
     number = taken.generation * ROUNDS_PER_START + 1
     again = Call(number, call.deadline, Journal(seed), environment.entropy, id=taken.call)
     again.unasked = call.unasked

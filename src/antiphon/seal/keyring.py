@@ -67,6 +67,10 @@ class Key:
         keys = self._derive(label, 3 * KEY_BYTES)
         return keys[:KEY_BYTES], keys[KEY_BYTES : 2 * KEY_BYTES], keys[2 * KEY_BYTES :]
 
+    def naming_key(self) -> bytes:
+        """Derive the subkey for digests that name something in a store."""
+        return self._derive(b"antiphon/2 names at rest", KEY_BYTES)
+
     def __eq__(self, other: object) -> bool:
         """Compare by material, in constant time."""
         return isinstance(other, Key) and secrets.compare_digest(self._material, other._material)

@@ -14,10 +14,12 @@ makes them return an awaitable instead:
 
 from collections.abc import Awaitable, Mapping
 from datetime import timedelta
+from hashlib import blake2b
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
+from antiphon.core.digest import short_digest
 from antiphon.core.journal import Handle, Journal, Pending
 from antiphon.errors import StateTooLarge, TokenRefused
 from antiphon.ports import Clock, Entropy
@@ -44,7 +46,7 @@ so that no purpose and place run together into another."""
 class Sealer:
     """Makes tokens and verifies them; protects what a store keeps."""
 
-    __slots__ = ("_boxes", "_clock", "_codec", "_max", "audience", "ttl")
+    __slots__ = ("_boxes", "_clock", "_codec", "_max", "_naming", "audience", "ttl")
 
     def __init__(
         self,
@@ -69,6 +71,10 @@ class Sealer:
             if keyring is None
             else {purpose: Aead(keyring, purpose, entropy, clock) for purpose in PURPOSES}
         )
+        self._naming = [
+            blake2b(key=key.naming_key(), digest_size=16, person=b"antiphon/2 names")
+            for key in keyring or ()
+        ]
         self.audience = audience
         """Whom the tokens are for; part of every `Binding`."""
 
@@ -209,6 +215,17 @@ class Sealer:
             return open_with(self._codec, data, _LABELS["at-rest"] + place.encode())
         return self._boxes["at-rest"].open(data, place.encode())
 
+    def names(self, *parts: bytes) -> list[bytes]:
+        """Return a digest of these parts under each key, the sealing one first.
+
+        Who reads the store cannot test guesses against them. A custom codec has no key here: its
+        one digest is without.
+        """
+        framed = b"".join([b"%d:%b" % (len(part), part) for part in parts])
+        if not self._naming:
+            return [short_digest(*parts)]
+        return [_finished(state, framed) for state in self._naming]
+
     def __repr__(self) -> str:
         """Show for whom it seals; no key."""
         return f"<Sealer for {self.audience!r}>"
@@ -251,3 +268,10 @@ def from_text(text: str) -> bytes:
         return _convert(standard + _PADDING[rest], bytes)
     except (msgspec.ValidationError, UnicodeError):
         raise ValueError("not canonical base64url") from None
+
+
+def _finished(state: "blake2b", data: bytes) -> bytes:
+    """Go on from a keyed hash state that is made once."""
+    copy = state.copy()
+    copy.update(data)
+    return copy.digest()

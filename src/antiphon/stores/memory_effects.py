@@ -234,6 +234,10 @@ class MemoryEffects(MemoryRounds):
                 self._result_quota.add(row.about.caller, len(row.result))
             self._results_gauge.show(self._result_quota.used)
 
+    async def has_effect(self, effect: str) -> bool:
+        """Return whether an effect of this id is begun or settled."""
+        return effect in self._effects
+
     async def abandon(self, effect: str, fence: int) -> None:
         """Free the claim: nothing happened."""
         row = self._started(effect, fence)

@@ -311,6 +311,10 @@ class RedisStore:
         """Free the claim: nothing happened."""
         await self._run(scripts.ABANDON, self._effect(effect), fence, effect)
 
+    async def has_effect(self, effect: str) -> bool:
+        """Return whether an effect of this id is begun or settled."""
+        return bool(await self._run(scripts.HAS_EFFECT, self._effect(effect)[:1]))
+
     async def effects(self, call: str) -> Sequence[EffectRow]:
         """List the effects of a call, oldest first."""
         rows = await self._run(scripts.EFFECTS, (f"{self._prefix}ec:{call}",), self._prefix)

@@ -340,6 +340,11 @@ return 1
 """
 )
 
+HAS_EFFECT = """
+local state = redis.call('HGET', KEYS[1], 's')
+return (state and state ~= 'free') and 1 or 0
+"""
+
 EFFECTS = (
     _NOW
     + """

@@ -139,6 +139,8 @@ UPDATE antiphon_effects
 RETURNING fence
 """  # noqa: S608
 
+HAS = "SELECT 1 FROM antiphon_effects WHERE id = :id AND state <> 'free' AND expires > {now}"
+
 ABANDON = f"UPDATE antiphon_effects SET state = 'free' WHERE {_MINE}"  # noqa: S608
 
 # --- operators ---------------------------------------------------------------------------------
@@ -322,6 +324,11 @@ class SqlEffects(Runs):
     def abandon(self, effect: str, fence: int) -> Transaction[None]:
         """Free an effect. Its row stays, so that its fence goes on from there."""
         yield Query(self._sql[ABANDON], {"id": effect, "fence": fence})
+
+    @reading
+    def has_effect(self, effect: str) -> Transaction[bool]:
+        """Return whether an effect of this id is begun or settled."""
+        return bool((yield Query(self._sql[HAS], {"id": effect})))
 
     @reading
     def effects(self, call: str) -> Transaction[Sequence[EffectRow]]:

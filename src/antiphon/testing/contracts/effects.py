@@ -107,6 +107,18 @@ async def an_abandoned_effect_is_begun_anew(a: Store, b: Store) -> None:
     assert not await a.settle(effect.id, old.fence, result=b"old", error=None)
 
 
+async def an_effect_is_known_from_its_beginning_until_it_is_given_up(a: Store, b: Store) -> None:
+    given_up, settled = effect_of(name()), effect_of(name())
+    assert not await b.has_effect(given_up.id)
+    begun = await begun_of(a, given_up)
+    assert await b.has_effect(given_up.id)
+    await a.abandon(given_up.id, begun.fence)
+    assert not await b.has_effect(given_up.id)
+    begun = await begun_of(a, settled)
+    assert await a.settle(settled.id, begun.fence, result=b"paid", error=None)
+    assert await b.has_effect(settled.id)
+
+
 async def a_settled_effect_cannot_be_changed(a: Store, b: Store) -> None:
     effect = effect_of(name())
     begun = await begun_of(a, effect)
@@ -415,6 +427,7 @@ EFFECT_CONTRACTS: tuple[Contract, ...] = (
     a_retry_takes_over_and_fences_the_old_holder,
     a_held_effect_stays_busy,
     an_abandoned_effect_is_begun_anew,
+    an_effect_is_known_from_its_beginning_until_it_is_given_up,
     a_settled_effect_cannot_be_changed,
     another_function_or_other_arguments_do_not_match,
     a_window_ends_and_the_effect_is_begun_anew,
