@@ -101,7 +101,8 @@ class ChaosRun:
             return Points.armed(folder) > 0 or (database is not None and restarts < self.restarts)
 
         trouble = asyncio.create_task(restarting(database)) if database is not None else None
-        heard = await play(port, operator, more, clients=self.clients)
+        async with operator.at_work():
+            heard = await play(port, operator, more, clients=self.clients)
         if trouble is not None:
             await trouble
         return heard, restarts

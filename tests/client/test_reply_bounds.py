@@ -71,7 +71,7 @@ async def test_a_compressed_reply_is_refused_and_never_unpacked(
 
     with at_most(30 * MIB):
         if own_client:
-            async with httpx2.AsyncClient() as own:
+            async with httpx2.AsyncClient(timeout=30) as own:
                 error, server = await error_of(reply, own=own)
         else:
             error, server = await error_of(reply)
@@ -91,7 +91,7 @@ async def test_a_reply_without_end_is_left(status: int, own_client: bool):
 
     with at_most(120 * MIB):
         if own_client:
-            async with httpx2.AsyncClient() as own:
+            async with httpx2.AsyncClient(timeout=30) as own:
                 await error_of(reply, own=own)
         else:
             await error_of(reply)

@@ -126,7 +126,7 @@ class Kitchen:
             return "cooked"
 
     async def has(self, running: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while self.running != running:
                 self.changed.clear()
                 await self.changed.wait()

@@ -17,7 +17,7 @@ async def test_a_visit_is_asked_for_on_a_session_and_without_one() -> None:
         client.answer = sign_in
         assert await client.text("link_account", user="ada") == "ada is linked."
     eras.signed_in.clear()
-    async with serving(eras.server, stateless=True) as url, httpx2.AsyncClient() as http:
+    async with serving(eras.server, stateless=True) as url, httpx2.AsyncClient(timeout=30) as http:
         http.headers["mcp-protocol-version"] = "2025-11-25"
         alone = Old(http, url, "2025-11-25")
         params = {"name": "link_account", "arguments": {"user": "ada"}}

@@ -46,7 +46,7 @@ async def test_a_session_is_found_by_its_owner_only() -> None:
     async def me(ctx: Context) -> str:
         return ctx.principal.subject
 
-    async with serving(server) as url, httpx2.AsyncClient() as http:
+    async with serving(server) as url, httpx2.AsyncClient(timeout=30) as http:
         http.headers["x-user"] = "ada"
         client = await Old(http, url, "2025-11-25").open()
         assert await client.text("me") == "ada"
@@ -72,7 +72,7 @@ async def test_answers_of_a_stranger_do_not_reach_the_handler() -> None:
     async def name(ctx: Context) -> str:
         return (await ctx.elicit("Name?", Name)).name
 
-    async with serving(server) as url, httpx2.AsyncClient() as http:
+    async with serving(server) as url, httpx2.AsyncClient(timeout=30) as http:
         http.headers["x-user"] = "ada"
         client = await Old(http, url, "2025-11-25").open()
         _, (stream, messages), ask = await asked(client, "name")

@@ -132,7 +132,7 @@ async def test_there_are_no_streams_without_sessions(server: Server) -> None:
 
 async def test_a_closed_door_names_the_revisions_that_are_served() -> None:
     server = Server("desk", eras=("modern",))
-    async with serving(server) as url, httpx2.AsyncClient() as http:
+    async with serving(server) as url, httpx2.AsyncClient(timeout=30) as http:
         client = Old(http, url, "2025-11-25")
         request = client.request("initialize", {"protocolVersion": "2025-11-25"})
         refused = await http.post(url, json=request, headers=client.headers())

@@ -57,5 +57,5 @@ class RunsOnAnotherClock(StoreInTime):
 class SettlesNothing(StoreInTime):
     """Tells an operator that an effect is settled, and leaves it as it was."""
 
-    async def decide(self, *_: Any, **__: Any) -> bool:
+    async def settle_uncertain(self, *_: Any, **__: Any) -> bool:
         return True

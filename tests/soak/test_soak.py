@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon import MemoryStore
 from tests.soak import broken_stores
 from tests.soak.report import soak
 from tests.soak.stores import Broken, fast_folder
@@ -47,5 +48,7 @@ def test_nothing_is_repeated_lost_or_left_behind(
 def test_a_store_that_is_broken_on_purpose_is_noticed(
     broken: Broken, kind: str, found: str, folder: Path
 ) -> None:
+    replaced = {name for name in vars(broken) if not name.startswith("_")}
+    assert replaced <= set(dir(MemoryStore)), "a store that is broken in nothing"
     done = soak(kind, folder, calls=300, lanes=20, seed=7, broken=broken)
     assert any(found in text for text in done.wrong), "\n".join(done.lines)

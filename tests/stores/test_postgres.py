@@ -258,6 +258,12 @@ async def test_workers_behind_a_pooler_look_by_themselves(
         ]
 
 
+@pytest.fixture
+def woken_by_notices_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no worker look by itself while a test runs."""
+    monkeypatch.setattr(postgres_notices, "LOOK_SELDOM", 600.0)
+
+
 @pytest.mark.parametrize("use", ["operation", "wait", "another wait"])
 async def test_no_connection_is_left_when_a_store_closes_under_what_uses_it(
     postgres_dsn: str, use: str
@@ -284,6 +290,7 @@ async def test_no_connection_is_left_when_a_store_closes_under_what_uses_it(
     assert [str(one.message) for one in seen] == []
 
 
+@pytest.mark.usefixtures("woken_by_notices_only")
 async def test_a_store_that_was_closed_and_opened_again_hears_of_tasks(postgres_dsn: str) -> None:
     worker = PostgresStore(postgres_dsn)
     for name in ("first", "second"):
@@ -294,16 +301,10 @@ async def test_a_store_that_was_closed_and_opened_again_hears_of_tasks(postgres_
             await other.create_task(
                 NewTask(name, "reopened", "me", "tool", "working", "", 0.0, 9e9, b"state")
             )
-            async with asyncio.timeout(3):  # less than between two looks
+            async with asyncio.timeout(20):
                 await waiting
             (claimed,) = await worker.claim_runs(server="reopened", limit=2, lease=600)
             assert claimed.id == name
-
-
-@pytest.fixture
-def woken_by_notices_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no worker look by itself while a test runs."""
-    monkeypatch.setattr(postgres_notices, "LOOK_SELDOM", 600.0)
 
 
 @pytest.mark.usefixtures("woken_by_notices_only")
