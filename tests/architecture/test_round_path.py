@@ -18,10 +18,10 @@ from tests.architecture.source import PACKAGE, SOURCE
 from tests.transports.wire import META, call, mirrored, request
 
 CEILINGS = {
-    "round 1: asks": {"frames": 53, "files": 21},
-    "round 2: answers and completes": {"frames": 65, "files": 23},
+    "round 1: asks": {"frames": 53, "files": 20},
+    "round 2: answers and completes": {"frames": 62, "files": 22},
 }
-"""What holds today. Numbers may only be lowered; the aim is 20 and 22 files."""
+"""What holds today. Numbers may only be lowered."""
 
 FORM = {"type": "object", "properties": {"region": {"type": "string"}}, "required": ["region"]}
 OURS = str(SOURCE / PACKAGE)
