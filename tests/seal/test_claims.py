@@ -243,13 +243,6 @@ def test_integers_beyond_64_bits_are_kept_exactly(claims: Claims, big: int):
     assert module.decode_journal(module.encode_journal(journal)) == journal
 
 
-def test_claims_with_neither_or_both_of_journal_and_handle_are_not_written(claims: Claims):
-    handle = Handle(2, b"digest")
-    for wrong in ({"journal": None}, {"handle": handle}):
-        with pytest.raises(ValueError, match="either a journal or its handle"):
-            encode(msgspec.structs.replace(claims, **wrong))
-
-
 @pytest.mark.parametrize(
     ("entries", "state"),
     [([["memo", "price", 5]], None), ([], {"seen": 1}), ([["memo", "price", 5]], {"seen": 1})],
