@@ -6,6 +6,7 @@ its handler has changed.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ _SEED = 16
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_key_of = attrgetter("key")
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +62,9 @@ class Call:
         self._entropy = entropy
         self._id = id
         self._seed = journal.seed
-        self.pending: Mapping[str, Pending] = {p.key: p for p in pending} if pending else _NOTHING
+        self.pending: Mapping[str, Pending] = _NOTHING
+        if pending:
+            self.pending = dict(zip(map(_key_of, pending), pending, strict=True))
         self.trace = trace
         self.handle: Handle | None = None
         """Where the journal is, while it has not been fetched from the store."""

@@ -225,8 +225,8 @@ class Context(StableValues):
             await execution.enter_async("ask")
         ready = plain_form(message, form)
         key, entry = execution.recall_ask(ready, given)
-        if entry is not None and ready.form is not None:
-            value = ready.form.recall(entry.payload)
+        if entry is not None:
+            value = ready.form.recall(entry.payload)  # pyright: ignore[reportOptionalMemberAccess]
             if value is not None:
                 return value
             outcome = _read(execution, key, ready, entry)

@@ -185,6 +185,8 @@ class Engine:
             reply = await self._tasks.make(execution, Journal(call.seed))
         else:
             reply = await self._execute(execution, bound)
+        if reply.task is None and not call.began_effect:
+            return reply
         return await self._kept_first(execution, reply)
 
     async def _first_or_held(

@@ -409,13 +409,11 @@ def check_key(key: str) -> str:
     return key
 
 
-class Keys:
+class Keys(msgspec.Struct, eq=False):
     """The keys that one execution has derived so far."""
 
+    _counts: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     _branches: frozenset[str] = frozenset()
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
 
     def __contains__(self, base: str) -> bool:
         """Return whether a key was derived from this base."""
