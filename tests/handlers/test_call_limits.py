@@ -64,6 +64,7 @@ async def test_a_caller_beyond_the_rate_is_told_when_to_try_again(era: Era) -> N
             "tool 'buy' can be called 2 times a minute by one caller; nothing was done. "
             "Try again in 30 s."
         )
+        assert refused.error is not None
         assert refused.error.data == {"retryAfterMs": 30_000}
         assert (await rounds.call("buy", answers=ANSWERS, principal=BOB)).text == "4"
         clock.advance(timedelta(seconds=30))
@@ -141,6 +142,7 @@ async def test_a_call_beyond_the_concurrency_is_refused_and_can_be_tried_again(e
         refused = await rounds.call("cook")
         assert refused.code == -32603
         assert "too many calls of tool 'cook' are running; nothing was done" in refused.text
+        assert refused.error is not None
         assert refused.error.data == {"retryAfterMs": 1_000}
         kitchen.go.set()
         assert [(await one).text for one in cooking] == ["cooked"] * 2
@@ -172,7 +174,7 @@ async def test_a_handler_that_waits_for_its_client_holds_no_place() -> None:
             method="tools/call",
             target="cook",
             arguments={"ask": True},
-            capabilities=EVERYTHING,
+            capabilities=dict(EVERYTHING),
             principal=ADA,
             version=LEGACY[0],
             era="legacy",

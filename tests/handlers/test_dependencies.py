@@ -91,12 +91,15 @@ async def test_a_dependency_is_provided_and_is_no_argument(fn: Any, era: Era) ->
     async with Rounds(server, era=era) as rounds:
         assert (await rounds.call("name", {"item": "tea"})).text == "main tea"
         assert (await rounds.call("in_thread")).text == "main 1"
-        greeting = (await rounds.prompt("greet")).result["messages"][0]
-        assert greeting["content"]["text"] == "main"
-        assert (await rounds.read("shop://tea")).result["contents"][0]["text"] == "main tea"
+        greeting: Any = (await rounds.prompt("greet")).result
+        assert greeting["messages"][0]["content"]["text"] == "main"
+        found: Any = (await rounds.read("shop://tea")).result
+        assert found["contents"][0]["text"] == "main tea"
     async with Rounds(server) as rounds:
-        tools = (await rounds.send("tools/list", {})).result["tools"]
-        prompts = (await rounds.send("prompts/list", {})).result["prompts"]
+        listed: Any = (await rounds.send("tools/list", {})).result
+        tools = listed["tools"]
+        listed = (await rounds.send("prompts/list", {})).result
+        prompts = listed["prompts"]
     assert list(tools[0]["inputSchema"]["properties"]) == ["item"]
     assert "arguments" not in prompts[0]
 

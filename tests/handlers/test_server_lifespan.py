@@ -61,7 +61,8 @@ async def test_handlers_find_what_the_lifespan_yielded(era: Era, tool: str) -> N
 
 async def test_a_client_in_the_process_runs_the_lifespan_too() -> None:
     async with Client(make()) as client:
-        assert (await client.call_tool("opened")).content[0].text == "till"
+        opened: Any = (await client.call_tool("opened")).content[0]
+        assert opened.text == "till"
     assert LIVES == ["open shop", "close"]
 
 

@@ -30,8 +30,8 @@ ORDER = {"number": "A1", "cents": 250}
 
 async def listed(server: Server, name: str) -> dict[str, Any]:
     async with Rounds(server) as rounds:
-        tools = (await rounds.send("tools/list", {})).result["tools"]
-    return next(tool for tool in tools if tool["name"] == name)
+        listed: Any = (await rounds.send("tools/list", {})).result
+    return next(tool for tool in listed["tools"] if tool["name"] == name)
 
 
 async def orders() -> list[Order]:

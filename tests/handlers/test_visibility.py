@@ -45,7 +45,7 @@ async def names(rounds: Rounds, principal: Principal) -> list[str]:
     found: list[str] = []
     cursor: dict[str, Any] = {}
     while True:
-        page = (await rounds.send("tools/list", cursor, principal=principal)).result
+        page: Any = (await rounds.send("tools/list", cursor, principal=principal)).result
         found += [tool["name"] for tool in page["tools"]]
         if "nextCursor" not in page:
             return found
@@ -69,6 +69,8 @@ async def test_a_hidden_tool_is_refused_like_one_that_does_not_exist(era: Era) -
         done = await rounds.call("refund", principal=ADA, answers={"size": {"gb": 4}})
     assert hidden.text == "Unknown tool: refund"
     assert unknown.text == "Unknown tool: return"
+    assert hidden.error is not None
+    assert unknown.error is not None
     assert (hidden.code, hidden.error.data) == (unknown.code, unknown.error.data)
     assert done.text == "4"
 

@@ -85,7 +85,8 @@ async def test_a_program_serves_http_until_a_signal_ends_it(tmp_path: Path, era:
     async with running(tmp_path, arguments='"http", port=0') as program:
         url = await program.says(r"Serving on (http://\S+)")
         async with Client(url, era=era) as client:
-            assert (await client.call_tool("name")).content[0].text == "shop"
+            name: Any = (await client.call_tool("name")).content[0]
+            assert name.text == "shop"
         program.process.send_signal(signal.SIGTERM)
         code, out, err = await program.ended()
     assert (code, out) == (0, "opened\nclosed\n"), err
