@@ -327,7 +327,7 @@ def test_what_nobody_can_provide_is_refused_at_registration() -> None:
         Depends(Pool("main"))  # type: ignore[arg-type]
 
 
-def first_of_two(two: "Annotated[str, Depends(second_of_two)]") -> str:
+def first_of_two(two: "Annotated[str, Depends(second_of_two)]") -> str:  # pyright: ignore[reportUndefinedVariable]
     return two
 
 
