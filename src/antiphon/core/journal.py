@@ -23,6 +23,9 @@ from antiphon.core.asks import Kind
 from antiphon.errors import Diverged, KeyReused
 
 EntryKind = Literal["ask", "memo", "effect", "patch"]
+"""An answer, a computed value, the result of an effect; `patch` marks that the code has come past
+a place: `ctx.patched`, `ctx.pause`, `ctx.detach`, a resolver that has run, a call that is held."""
+
 EntryOutcome = Literal["ok", "failed", "not-done", "uncertain", "cut"]
 """What the handler saw: a value, an error, `NotDone`, `EffectUncertain`, or a cancellation."""
 
@@ -51,6 +54,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What an error text shows: the start of the question, the name of the function."""
 
     secret: bool = False
+    """Whether it must stay out of tokens: its journal is kept in the store."""
+
     retry: bool = False
     """Whether an effect may be called again with the same idempotency key."""
 
@@ -70,7 +75,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Pending(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An ask that is out, as the token remembers it."""
+    """An ask that is out, as the token or the task's row remembers it."""
 
     key: str
     kind: Kind
@@ -91,7 +96,7 @@ class Pending(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Journal(msgspec.Struct, array_like=True):
-    """What a token carries beside its claims."""
+    """What a call knows between two rounds: in its token, in the store, or in a task's row."""
 
     seed: bytes
     """Of `ctx.uuid` and `ctx.random`; drawn when the call is born."""
@@ -101,10 +106,10 @@ class Journal(msgspec.Struct, array_like=True):
     """What a native handler returned as `InputRequired(state=...)`, as encoded JSON."""
 
     asked: int = 0
-    """Rounds that ended in a question."""
+    """How many rounds ended in a question."""
 
     pauses: int = 0
-    """Rounds that ended state-only."""
+    """How many rounds ended state-only: without a question to the client."""
 
     native: bool = False
     """Whether the author returns `InputRequired`: then every round may read what it likes."""
@@ -240,7 +245,10 @@ class Replay:
         return self._entries.get((kind, key))
 
     def skip(self, kind: EntryKind, key: str) -> None:
-        """Count an entry as read and its key as used, without running what made it."""
+        """Count an entry as read and its key as used, without running what made it.
+
+        For resolvers: one whose result is known is not run again.
+        """
         self.unread.pop((kind, key), None)
         self._used.add((kind, key))
 
@@ -302,7 +310,7 @@ class Replay:
         Args:
             branches_cut: Whether the author's code has cancelled child tasks: they may not have
                 come to their entries.
-            later: Keys of effects that run after the handler.
+            later: Keys of effects that run after the handler (`ctx.on_commit`).
             now: What a branch has done anew instead.
 
         Raises:

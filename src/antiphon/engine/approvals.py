@@ -1,7 +1,10 @@
 """Approvals by somebody who is not the client: which route a question takes, and what came of it.
 
-The answer of an approval that was decided in the inbox is recorded like any other answer, under the
-kind of payload that no client can send.
+`ctx.approve` asks `route_of`. A question for the inbox ends the round (`Execution.hold`), and
+`tasks/held.py` keeps the call with an item that shows the `face_of` the question. When people have
+decided, a run of the task reads the item with `approval_of`, and the decision is recorded like any
+other answer. It is in a member of the answer (`DECIDED`) that no client can send: `check_shape`
+drops what it does not know.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from antiphon.engine.execution import Execution
 
 Route = Literal["client", "inbox", "refuse"]
+"""Whom an approval is put to. `refuse`: to nobody, and its outcome is `unavailable`: no yes."""
 
 _OUTCOMES: Mapping[Status, str] = {
     "approved": "approved",
@@ -33,6 +37,7 @@ _OUTCOMES: Mapping[Status, str] = {
     "expired": "expired",
     "withdrawn": "cancelled",
 }
+"""From the status of an item to the outcome of the approval; one that is open has none."""
 
 
 def route_of(execution: "Execution", ask: Approve) -> Route:
@@ -56,7 +61,12 @@ def route_of(execution: "Execution", ask: Approve) -> Route:
 
 
 def check_inbox(execution: "Execution", ask: Approve) -> None:
-    """Refuse an approval that this server cannot put into an inbox."""
+    """Refuse an approval that this server cannot put into an inbox.
+
+    Raises:
+        ConfigError: There is no console, or the store keeps no tasks.
+        HandlerError: Nobody can hold the role, or the tool does not say `holds=True`.
+    """
     environment, handler = execution.environment, execution.handler
     if environment.inbox is None:
         raise ConfigError(

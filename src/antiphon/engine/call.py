@@ -56,15 +56,21 @@ class Call:
     ) -> None:
         """A call without an id begins in this round; its id is drawn when it is first needed."""
         self.number = number
+        """Of this round in tokens and the ledger; unlike `round` it also counts the starts."""
+
         self.deadline = deadline
         self.journal = journal
         self.entries = journal.entries
+        """What the execution reads: the entries of the journal, and the answers of this round."""
+
         self._entropy = entropy
         self._id = id
         self._seed = journal.seed
         self.pending: Mapping[str, Pending] = _NOTHING
         if pending:
             self.pending = dict(zip(map(_key_of, pending), pending, strict=True))
+        """The asks that the round before put, by key."""
+
         self.trace = trace
         self.handle: Handle | None = None
         """Where the journal is, while it has not been fetched from the store."""
@@ -73,8 +79,11 @@ class Call:
         """Whether an effect of this call was claimed by this process."""
 
         self.rejected: Mapping[str, Rejected] = _NOTHING
+        """Answers that did not fit, by key: their asks are put again with the reason."""
+
         self.timed: Sequence[Entry] = ()
-        """Answers of this round that came in time or not: what another try must see again."""
+        """Answers to asks with a timeout, and what an earlier try of this round had learned. They
+        are stored before an effect: by the clock of another try an answer might be late."""
 
         self.unasked: Mapping[str, bytes] = _NOTHING
         """Answers of a first request that nobody asked for, encoded."""

@@ -219,7 +219,10 @@ class Context(StableValues):
         return made
 
     async def _form(self, message: str, form: Any, given: str | None) -> Any:
-        """Return the accepted value of a plain form: what nearly every handler asks."""
+        """Return the accepted value of a plain form: what nearly every handler asks.
+
+        Does what `_one` does, in fewer steps.
+        """
         execution = self._execution
         if execution.state is not RUNNING or get_inside():
             await execution.enter_async("ask")
@@ -486,7 +489,10 @@ def execution_of(ctx: Context) -> Execution:
 
 
 async def ask_all(execution: Execution, batch: Batch) -> list[Outcome[Any]]:
-    """Return the outcomes of asks, in their order: recalled, or put to the client."""
+    """Return the outcomes of asks, in their order: recalled, or put to whoever can answer.
+
+    Most rounds end in here: in `_put` for what the client is asked, in `hold` for the inbox.
+    """
     outcomes: dict[str, Outcome[Any]] = {}
     unanswered: list[tuple[str, Question]] = []
     for key, ready in batch:
@@ -510,7 +516,8 @@ async def _route(
 ) -> tuple[list[tuple[str, Question]], list[tuple[str, Question]]]:
     """Return what the client is asked, and what waits for somebody else to decide.
 
-    What is decided already, or can be asked of nobody, is recorded as answered.
+    What is decided already, or can be asked of nobody, is recorded as answered, and added to
+    `outcomes`.
     """
     asked: list[tuple[str, Question]] = []
     held: list[tuple[str, Question]] = []
@@ -558,7 +565,11 @@ def _read(execution: Execution, key: str, ready: Question, entry: Entry) -> Outc
 
 
 async def _put(execution: Execution, batch: Batch) -> dict[str, Outcome[Any]]:
-    """Put asks to the client until each has an answer that fits; most rounds end in here."""
+    """Put asks to the client until each has an answer that fits.
+
+    Where an ask ends the round, `delivery.ask` does not return. It returns answers in legacy
+    sessions and parked handlers; only there asks are put a second time by the loop.
+    """
     outcomes: dict[str, Outcome[Any]] = {}
     limits, capabilities = execution.environment.limits, execution.request.capabilities
     while batch:

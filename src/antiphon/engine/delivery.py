@@ -1,9 +1,10 @@
 """How asks reach the client, and what else an execution asks of whoever runs it.
 
-`EndRound` sends the asks out with the end of the round (modern requests, and task runs);
-`BackChannelDelivery` sends them over a legacy session while the handler waits. Owns running a call
-on such a session, the bounds that a token would carry elsewhere, and what a client is told that
-cannot be asked.
+`Delivery` itself sends the asks out with the end of the round: its one instance `END_ROUND` serves
+modern requests, and `tasks/delivery.py` derives from it for runs of tasks. `BackChannelDelivery`
+sends the asks over a legacy session while the handler waits. `parked.py` has one for handlers that
+are kept in memory. Owns running a call on a legacy session, the bounds that a token would carry
+elsewhere, and what a client is told that cannot be asked.
 """
 
 import asyncio
@@ -53,11 +54,18 @@ class Delivery:
     """Whether the execution is a run of a task: no client waits for its end."""
 
     def ask(self, execution: Execution, batch: Batch) -> Awaitable[Sequence[Any]]:
-        """Put asks that were checked; return their raw, well-shaped answers, or end the round."""
+        """Put asks that were checked; return their raw, well-shaped answers, or end the round.
+
+        This one always ends the round. In the handler's own task `suspend` raises at once, so that
+        nothing is returned; in a branch it returns what waits for the end of the round.
+        """
         return execution.suspend(batch, execution.note_asked(batch))
 
     async def decision(self, execution: Execution, key: str, question: Question) -> Approval | None:
-        """Return what people have decided; None when it has to be put to them, or they wait."""
+        """Return what people have decided in the inbox; None while they have not.
+
+        A request never finds a decision: it puts the question, and a run of a task goes on.
+        """
         return None
 
     async def pause(self, execution: Execution, delay: float) -> None:
@@ -65,7 +73,11 @@ class Delivery:
         await execution.suspend((), execution.in_branch)
 
     async def held(self, execution: Execution) -> HeldRound | HeldTaskRun | None:
-        """Return the claim under which an effect runs, with what was learned before the effect."""
+        """Return the claim under which an effect runs, with what was learned before the effect.
+
+        The claim of a round or of a task's run that this process holds. Held calls, which wait for
+        a decision, are something else. None where nothing was redeemed.
+        """
         call = execution.call
         if not execution.fence:
             return None
@@ -222,7 +234,8 @@ async def run_in_session(
 ) -> tuple[Execution, Completed | Held | Failed]:
     """Run a call of a legacy session: its asks are answered in place, so it completes or fails.
 
-    Returns its last execution and how it ended; only a decision by others ends it in between.
+    Returns its last execution and how it ended: `Held` when somebody who is not the client has to
+    decide. Only a native handler is executed more than once, because its asks are what it returns.
     """
     delivery = BackChannelDelivery(request, environment)
     while True:

@@ -1,8 +1,12 @@
-"""One round of a call: open, bind, redeem, execute, conclude.
+"""One round of a call: open its token, bind the arguments, redeem, execute, conclude.
 
-The order matters: a token is opened and every claim checked before anything else is believed;
-answers are checked for their shape before the ledger is asked; what fails before the claim spends
-nothing.
+The order matters: a token is opened and everything it claims is checked before anything else is
+believed; answers are checked for their shape before the ledger is asked; what fails before the
+round is claimed in the ledger spends nothing.
+
+A request without a token goes through `_first`, one with a token through `_again`, `redemption.py`
+and `_redeemed`, one of a legacy session through `_in_session`. `_conclude` turns how the execution
+ended into a `Reply`.
 """
 
 import asyncio
@@ -67,7 +71,7 @@ class Handlers(Protocol):
 
 
 class TaskMaker(Protocol):
-    """What makes tasks of calls."""
+    """What makes tasks of calls: `TaskService` in `tasks/service.py`."""
 
     @property
     def available(self) -> bool:
@@ -79,15 +83,19 @@ class TaskMaker(Protocol):
         ...
 
     async def keep(self, task: NewTask) -> None:
-        """Keep a task that no redeemed round commits."""
+        """Keep a task of a first round; that of a redeemed round is recorded with its reply."""
         ...
 
 
 class HeldCallMaker(Protocol):
-    """What holds calls that wait for somebody's decision, and shows them to whoever asks."""
+    """What holds calls that wait for somebody's decision: `HeldCalls` in `tasks/held.py`.
+
+    A held call is a task, whether its client has tasks or not. After the decision a run of the task
+    executes the handler; requests only observe, which is to look at the row and tell of it.
+    """
 
     async def hold(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
-        """Return the reply of a round whose call waits, with the row to keep."""
+        """Return the reply of a round whose call waits; its `task` is the row, not kept yet."""
         ...
 
     async def settle_first(
@@ -101,11 +109,11 @@ class HeldCallMaker(Protocol):
         ...
 
     async def find(self, request: Request, handler: Handler) -> Reply | None:
-        """Return what a repeated call is told; None when none is held."""
+        """Return what a caller is told who makes a held call again; None when none is held."""
         ...
 
     async def observed(self, running: RunningRound) -> Reply | None:
-        """Serve a token that only observes a held call; None for every other token."""
+        """Serve the token of a held call, which says only where it waits; None for other tokens."""
         ...
 
 
@@ -200,7 +208,10 @@ class Engine:
         return await self._kept_first(execution, await self._execute(execution, bound))
 
     async def _kept_first(self, execution: Execution, reply: Reply) -> Reply:
-        """Keep what the first round of a call has made; nothing else commits it."""
+        """Keep the task that a first round has made, or free what its effects leave behind.
+
+        A later round needs none of this: `Redemptions` records reply and task in one step.
+        """
         call = execution.call
         if reply.task is None:
             if call.began_effect and reply.kind != "input_required":

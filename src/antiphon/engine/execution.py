@@ -177,15 +177,18 @@ class Execution:
         self.call = call
         self.delivery = delivery
         self.fence = fence
-        """Of the redeemed round; 0 where no token was redeemed."""
+        """The fencing token of the claimed round: the store records nothing under one that is lower
+        than the last. 0 where no round was claimed: in first rounds, sessions and tasks."""
 
         self.binding = binding
-        """What the request says of itself, where a token was held against it."""
+        """What a token of this request is bound to, where that is known already."""
 
         self.native = native = call.journal.native
         self.replay = Replay(call.entries, not native)
         self.keys = Keys()
         self.asked: dict[str, Asked] = {}
+        """What this round asks the client, by key."""
+
         self.calls: dict[Coroutine[Any, Any, Any], HandedOut] = {}
         """What the context has handed out to be awaited, with the name of its method."""
 
@@ -221,7 +224,7 @@ class Execution:
         """Effects for the end of the call, by key."""
 
         self.held: Mapping[str, Asked] = _NOTHING
-        """Approvals that wait for somebody who is not the client."""
+        """What this round asks people in the inbox, who are not the client, by key."""
 
         self.first_reads: Mapping[str, Any] = _NOTHING
         """What may differ between rounds, as it was first read in this one."""
@@ -452,7 +455,14 @@ class Execution:
         return branch
 
     def suspend(self, batch: Batch, in_branch: bool) -> Awaitable[Any]:
-        """End the round: at once in the handler's own task, after the quiet time in a branch."""
+        """End the round: at once in the handler's own task, after the quiet time in a branch.
+
+        No coroutine on purpose: in the handler's own task this call itself raises, before anything
+        is awaited.
+
+        Raises:
+            Suspended: In the handler's own task.
+        """
         if not in_branch:
             if self.state is not CLOSED:
                 self.state = ENDING
@@ -486,7 +496,8 @@ class Execution:
     def suspended(self) -> ExecutionOutcome:
         """Return how a round ends whose handler waits or was unwound.
 
-        What the client can answer comes first: it is there now.
+        What the client can answer comes first, because it is there now. Approvals that others
+        decide are noted again by the re-run.
         """
         if isinstance(self._ending, Detached):
             return self._ending

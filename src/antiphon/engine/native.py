@@ -1,4 +1,9 @@
-"""Handlers that return `InputRequired`: what they read, and how what they return is asked."""
+"""Native handlers: those that return `InputRequired` instead of awaiting `ctx.elicit`.
+
+They too are run anew in every round, but need not take the same path: they look at `ctx.answers`
+and `ctx.state`, and decide themselves what to ask. Owns what they read, and how what they return
+is asked.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload

@@ -20,7 +20,7 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 class NeedsInput(msgspec.Struct, frozen=True):
-    """The handler waits for answers."""
+    """The handler waits for answers of the client."""
 
     asks: Mapping[str, Asked]
 
@@ -39,7 +39,7 @@ class Detached(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The handler waits for a decision by somebody who is not the client."""
+    """The handler waits for people who are not the client to decide (`tasks/held.py`)."""
 
     asks: Mapping[str, Asked]
 

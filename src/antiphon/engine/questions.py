@@ -55,9 +55,17 @@ class Question(msgspec.Struct, gc=False):
 
     kind: Kind
     base: str
+    """From which a key is derived where the author gives none, such as the name of the form."""
+
     digest: bytes
+    """Of what is asked: an answer in the journal counts only for a question with the same."""
+
     note: str
+    """The start of the message, for error texts."""
+
     needs: tuple[Capability, ...]
+    """What a client must have declared to be asked this."""
+
     ask: Ask
     form: Form[Any] | None = None
     _encoded: bytes = b""
@@ -104,7 +112,7 @@ class Question(msgspec.Struct, gc=False):
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
-    """An ask that goes out to the client."""
+    """An ask that goes out in this round: to the client, or to people in the inbox."""
 
     question: Question
     tries: int = 0

@@ -51,7 +51,7 @@ class RunningRound(msgspec.Struct, eq=False):
     """A round that a request of this process wants to run, or is running."""
 
     key: tuple[str, int]
-    """Id of the call and number of the round."""
+    """Id of the call and number of the round (`Call.number`)."""
 
     request: Request
     """The one that brought the token."""
@@ -74,8 +74,12 @@ class RunningRound(msgspec.Struct, eq=False):
     """When the token expires."""
 
     fence: int = 0
+    """The fencing token of the claim; 0 before it is claimed."""
+
     runs: int = 0
     waiters: int = 0
+    """Duplicates of the request in this process that wait for the same end."""
+
     done: "asyncio.Future[None] | None" = None
 
     def wanted(self) -> bool:

@@ -54,10 +54,12 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     data: Any = None
     needs: tuple[Capability, ...] = ()
     keep: bool = True
-    """Whether the round is over. Otherwise it may be tried again with the same token."""
+    """Whether the round is over, and the ledger keeps this reply. Otherwise the claim is given
+    back, and the round may be tried again with the same token."""
 
     task: NewTask | None = None
-    """The task that the round made, to be kept in the same step; not part of the record."""
+    """The row of the task or held call that the round made. It is kept in the same step as the
+    reply, and is not part of it."""
 
     counts: bool = False
     """Whether a round that is not over counts as a failed try."""
