@@ -96,6 +96,15 @@ class Shop:
             approval = await ctx.approve("Quick?", by="finance", within=0.3, grace=GRACE)
             return approval.outcome
 
+        @server.tool(holds=True)
+        async def changed_mind(ctx: Context) -> str:
+            asking = asyncio.create_task(ctx.approve("Still?", by="finance", key="still"))
+            await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await ctx.pause()
+            return "done without"
+
         @server.tool(approve=Approve("Delete {name}?", by="ops", grace=GRACE))
         def delete(name: str) -> str:
             return f"deleted {name}"

@@ -204,6 +204,14 @@ async def test_a_legacy_client_is_told_to_come_back(shop: Shop, revision: str) -
     assert await shop.open_items() == []
 
 
+async def test_a_question_that_the_author_took_back_holds_nothing(shop: Shop) -> None:
+    paused = await shop.send("changed_mind", arguments={})
+    assert paused["resultType"] == "input_required"
+    token = paused["requestState"]
+    assert await shop.text("changed_mind", arguments={}, requestState=token) == "done without"
+    assert await shop.open_items() == []
+
+
 async def test_a_quick_decision_answers_the_waiting_request(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

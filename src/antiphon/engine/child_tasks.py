@@ -167,8 +167,7 @@ class Branches:
             if not execution.ending:
                 # The author's own code ended the wait: nobody wants these answers any more.
                 self.cut = True
-                for key, _ in batch:
-                    execution.asked.pop(key, None)
+                execution.forget_asked(batch)
 
     def _start_timer(self, execution: "Execution") -> None:
         if self._timer is not None:

@@ -454,6 +454,14 @@ class Execution:
                 self.asked[key] = Asked(ready, 0 if pending is None else pending.tries, "", branch)
         return branch
 
+    def forget_asked(self, batch: Batch) -> None:
+        """Take back asks that nobody waits for any more."""
+        names = {key for key, _ in batch}
+        for key in names:
+            self.asked.pop(key, None)
+        if self.held:
+            self.held = {key: ask for key, ask in self.held.items() if key not in names}
+
     def suspend(self, batch: Batch, in_branch: bool) -> Awaitable[Any]:
         """End the round: at once in the handler's own task, after the quiet time in a branch.
 
