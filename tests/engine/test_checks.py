@@ -19,7 +19,7 @@ async def create(name: str) -> str:
 async def text_of(body: Callable[[Context], Any]) -> tuple[bool, str]:
     server = Server("cloud")
 
-    @server.tool  # the handler
+    @server.tool
     async def make(ctx: Context) -> str:
         return str(await body(ctx))
 
@@ -96,14 +96,15 @@ async def test_the_log_of_a_diverged_call_shows_a_question_only_where_errors_are
         assert "the call recorded ask 'who', the code now has another ask 'who'" in line
 
 
-async def test_a_rule_broken_at_the_end_is_logged_with_the_line_of_the_handler(
+async def test_a_forgotten_await_is_logged_with_its_own_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def forgets(ctx: Context) -> str:
-        ctx.once("create", create, "orders")  # pyright: ignore[reportUnusedCoroutine]
+        unused: Any = ctx.once
+        unused("create", create, "orders")  # the forgotten call
         return "made"
 
     await text_of(forgets)
     assert error_in(caplog).startswith(
-        f"tool:make failed at {line_of('the handler')}: HandlerError"
+        f"tool:make failed at {line_of('the forgotten call')}: HandlerError"
     )

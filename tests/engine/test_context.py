@@ -93,7 +93,7 @@ async def test_an_approval_that_nobody_gave_in_time_is_not_one(rounds, fake_cloc
     world = rounds(serving(order))
     step = await world.begin("order")
     fake_clock.advance(11)
-    assert (await world.answer(step, {"approve": True})).text == "cancelled False"
+    assert (await world.answer(step, {"approve": True})).text == "expired False"
 
 
 async def test_several_approvals_have_keys_of_their_own(rounds):
