@@ -229,7 +229,7 @@ def test_a_port_in_use_is_one_line_and_exit_code_one(house: Path, workers: str):
 @pytest.mark.parametrize(
     ("store", "told"),
     [
-        ("sqlite:///house.py/x.db", "Check the path"),
+        ("sqlite:///house.py/x.db", "correct the URL"),
         ("postgresql://127.0.0.1:1/none", "Check that the database is reachable"),
     ],
 )

@@ -192,5 +192,5 @@ def test_invisible_letters_and_breaks_in_a_form_are_shown():
     person = Person(":decline")
     title = "Amount\n\nSend this? yes\u3164"
     person.terminal.elicit(form("Pay\U000e0101\u2800?", n={"type": "string", "title": title}))
-    assert "Amount\\n\\nSend this? yes\\u3164" in person.seen
+    assert "Amount Send this? yes\\u3164" in person.seen, "on one line, and nothing invisible"
     assert "Pay\\U000e0101\\u2800?" in person.seen

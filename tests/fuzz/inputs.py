@@ -3,12 +3,15 @@
 import base64
 import json
 import random
+import re
 from collections import deque
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tests.fuzz.fuzzed_server import UNWANTED
+
+_YES = re.compile(rb'"approve"\s*:\s*true')
 
 P = "io.modelcontextprotocol/"
 CAPABILITIES: dict[str, Any] = {
@@ -170,9 +173,10 @@ class Inputs:
             body = encode(message)
             # Half of a surrogate pair is no text, and nobody can know whose message it was in.
             return None if b"\\ud800" in body else message, body, caller
-        if bend < 0.93:
-            return None, encode(self.bent(message)), caller
-        return None, self.bend_bytes(encode(message)), caller
+        body = encode(self.bent(message)) if bend < 0.93 else self.bend_bytes(encode(message))
+        # Chance may turn a no into a yes, which is a person's right: nobody approves these.
+        approved = UNWANTED.encode() in body and _YES.search(body) is not None
+        return None, encode(message) if approved else body, caller
 
     def _bend_round(self, message: dict[str, Any], live: Live) -> None:
         """Change answers, token or arguments of a round."""

@@ -227,6 +227,7 @@ def share_among_workers() -> str:
         )
     if not os.environ.get("ANTIPHON_STORE"):
         os.environ["ANTIPHON_STORE"] = LEDGER
+        Path(LEDGER.removeprefix("sqlite:///")).parent.mkdir(mode=0o700, exist_ok=True)
         errors().print(
             f"ANTIPHON_STORE is not set: the workers share {LEDGER}, unless the server has store=",
             soft_wrap=True,
