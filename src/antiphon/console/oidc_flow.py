@@ -78,7 +78,8 @@ async def finish(oidc: "OIDC", query: dict[str, str], started: "LoginAttempt") -
             raise ValueError("the nonce is another one")
         return oidc.person(claims)
     except _FAILURES as error:
-        log.warning("sign-in refused: %s", type(error).__name__)
+        reason = error if type(error) is ValueError else type(error).__name__
+        log.warning("sign-in refused: %s", reason)
         return None
 
 
@@ -102,6 +103,7 @@ async def _claims(
         keys: Any = await _json(client, provider["jwks_uri"])
     token = jwt.decode(answer.json()["id_token"], KeySet.import_key_set(keys), _ALGORITHMS)
     registry = JWTClaimsRegistry(
+        now=int(started.now),
         leeway=60,
         iss={"essential": True, "value": provider["issuer"]},
         aud={"essential": True, "value": oidc.client_id},
