@@ -19,6 +19,10 @@ NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}}
 class UnusualShop(Shop):
     """A shop with tools that ask in every way there is."""
 
+    @property
+    def price(self) -> Path:
+        return self.path.with_name("price.txt")
+
     def server(self) -> Server:
         server = super().server()
 
@@ -37,6 +41,14 @@ class UnusualShop(Shop):
                 number = group.create_task(ctx.elicit("How many?", NUMBER, key="number"))
             outcomes = money.result().outcome, ops.result().outcome
             return f"{outcomes} {number.result()}"
+
+        @server.tool(holds=True)
+        async def renamed(ctx: Context, order: str) -> str:
+            price = self.price.read_text()
+            asked = await ctx.approve(
+                f"Refund {price}?", identity="refund", by="finance", grace=GRACE
+            )
+            return f"{asked.outcome} {price}"
 
         @server.tool(holds=True, task_ttl=timedelta(hours=2))
         async def long(ctx: Context, order: str) -> str:
@@ -117,3 +129,17 @@ async def test_a_decision_counts_although_the_client_could_be_asked_by_now(
             await asyncio.sleep(pause)
     assert seen["status"] == "completed"
     assert seen["result"]["content"][0]["text"] == "approved signed-in"
+
+
+async def test_a_decision_is_bound_to_the_words_that_were_read(
+    shop: UnusualShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.tasks.held._WAIT", 0.5)
+    shop.price.write_text("10 EUR")
+    await shop.send("renamed")
+    await shop.decide()
+    shop.price.write_text("1000 EUR")
+    assert "Not done yet" in await shop.text("renamed")
+    assert (await shop.shown()).message == "Refund 1000 EUR?"
+    await shop.decide()
+    assert await shop.text("renamed") == "approved 1000 EUR"
