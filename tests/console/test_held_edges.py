@@ -143,3 +143,17 @@ async def test_a_decision_is_bound_to_the_words_that_were_read(
     assert (await shop.shown()).message == "Refund 1000 EUR?"
     await shop.decide()
     assert await shop.text("renamed") == "approved 1000 EUR"
+
+
+async def test_the_same_call_many_times_at_once_is_held_once_and_paid_once(
+    shop: UnusualShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.tasks.held._WAIT", 2.0)
+    texts = await asyncio.gather(*(shop.text() for _ in range(6)))
+    assert all("Not done yet" in text for text in texts)
+    assert len(await shop.open_items()) == 1
+    await shop.decide()
+    async with shop.server().running(), shop.server().running():
+        results = await asyncio.gather(*(shop.text() for _ in range(4)))
+    assert any(text.startswith("receipt 4711") for text in results)
+    assert shop.refunds() == ["4711"]
