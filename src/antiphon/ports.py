@@ -525,6 +525,9 @@ class TaskChange(msgspec.Struct, frozen=True):
     answered: tuple[str, ...] = ()
     """Keys of asks that were answered in the client: their items are withdrawn."""
 
+    lasts: float = 0.0
+    """Seconds from now for which the task is kept at least: longer than people may decide."""
+
 
 class Tasks(Protocol):
     """Tasks and their runs. A run is leased; a task has at most one at a time.
@@ -730,8 +733,8 @@ class Inbox(Protocol):
         """Keep a session, or a one-time link, under a hash of its secret; `data` is sealed."""
         ...
 
-    async def session(self, id: bytes, *, ttl: float) -> bytes | None:
-        """Return a session and extend its life; None when it is gone."""
+    async def session(self, id: bytes, *, ttl: float | None) -> bytes | None:
+        """Return a session and extend its life, or not without `ttl`; None when it is gone."""
         ...
 
     async def take_session(self, id: bytes) -> bytes | None:

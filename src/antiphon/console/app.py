@@ -6,13 +6,14 @@ in; whatever a signed-in person may not see is one 404.
 
 import json
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -30,9 +31,6 @@ from antiphon.ports import Clock, Inbox
 
 BODY = 256 * 1024
 """Bytes of a form that is sent."""
-
-_BROWSER = "antiphon-login"
-"""The cookie that ties a login to the browser that began it."""
 
 _NOT_HERE = "There is nothing here, or it is not for you."
 _REFUSALS = {
@@ -217,7 +215,7 @@ class ConsoleApp:
     ) -> Response:
         if fields is None and shown.face is not None and shown.item.kind == "form":
             fields = fields_of(json.loads(shown.face.schema))
-        notes = [await self._view.note(shown.item, record) for record in shown.said]
+        notes = [await self._view.note(shown, record) for record in shown.said]
         now = self._environment.clock()
         stamp = f"{now:.3f}"
         version = await self._view.version(session.person, "", shown.item.id)
@@ -303,7 +301,7 @@ class ConsoleApp:
         view, id = query.get("view", VIEWS[0]), query.get("item", "")
 
         async def version() -> str | None:
-            current = await self._session(request)
+            current = await self._sessions.find(session.secret, in_use=False)
             if current is None:
                 return None
             return await self._view.version(current.person, view, id)
@@ -314,11 +312,9 @@ class ConsoleApp:
                     yield event
             except StoreError:
                 return  # the browser asks again by itself
-            finally:
-                self._streams.leave(session.secret)
 
         headers = {**guard.HEADERS, "x-accel-buffering": "no"}
-        return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
+        return live.LiveResponse(stream(), headers, partial(self._streams.leave, session.secret))
 
     async def _static(self, request: Request) -> Response:
         return self._pages.static(request.path_params["name"])
@@ -352,7 +348,8 @@ class _BrowserLogin:
         self._sessions = sessions
         self._console = console
         self._clock = clock
-        self._browser = request.cookies.get(_BROWSER, "")[:128] or sessions.secret()
+        self._cookie = cookie_name(secure=console.secure) + "-login"
+        self._browser = request.cookies.get(self._cookie, "")[:128] or sessions.secret()
         self.following = following
 
     @property
@@ -368,13 +365,13 @@ class _BrowserLogin:
     def tie(self, response: Response) -> None:
         """Let the browser prove later that it began this login."""
         response.set_cookie(
-            _BROWSER,
+            self._cookie,
             self._browser,
             max_age=600,
             httponly=True,
             secure=self._console.secure,
             samesite="lax",
-            path=f"{self._console.path}/login",
+            path="/",
         )
         response.headers.update(guard.HEADERS)
 

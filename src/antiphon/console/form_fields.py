@@ -1,6 +1,7 @@
 """The fields of a form as a page shows them, and what a browser sends turned into values."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, cast
 
 import msgspec
@@ -179,10 +180,12 @@ def _value(prop: Mapping[str, Any], texts: Sequence[str]) -> Any:
 
 
 def _number(text: str, read: type[int] | type[float]) -> int | float | str:
+    """Return a finite number, or the text as it is, which then does not fit."""
     try:
-        return read(text)
+        value = read(text)
     except ValueError:
         return text
+    return value if isinstance(value, int) or isfinite(value) else text
 
 
 def _date_time(text: str) -> str:

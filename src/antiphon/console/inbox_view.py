@@ -213,12 +213,12 @@ class InboxView:
             for target in self._console.notify
         )
 
-    async def note(self, item: Item, record: DecisionRecord) -> str:
-        """Return the note of a decision; empty when there is none or it cannot be opened."""
-        if not record.note:
+    async def note(self, shown: Shown, record: DecisionRecord) -> str:
+        """Return the note of a decision, for whoever may read the item; empty without one."""
+        if not record.note or shown.face is None:
             return ""
         try:
-            return (await self._environment.reveal(record.note, f"note {item.id}")).decode()
+            return (await self._environment.reveal(record.note, f"note {shown.item.id}")).decode()
         except TokenRefused:
             return ""
 

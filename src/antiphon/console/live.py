@@ -2,7 +2,10 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at the store for one open page."""
@@ -35,6 +38,23 @@ class Streams:
             self._open[session] = left
         else:
             del self._open[session]
+
+
+class LiveResponse(StreamingResponse):
+    """A stream of events whose place is given back however it ends, even before its first event."""
+
+    def __init__(
+        self, events: AsyncGenerator[bytes], headers: Mapping[str, str], leave: Callable[[], None]
+    ) -> None:
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
 
 
 async def changes(

@@ -75,9 +75,9 @@ class NoticeSender:
         return await self._store.sent_notice(notice.id, again=delay)
 
     async def _delivered(self, target: Webhook, notice: Notification, item: Item) -> bool:
-        body = msgspec.json.encode(await self._payload(notice, item))
-        headers = target.signed_headers(notice.id, body, self._environment.clock())
         try:
+            body = msgspec.json.encode(await self._payload(notice, item))
+            headers = target.signed_headers(notice.id, body, self._environment.clock())
             async with asyncio.timeout(TIMEOUT):
                 status = await self._post(target.url, body, headers)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again

@@ -2,8 +2,11 @@
 
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from antiphon.console.settings import is_loopback
 from antiphon.core.inbox import Person
+from antiphon.errors import ConfigError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -30,6 +33,14 @@ class OIDC:
     client_secret: str | None = None
     roles: str = "groups"
     scope: str = "openid profile email"
+
+    def __post_init__(self) -> None:
+        """Refuse a provider whose answers anybody on the way could write."""
+        parts = urlsplit(self.issuer)
+        if parts.scheme == "https" and parts.hostname:
+            return
+        if parts.scheme != "http" or not is_loopback(parts.hostname or ""):
+            raise ConfigError(f"OIDC(issuer) must be an https URL, got {self.issuer!r}")
 
     async def begin(
         self, request: "Request", started: "LoginAttempt", *, fresh: bool

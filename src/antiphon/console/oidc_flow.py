@@ -3,7 +3,7 @@
 import hmac
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 
 import httpx2
@@ -15,7 +15,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from joserfc.jwt import JWTClaimsRegistry
-from starlette.responses import RedirectResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from antiphon.core.inbox import Person
 
@@ -32,9 +32,17 @@ _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
 _BYTES = 512 * 1024
 
 
-async def begin(oidc: "OIDC", started: "LoginAttempt", *, fresh: bool) -> RedirectResponse:
+_FAILURES = (httpx2.HTTPError, JoseError, KeyError, TypeError, ValueError)
+"""What a provider that is away, or that answers something else, makes of a sign-in."""
+
+
+async def begin(oidc: "OIDC", started: "LoginAttempt", *, fresh: bool) -> Response:
     """Send the browser to the provider."""
-    provider = await _provider(oidc)
+    try:
+        authorization = (await _provider(oidc))["authorization_endpoint"]
+    except _FAILURES as error:
+        log.error("nobody can sign in: %s (%s)", oidc.issuer, type(error).__name__)
+        return PlainTextResponse("Signing in is not possible now. Try again in a moment.", 503)
     state, nonce, verifier = (generate_token(43) for _ in range(3))
     kept = json.dumps({"nonce": nonce, "verifier": verifier, "fresh": fresh})
     await started.remember(state, kept.encode())
@@ -50,7 +58,7 @@ async def begin(oidc: "OIDC", started: "LoginAttempt", *, fresh: bool) -> Redire
     }
     if fresh:
         query |= {"prompt": "login", "max_age": "0"}
-    return RedirectResponse(f"{provider['authorization_endpoint']}?{urlencode(query)}", 303)
+    return RedirectResponse(f"{authorization}?{urlencode(query)}", 303)
 
 
 def _challenge(verifier: str) -> str:
@@ -66,13 +74,13 @@ async def finish(oidc: "OIDC", query: dict[str, str], started: "LoginAttempt") -
     wanted: dict[str, Any] = json.loads(kept)
     try:
         claims = await _claims(oidc, query["code"], wanted, started)
-    except (httpx2.HTTPError, JoseError, KeyError, ValueError) as error:
-        log.warning("sign-in refused: %s", type(error).__name__)
+        if not hmac.compare_digest(str(claims["nonce"]).encode(), wanted["nonce"].encode()):
+            raise ValueError("the nonce is another one")
+        return oidc.person(claims)
+    except _FAILURES as error:
+        reason = error if type(error) is ValueError else type(error).__name__
+        log.warning("sign-in refused: %s", reason)
         return None
-    if not hmac.compare_digest(str(claims.get("nonce", "")), wanted["nonce"]):
-        log.warning("sign-in refused: the nonce is another one")
-        return None
-    return oidc.person(claims)
 
 
 async def _claims(
@@ -90,9 +98,12 @@ async def _claims(
     async with httpx2.AsyncClient(timeout=TIMEOUT, follow_redirects=False, auth=auth) as client:
         answer = await client.post(provider["token_endpoint"], data=form)
         answer.raise_for_status()
+    # Without the secret, which is for the one address that needs it.
+    async with httpx2.AsyncClient(timeout=TIMEOUT, follow_redirects=False) as client:
         keys: Any = await _json(client, provider["jwks_uri"])
     token = jwt.decode(answer.json()["id_token"], KeySet.import_key_set(keys), _ALGORITHMS)
     registry = JWTClaimsRegistry(
+        now=int(started.now),
         leeway=60,
         iss={"essential": True, "value": provider["issuer"]},
         aud={"essential": True, "value": oidc.client_id},
@@ -101,7 +112,8 @@ async def _claims(
     )
     registry.validate(token.claims)
     claims: dict[str, Any] = token.claims
-    if claims.get("azp") not in (None, oidc.client_id):
+    shared = isinstance(claims["aud"], list) and len(cast("list[Any]", claims["aud"])) > 1
+    if claims.get("azp") not in (oidc.client_id, *(() if shared else (None,))):
         raise ValueError("the token was made for another client")
     if wanted["fresh"] and started.now - float(claims["auth_time"]) > TIMEOUT + 60:
         raise ValueError("the provider did not ask again")

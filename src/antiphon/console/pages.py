@@ -14,7 +14,7 @@ from antiphon.console.form_fields import Field
 from antiphon.console.inbox_view import MOST, PAGE, Shown
 from antiphon.console.sessions import Session
 from antiphon.console.settings import Console
-from antiphon.core.text import safe
+from antiphon.core.text import escape, safe
 
 STATIC = {
     "console.css": "text/css; charset=utf-8",
@@ -46,7 +46,7 @@ class Pages:
             lstrip_blocks=True,
         )
         filters = cast("dict[str, Any]", self._templates.filters)  # pyright: ignore[reportUnknownMemberType]
-        filters.update(left=self._left, moment=moment, iso=iso, shown=_shown_text)
+        filters.update(left=self._left, moment=moment, iso=iso, shown=_shown_text, whole=escape)
         static = files("antiphon.console").joinpath("static")
         self._static = {name: static.joinpath(name).read_bytes() for name in STATIC}
 

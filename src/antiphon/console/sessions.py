@@ -59,6 +59,7 @@ class Sessions:
     def __init__(self, environment: Environment, store: Inbox) -> None:
         self._environment = environment
         self._store = store
+        self._server = environment.sealer.audience
 
     async def start(self, person: Person) -> Session:
         """Begin a session for a person who has just signed in."""
@@ -67,9 +68,13 @@ class Sessions:
         await self._keep("session", secret, msgspec.msgpack.encode(kept), IDLE)
         return Session(secret, person)
 
-    async def find(self, secret: str) -> Session | None:
-        """Return the session of a cookie, and keep it alive; None when it has ended."""
-        sealed = await self._store.session(_row("session", secret), ttl=IDLE)
+    async def find(self, secret: str, *, in_use: bool = True) -> Session | None:
+        """Return the session of a cookie, and keep it alive; None when it has ended.
+
+        One that is not in use, as by a page that is only open, is not kept alive by it.
+        """
+        ttl = IDLE if in_use else None
+        sealed = await self._store.session(self._row("session", secret), ttl=ttl)
         data = await self._opened("session", secret, sealed)
         if data is None:
             return None
@@ -81,7 +86,7 @@ class Sessions:
 
     async def end(self, secret: str) -> None:
         """End a session."""
-        await self._store.take_session(_row("session", secret))
+        await self._store.take_session(self._row("session", secret))
 
     async def make_link(self, person: Person) -> str:
         """Return the secret of a link that signs this person in, once."""
@@ -91,7 +96,7 @@ class Sessions:
 
     async def use_link(self, secret: str) -> Person | None:
         """Return who the link signs in; it is worth nothing afterwards."""
-        sealed = await self._store.take_session(_row("link", secret))
+        sealed = await self._store.take_session(self._row("link", secret))
         data = await self._opened("link", secret, sealed)
         return None if data is None else msgspec.msgpack.decode(data, type=Person)
 
@@ -102,7 +107,7 @@ class Sessions:
     async def recall(self, browser: str, state: str) -> bytes | None:
         """Return what a login has kept, once."""
         name = f"{browser} {state}"
-        sealed = await self._store.take_session(_row("login", name))
+        sealed = await self._store.take_session(self._row("login", name))
         return await self._opened("login", name, sealed)
 
     def secret(self) -> str:
@@ -112,8 +117,13 @@ class Sessions:
     def _secret(self) -> str:
         return urlsafe_b64encode(self._environment.entropy(32)).decode().rstrip("=")
 
+    def _row(self, kind: str, secret: str) -> bytes:
+        """Return where a row is kept: servers that share a store and keys share no sessions."""
+        named = msgspec.json.encode([kind, self._server, secret])
+        return hashlib.sha256(named).digest()
+
     async def _keep(self, kind: str, secret: str, data: bytes, ttl: float) -> None:
-        row = _row(kind, secret)
+        row = self._row(kind, secret)
         sealed = await self._environment.protect(data, f"{kind} {row.hex()}")
         await self._store.keep_session(row, sealed, ttl=ttl)
 
@@ -121,13 +131,9 @@ class Sessions:
         if sealed is None:
             return None
         try:
-            return await self._environment.reveal(sealed, f"{kind} {_row(kind, secret).hex()}")
+            return await self._environment.reveal(sealed, f"{kind} {self._row(kind, secret).hex()}")
         except TokenRefused:
             return None  # kept by a server with other keys: nobody is signed in
-
-
-def _row(kind: str, secret: str) -> bytes:
-    return hashlib.sha256(f"{kind} {secret}".encode()).digest()
 
 
 def cookie_name(*, secure: bool) -> str:

@@ -51,7 +51,7 @@ class Console:
                 "Console(url=...) must name a path of its own and nothing after it, such as "
                 f"https://mcp.example.com/console; got {self.url!r}"
             )
-        if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise ConfigError(
                 "Console(url=...) must be https unless it is on this machine: sessions would "
                 f"travel in the clear to {parts.hostname}"
@@ -103,7 +103,7 @@ class Console:
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:

@@ -523,13 +523,18 @@ async def _route(
     held: list[tuple[str, Question]] = []
     for key, ready in batch:
         ask = ready.ask
-        route = route_of(execution, ask) if isinstance(ask, Approve) else "client"
-        if route == "client":
+        if not isinstance(ask, Approve):
+            asked.append((key, ready))
+            continue
+        route, approval = route_of(execution, ask), None
+        if ask.uses_inbox:
+            approval = await execution.delivery.decision(execution, key, ready)
+        if route == "client" and (approval is None or approval.outcome == "cancelled"):
             asked.append((key, ready))
             continue
         payload = _UNAVAILABLE
-        if route == "inbox":
-            approval = await execution.delivery.decision(execution, key, ready)
+        if route != "refuse":
+            # Also where the client could be asked by now: what people have decided counts.
             if approval is None:
                 if execution.replay.unread:
                     execution.check_new("ask", key, ready.note)

@@ -8,7 +8,7 @@ is asked.
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from antiphon.core.asks import Kind, Outcome
+from antiphon.core.asks import Approve, Kind, Outcome
 from antiphon.core.capabilities import missing
 from antiphon.core.journal import decode_value
 from antiphon.core.outcome import InputRequired
@@ -16,7 +16,7 @@ from antiphon.engine.mistakes import check_secret, too_many_asks, unable_to_ask
 from antiphon.engine.outcome import ExecutionOutcome, NeedsInput, Paused
 from antiphon.engine.questions import check_key, check_shape, question, read_answer, reasons
 from antiphon.engine.serialization import codec_for
-from antiphon.errors import AnswerInvalid, TooManyRounds
+from antiphon.errors import AnswerInvalid, HandlerError, TooManyRounds
 from antiphon.forms.form import Form, of
 
 if TYPE_CHECKING:
@@ -88,9 +88,20 @@ def _kind(raw: Mapping[str, Any]) -> Kind:
     return "sample" if "model" in raw else "form"
 
 
+def _not_the_client(key: str) -> HandlerError:
+    return HandlerError(
+        f"InputRequired puts {key!r} to the client, whose answer is not enough for an approval "
+        'with by=, fallback="inbox" or assurance=. Ask it with await ctx.approve(...), or declare '
+        "it with @server.tool(approve=Approve(...))."
+    )
+
+
 def ask_returned(execution: "Execution", value: InputRequired) -> ExecutionOutcome:
     """Check and note what a handler returned as `InputRequired`; return how its round ends."""
     limits, old = execution.environment.limits, execution.call.journal
+    for key, ask in value.asks.items():
+        if isinstance(ask, Approve) and (ask.uses_inbox or ask.sure != "client"):
+            raise _not_the_client(key)
     asked = {check_key(key): question(ask) for key, ask in value.asks.items()}
     if missing(execution.request.capabilities, [n for q in asked.values() for n in q.needs]):
         raise unable_to_ask(execution, list(asked.values()))

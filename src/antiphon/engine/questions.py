@@ -193,7 +193,9 @@ DECIDED = "decided"
 def _approval_question(ask: Approve) -> Question:
     """Prepare an approval: a form with one box, and the rules of who may decide."""
     form = of(APPROVE)
-    wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
+    # What people decide in the inbox is bound to the words that they have read.
+    named = None if ask.uses_inbox else ask.identity
+    wording = (named or ask.message).encode("utf-8", "surrogatepass")
     details = _bound_details(ask.details)
     parts = [b"form", wording, form.digest, details]
     if ask.uses_inbox or ask.why:

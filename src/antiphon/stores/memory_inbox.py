@@ -85,6 +85,8 @@ class MemoryInbox(MemoryTasks):
             name = self._held_name(task)
             found = self._held_calls.get(name)
             if found is None or found.expires <= self._now():
+                if found is not None:
+                    self._held_names.pop(found.id, None)
                 self._held_calls[name] = task
                 self._held_names[task.id] = name
         self._add_items(held.items)
@@ -112,6 +114,24 @@ class MemoryInbox(MemoryTasks):
         if change.status not in OPEN:
             self._withdraw(task)
         self._add_items(change.items)
+        if change.lasts:
+            self._keep_for(row, change.lasts)
+
+    def _keep_for(self, row: KeptTask, seconds: float) -> None:
+        """A task outlives what people may still decide about it."""
+        until = self._now() + seconds
+        if row.new.expires < until:
+            row.new = msgspec.structs.replace(row.new, expires=until)
+            name = self._held_names.get(row.new.id)
+            if name is not None:
+                self._held_calls[name] = row.new
+
+    def _removed(self, task: str) -> None:
+        for id in list(self._open_items.get(task, ())):
+            self._close_item(id, "expired")
+        name = self._held_names.pop(task, None)
+        if name is not None and self._held_calls[name].id == task:
+            del self._held_calls[name]
 
     def _withdraw(self, task: str, key: str | None = None) -> None:
         for id in list(self._open_items.get(task, ())):
@@ -297,12 +317,13 @@ class MemoryInbox(MemoryTasks):
             raise StoreFull("the memory store is full: too many people are signed in")
         self._sessions[id] = (now + ttl, data)
 
-    async def session(self, id: bytes, *, ttl: float) -> bytes | None:
-        """Return a session and extend its life."""
+    async def session(self, id: bytes, *, ttl: float | None) -> bytes | None:
+        """Return a session and extend its life, or leave it as it is."""
         until, data = self._sessions.get(id, (0.0, b""))
         if until <= self._now():
             return None
-        self._sessions[id] = (self._now() + ttl, data)
+        if ttl is not None:
+            self._sessions[id] = (self._now() + ttl, data)
         return data
 
     async def take_session(self, id: bytes) -> bytes | None:

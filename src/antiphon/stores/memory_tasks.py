@@ -312,4 +312,8 @@ class MemoryTasks:
             self._by_call.pop(row.new.call, None)
             if row.status in OPEN:
                 self._close(row.new.owner)
+            self._removed(id)
         return len(gone)
+
+    def _removed(self, task: str) -> None:
+        """An expired task was removed."""

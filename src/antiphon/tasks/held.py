@@ -265,9 +265,10 @@ class HeldCalls:
         """Serve a round whose token observes a held call: it never runs the handler."""
         call, request = running.call, running.request
         answer = next((e for e in call.entries if e.kind == "ask" and e.key == handle.asked), None)
-        if answer is not None and decode_value(answer.payload).get("action") != "accept":
-            await self._inbox.withdraw(handle.item, caller_identity(request.principal))
+        refused = answer is not None and decode_value(answer.payload).get("action") != "accept"
         try:
+            if refused:
+                await self._inbox.withdraw(handle.item, caller_identity(request.principal))
             row = await self._terminal(handle.task, _WAIT)
             if row is not None:
                 await self._inbox.collect(row.id)

@@ -277,7 +277,7 @@ class TaskService:
             message=row.message,
             created=row.created,
             updated=row.updated,
-            ttl=state.ttl,
+            ttl=round(row.expires - row.created, 3),
             poll=poll_interval(now - row.created),
             asks=tuple((ask.wire_key, ask.body) for ask in asks),
             result=state.result,

@@ -63,6 +63,10 @@ _LOOK_AGAIN = 60.0
 settling that one makes only the other call ready."""
 
 
+_OVERDUE = 1.0
+"""Seconds after which a task looks again at a question whose time is over by our clock alone."""
+
+
 def _went_on(state: TaskState, error: EffectUncertain) -> bool:
     """Return whether the handler went on after this error, so that every run will see it again."""
     return any(
@@ -213,10 +217,14 @@ class TaskRuns:
         ready = min(item.within for item in items)
         for item, _ in await self._service.inbox.items_of(state.call):
             if item.status == "open":
-                ready = min(ready, item.expires - self._service.environment.clock())
+                left = item.expires - self._service.environment.clock()
+                # The store's clock may be behind ours: it is not asked all the time.
+                ready = min(ready, max(left, _OVERDUE))
         state.own_message = delivery.message
+        kept = self._service.environment.limits.collect.total_seconds()
+        lasts = max(item.within for item in items) + kept
         return await self._change(
-            row, state, "working", message, ready=max(ready, 0.0), items=tuple(items)
+            row, state, "working", message, ready=ready, items=tuple(items), lasts=lasts
         )
 
     async def _items(
@@ -404,6 +412,7 @@ class TaskRuns:
         *,
         ready: float | None = None,
         items: tuple[NewItem, ...] = (),
+        lasts: float = 0.0,
     ) -> TaskChange:
         state.epoch = row.epoch
         return TaskChange(
@@ -413,4 +422,5 @@ class TaskRuns:
             updated=self._service.environment.clock(),
             ready=ready,
             items=items,
+            lasts=lasts,
         )

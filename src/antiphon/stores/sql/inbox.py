@@ -109,6 +109,22 @@ UPDATE antiphon_inbox SET status = 'withdrawn', closed = {now}
 """
 """The task has ended: nobody waits for the answer."""
 
+EXPIRE_TASKS = """
+UPDATE antiphon_inbox SET status = 'expired', closed = {now}
+ WHERE task IN ({listed}) AND status = 'open'
+"""
+"""The tasks are removed: whatever is decided, nothing runs any more."""
+
+KEEP_TASK = """
+UPDATE antiphon_tasks SET expires = {now} + CAST(:lasts AS double precision)
+ WHERE id = :task AND expires < {now} + CAST(:lasts AS double precision)
+"""
+KEEP_HELD = """
+UPDATE antiphon_held SET expires = {now} + CAST(:lasts AS double precision)
+ WHERE task = :task AND expires < {now} + CAST(:lasts AS double precision)
+"""
+"""A task outlives what people may still decide about it, and so does the name of a held call."""
+
 WAKE_TASK = f"""
 UPDATE antiphon_tasks
    SET revision = revision + 1, ready = CASE WHEN lease > {{now}} THEN ready ELSE {{now}} END
@@ -173,7 +189,8 @@ VALUES (CAST(:id AS {blob}), CAST(:data AS {blob}), {now} + CAST(:ttl AS double 
 """
 
 SESSION = """
-UPDATE antiphon_sessions SET expires = {now} + CAST(:ttl AS double precision)
+UPDATE antiphon_sessions
+   SET expires = COALESCE({now} + CAST(:ttl AS double precision), expires)
  WHERE id = CAST(:id AS {blob}) AND expires > {now}
 RETURNING data
 """
@@ -235,6 +252,12 @@ def add_items(sql: Written, items: Iterable[NewItem]) -> Transaction[None]:
             },
         )
         yield from _add_notices(sql, item.id, item.notices)
+
+
+def keep_task(sql: Written, task: str, lasts: float) -> Transaction[None]:
+    """Keep a task for at least so many seconds, within a transaction about it."""
+    for statement in (KEEP_TASK, KEEP_HELD):
+        yield Query(sql[statement], {"task": task, "lasts": lasts})
 
 
 def _add_notices(sql: Written, item: str, notices: Iterable[NewNotice]) -> Transaction[None]:
@@ -429,8 +452,8 @@ class SqlInbox(Runs):
         yield Query(self._sql[KEEP_SESSION], {"id": id, "data": data, "ttl": ttl})
 
     @single_statement
-    def session(self, id: bytes, *, ttl: float) -> Transaction[bytes | None]:
-        """Return a session and extend its life."""
+    def session(self, id: bytes, *, ttl: float | None) -> Transaction[bytes | None]:
+        """Return a session and extend its life, or leave it as it is."""
         rows = yield Query(self._sql[SESSION], {"id": id, "ttl": ttl})
         return bytes(rows[0][0]) if rows else None
 

@@ -21,7 +21,14 @@ from antiphon.stores.sql.dialect import (
     single_statement,
     transaction,
 )
-from antiphon.stores.sql.inbox import WITHDRAW_KEYS, WITHDRAW_TASK, add_items, hold
+from antiphon.stores.sql.inbox import (
+    EXPIRE_TASKS,
+    WITHDRAW_KEYS,
+    WITHDRAW_TASK,
+    add_items,
+    hold,
+    keep_task,
+)
 from antiphon.stores.sql.schema import OPEN
 from antiphon.stores.waiting import WorkerWaiters
 
@@ -166,7 +173,7 @@ REMOVE = """
 DELETE FROM antiphon_tasks WHERE id IN (
     SELECT id FROM antiphon_tasks WHERE expires < {moment} - :grace
      ORDER BY expires LIMIT :limit {skip_locked})
-RETURNING 1
+RETURNING id
 """
 
 
@@ -243,6 +250,8 @@ class SqlTasks(Runs):
             answered = {"task": id, "listed": json.dumps(change.answered)}
             yield Query(self._sql[WITHDRAW_KEYS], answered)
         yield from add_items(self._sql, change.items)
+        if change.lasts:
+            yield from keep_task(self._sql, id, change.lasts)
 
     def _changing(self, id: str, revision: int, change: TaskChange) -> Transaction[bool]:
         asked = {
@@ -339,10 +348,13 @@ class SqlTasks(Runs):
         """Return when a run may be ready to claim, or after `timeout` seconds."""
         await self._workers.wait(server, timeout, lambda: self._next_run(server, busy))
 
-    @single_statement
+    @transaction
     def remove_tasks(self, *, limit: int = 1000) -> Transaction[int]:
-        """Remove expired tasks; returns how many."""
+        """Remove expired tasks; returns how many. What was asked for them expires."""
         rows = yield Query(self._sql[REMOVE], {"grace": 0.0, "limit": limit})
+        if rows:
+            removed = json.dumps([row[0] for row in rows])
+            yield Query(self._sql[EXPIRE_TASKS], {"listed": removed})
         return len(rows)
 
 

@@ -361,6 +361,41 @@ async def a_run_that_is_repeated_puts_the_same_item_once(a: InboxStore, b: Inbox
     assert len(await b.due_notices(server, limit=10, lease=LONG)) == 1
 
 
+async def a_task_is_kept_for_as_long_as_its_items(a: InboxStore, b: InboxStore) -> None:
+    server = name("server")
+    task = msgspec.structs.replace(
+        new_task(server, arguments=b"arguments", ready=0.0), expires=time.time() + SOON
+    )
+    assert await a.create_task(holding(task, new_item(task)))
+    [row] = await a.claim_runs(server=server, limit=1, lease=LONG)
+    second = new_item(task, "second")
+    change = TaskChange("working", "waits", b"state", 2.0, ready=LONG, items=(second,), lasts=LONG)
+    assert await a.finish_run(task.id, row.epoch, row.revision, change)
+    await store_passes(a, SOON)
+    await b.remove_tasks()
+    assert await b.held(server, task.owner, task.tool, b"arguments") == task.id
+    assert isinstance(await b.decide(says(await shown(b, second.id))), Decided)
+    [run] = await b.claim_runs(server=server, limit=1, lease=LONG)
+    assert run.expires - time.time() > LONG - 2 * SOON - 1
+    shorter = TaskChange("working", "", b"state", 2.0, ready=LONG, items=(second,), lasts=1.0)
+    assert await b.finish_run(task.id, run.epoch, run.revision, shorter)
+    kept = await b.task(task.id)
+    assert kept is not None
+    assert kept.expires == run.expires, "a life is never made shorter"
+
+
+async def what_was_asked_for_a_removed_task_expires(a: InboxStore, b: InboxStore) -> None:
+    task = msgspec.structs.replace(new_task(name("server")), expires=time.time() + SOON)
+    new = new_item(task)
+    assert await a.create_task(holding(task, new))
+    await store_passes(a, SOON)
+    while await b.task(task.id) is not None:
+        await b.remove_tasks()
+    item = await shown(b, new.id)
+    assert item.status == "expired"
+    assert await b.decide(says(item)) == Closed("expired")
+
+
 async def a_round_keeps_its_held_call_with_its_outcome(a: InboxStore, b: InboxStore) -> None:
     server = name("server")
     task = new_task(server, arguments=b"same")
@@ -533,6 +568,8 @@ INBOX_CONTRACTS: tuple[InboxContract, ...] = (
     a_decision_and_a_cancellation_have_one_winner,
     a_run_puts_items_and_what_the_client_answers_is_withdrawn,
     a_run_that_is_repeated_puts_the_same_item_once,
+    a_task_is_kept_for_as_long_as_its_items,
+    what_was_asked_for_a_removed_task_expires,
     a_round_keeps_its_held_call_with_its_outcome,
     a_repeated_call_finds_the_held_one_until_it_is_collected,
     of_two_held_calls_with_the_same_arguments_one_is_kept,

@@ -1,0 +1,200 @@
+"""What a page, a session or a stream does when somebody tries more than it is for."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon import Server
+from antiphon.console import Console, Webhook
+from antiphon.console.app import ConsoleApp
+from antiphon.console.live import PER_SESSION
+from antiphon.console.notices import NoticeSender
+from antiphon.core.inbox import Face, NewNotice, Person
+from antiphon.stores.sqlite import SqliteStore
+from antiphon.testing import KEY
+from tests.console.desk import ANNA, CARL, ISSUER, ORIGIN, OURS, URL, Desk, form_of, schema
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-Infinity", "1e999"])
+async def test_a_number_that_is_none_is_no_answer(desk: Desk, value: str) -> None:
+    face = Face("How much?", schema=schema(price={"type": "number"}))
+    item = await desk.put(face, kind="form", role="", own=True)
+    async with desk.signed_in(CARL) as carl:
+        page = await carl.get(f"/console/ask/{item.id}")
+        sent = form_of(page, "answer", **{"field-price": value})
+        answer = await carl.post(f"/console/ask/{item.id}", data=sent, headers=OURS)
+    assert answer.status_code == 422
+    assert await desk.status(item) == "open"
+
+
+async def test_everything_that_is_bound_is_shown_to_its_end(desk: Desk) -> None:
+    long = "x" * 8_000
+    face = Face(
+        f"Run {long} M-END?",
+        (("Query", f"SELECT {long} D-END"),),
+        f"because {long} W-END",
+        arguments=f'{{"sql": "{long} A-END"}}'.encode(),
+    )
+    item = await desk.put(face)
+    async with desk.signed_in(ANNA) as anna:
+        page = await anna.get(f"/console/ask/{item.id}")
+    shown = page.text[page.text.index("<h1>") :]
+    for end in ("M-END", "D-END", "W-END", "A-END"):
+        assert end in shown, end
+
+
+async def test_an_operator_reads_neither_question_nor_notes(desk: Desk) -> None:
+    item = await desk.put()
+    async with desk.signed_in(ANNA) as anna:
+        sent = form_of(await anna.get(f"/console/ask/{item.id}"), note="the secret reason")
+        await anna.post(f"/console/ask/{item.id}", data=sent, headers=OURS)
+        assert "the secret reason" in (await anna.get(f"/console/ask/{item.id}")).text
+    async with desk.signed_in(Person(ISSUER, "olaf", "Olaf", ("operator",))) as olaf:
+        page = await olaf.get(f"/console/ask/{item.id}")
+    assert page.status_code == 200
+    assert "the secret reason" not in page.text
+    assert "4711" not in page.text
+
+
+async def test_a_session_is_none_at_another_server_with_the_same_store_and_keys(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "shared.db")
+    await store.open()
+    try:
+        apps: list[ConsoleApp] = []
+        for name in ("shop", "bank"):
+            server = Server(name, store=store, environ={"ANTIPHON_KEYS": KEY})
+            environment = server._services  # pyright: ignore[reportPrivateUsage]
+            apps.append(ConsoleApp(environment, store, Console(URL)))
+        shop, bank = apps
+        link = await shop.make_link(ANNA)
+        for app, status in ((bank, 403), (shop, 303)):
+            async with _browser(app) as client:
+                assert (await client.post(link, headers=OURS)).status_code == status
+                cookies = dict(client.cookies)
+        async with _browser(bank) as client:
+            client.cookies.update(cookies)
+            assert (await client.get("/console/inbox")).status_code == 303
+    finally:
+        await store.close()
+
+
+def _browser(app: Any) -> Any:
+    import httpx
+
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN)
+
+
+async def _open_stream(
+    desk: Desk, cookie: str, *, gone: bool = False, seen: Callable[[], None] | None = None
+) -> int:
+    """Open a stream as a server would; returns its status once it has ended.
+
+    With `gone`, nobody is there from the start; with `seen`, somebody stays and sees every event.
+    """
+    started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    headers = [(b"host", b"127.0.0.1:8401"), (b"cookie", f"antiphon-console={cookie}".encode())]
+    scope = {
+        "type": "http", "method": "GET", "path": "/console/events", "raw_path": b"/console/events",
+        "query_string": b"", "headers": headers, "scheme": "http", "root_path": "",
+        "server": ("127.0.0.1", 8401), "client": ("127.0.0.1", 1), "http_version": "1.1",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+    }  # fmt: skip
+
+    async def receive() -> Any:
+        await (started if seen is None else asyncio.Event().wait())
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            started.set_result(message["status"])
+            if gone:
+                raise OSError("the browser has gone")
+        elif seen is not None:
+            seen()
+
+    with contextlib.suppress(OSError, BaseExceptionGroup):
+        await desk.app(scope, receive, send)
+    return await started
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["later", "before its first event"])
+async def test_a_stream_gives_its_place_back_however_it_ends(desk: Desk, *, gone: bool) -> None:
+    async with desk.signed_in(ANNA) as anna:
+        cookie = anna.cookies["antiphon-console"]
+    for _ in range(PER_SESSION + 2):
+        assert await _open_stream(desk, cookie, gone=gone) == 200
+
+
+async def test_a_page_that_is_only_open_does_not_keep_its_session_alive(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.console.live.LOOK_EVERY", 0.0)
+    monkeypatch.setattr("antiphon.console.live.KEEP_ALIVE", -1.0)
+    begun = desk.clock.now
+
+    def an_hour_passes() -> None:
+        desk.clock.now += 3600
+
+    async with desk.signed_in(ANNA) as anna:
+        cookie = anna.cookies["antiphon-console"]
+        async with asyncio.timeout(20):
+            assert await _open_stream(desk, cookie, seen=an_hour_passes) == 200
+        assert desk.clock.now - begun < 10 * 3600
+        assert (await anna.get("/console/inbox")).status_code == 303
+
+
+async def test_the_cookie_of_a_login_under_way_is_for_this_host_alone() -> None:
+    from starlette.requests import Request
+    from starlette.responses import RedirectResponse, Response
+
+    class Elsewhere:
+        async def begin(self, request: Request, started: Any, *, fresh: bool) -> Response:
+            await started.remember("state", b"{}")
+            return RedirectResponse("https://id.example/", 303)
+
+        async def finish(self, request: Request, started: Any) -> Person | None:
+            return ANNA if await started.recall("state") is not None else None
+
+    desk = Desk(url="https://mcp.example/console", login=Elsewhere())
+    async with desk.browser("https://mcp.example") as anna:
+        answer = await anna.get("/console/login")
+        cookie = answer.headers["set-cookie"]
+        assert re.match(r"__Host-\S+=", cookie)
+        assert "Secure" in cookie
+        assert "Path=/;" in cookie
+        assert (await anna.get("/console/login/callback")).status_code == 303
+    async with desk.browser("https://mcp.example") as eve:
+        assert (await eve.get("/console/login/callback")).status_code == 403
+
+
+async def test_a_notice_that_cannot_be_signed_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_SUCH_SECRET", raising=False)
+    targets = [
+        Webhook("https://a.example/", secret="env:NO_SUCH_SECRET", name="a"),
+        Webhook("https://b.example/", secret="secret", name="b"),
+    ]
+    desk = Desk(notify=targets)
+    sent: list[str] = []
+
+    async def post(url: str, body: bytes, headers: dict[str, str]) -> int:
+        sent.append(url)
+        return 200
+
+    await desk.put(notices=(NewNotice("1", "asked", "a"), NewNotice("2", "asked", "b")))
+    sender = NoticeSender(desk.environment, desk.store, desk.console, post)
+    assert await sender.send_due() == 2
+    assert sent == ["https://b.example/"]
