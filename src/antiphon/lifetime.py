@@ -175,17 +175,36 @@ class ServerLifetime:
             ConfigError: No other process sees the store, it keeps no tasks, or the keys were made
                 for this process.
         """
+        self._check_shared("a worker runs the tasks that other processes made", "a worker")
+
+    def _check_shared(self, purpose: str, who: str) -> None:
+        """Refuse a process that could not read what other processes keep."""
         if not (self._tasks.available and self._environment.store.shared):
             raise ConfigError(
-                "a worker runs the tasks that other processes made, so it needs a store that they "
-                'share and that keeps tasks: Server(store="sqlite:///..." or "postgresql://...")'
+                f"{purpose}, so it needs a store that they share and that keeps tasks: "
+                'Server(store="sqlite:///..." or "postgresql://...")'
             )
         if self._keys.made:
             raise ConfigError(
-                "a worker needs the keys of the processes that accept the calls, or it cannot open "
-                "their tasks: set ANTIPHON_KEYS to the same value everywhere (make a key with "
+                f"{who} needs the keys of the processes that accept the calls, or it cannot open "
+                "what they keep: set ANTIPHON_KEYS to the same value everywhere (make a key with "
                 "`antiphon keygen`), or start the server first where both use one SQLite file"
             )
+
+    @asynccontextmanager
+    async def open_store(self) -> AsyncGenerator[None]:
+        """Keep the store open for the console's pages alone: no task, no lifespan, no handler.
+
+        Raises:
+            ConfigError: No other process sees the store, it keeps no tasks, or the keys were made
+                for this process.
+        """
+        self._check_shared("the console shows what other processes keep", "the console")
+        await self._environment.store.open()
+        try:
+            yield
+        finally:
+            await self._environment.store.close()
 
     @asynccontextmanager
     async def open(self, make_runner: Callable[[], Runner] | None) -> AsyncGenerator[None]:

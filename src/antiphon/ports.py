@@ -12,7 +12,7 @@ point in time (`started`, `expires`) is in seconds since the epoch by that clock
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -656,6 +656,7 @@ class Notification(msgspec.Struct, frozen=True):
     """How often it was sent before without success."""
 
 
+@runtime_checkable
 class Inbox(Protocol):
     """Items, decisions, notices and sessions, for stores that keep tasks.
 

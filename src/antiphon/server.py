@@ -23,6 +23,7 @@ from antiphon.seal.policy import Seal
 from antiphon.tasks.runner import Runner
 from antiphon.transports import stdio
 from antiphon.transports.http.app import App
+from antiphon.transports.http.pages import PagesApp
 from antiphon.transports.http.principal import PrincipalOf
 from antiphon.transports.legacy.gateway import LegacyGateway, SessionLink
 from antiphon.transports.pipes import own_stdio
@@ -193,6 +194,32 @@ class Server(HandlerDecorators):
                 f"the console's pages need {error.name}: install antiphon[console]"
             ) from error
         return ConsoleApp(self._services, self._tasks.inbox, self.console)
+
+    def console_asgi(self) -> PagesApp:
+        """Return an ASGI application of the console's pages alone; it runs no tool and no task.
+
+        Raises:
+            ConfigError: The server has no console, or what the pages are made with is missing.
+        """
+        pages = self.pages()
+        if pages is None or self.console is None:
+            raise ConfigError("this server has no pages: give it Server(console=Console(...))")
+        life, probe = self._lifetime.open_store, self.dispatcher.probe
+        return PagesApp(pages, self.console.path, life, probe)
+
+    @asynccontextmanager
+    async def inbox(self) -> AsyncGenerator["ConsoleApp"]:
+        """Open the inbox from a process that serves nothing, as `antiphon inbox` does.
+
+        Raises:
+            ConfigError: The server has no console, no other process sees its store, or the keys
+                were made for this process.
+        """
+        pages = self.pages()
+        if pages is None:
+            raise ConfigError("this server has no inbox: give it Server(console=Console(...))")
+        async with self._lifetime.open_store():
+            yield pages
 
     @asynccontextmanager
     async def _notifying(self) -> AsyncGenerator[None]:

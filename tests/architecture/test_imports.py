@@ -90,6 +90,7 @@ LOADED_LATE: dict[str, set[str]] = {
         "antiphon.processes.event_loop",
         "antiphon.processes.http_server",
     },
+    "cli/console.py": {"antiphon.processes.http_server"},
     "cli/serve.py": {
         "antiphon.processes.event_loop",
         "antiphon.processes.http_server",

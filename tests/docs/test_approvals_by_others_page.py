@@ -33,7 +33,7 @@ class Shop:
 
     def __init__(self, server: Server, sales: dict[str, Sale]) -> None:
         self.sales = sales
-        self._app = server.asgi()
+        self._app: Any = server.asgi()
         self._pages = server.pages()
 
     async def send(self, method: str = "tools/call", can: Any = TASKS, **params: Any) -> Any:

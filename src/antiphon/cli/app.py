@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from antiphon import __version__
-from antiphon.cli import call, calls, demo, serve, tasks, token, tools
+from antiphon.cli import call, calls, console, demo, inbox, serve, tasks, token, tools
 
 app = typer.Typer(
     name="antiphon",
@@ -46,6 +46,8 @@ app.command()(tasks.tasks)
 app.command()(tools.tools)
 app.command()(demo.demo)
 app.add_typer(calls.calls, name="calls")
+app.add_typer(inbox.inbox, name="inbox")
+app.command()(console.console)
 app.command()(token.keygen)
 app.add_typer(token.token, name="token")
 

@@ -15,9 +15,9 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
-from typer.core import TyperGroup
 
 from antiphon.cli.connect import interactive
+from antiphon.cli.default_command import default_command
 from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, age, fail, say
 from antiphon.core.text import safe_line
 from antiphon.engine.effects import effect_place
@@ -47,17 +47,8 @@ EVERY = Annotated[
 YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
-class _ListByDefault(TyperGroup):
-    """`antiphon calls STORE` is `antiphon calls list STORE`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in {*self.commands, "--help"}:
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
 calls = typer.Typer(
-    cls=_ListByDefault,
+    cls=default_command("list"),
     no_args_is_help=True,
     help="List the calls and effects of a store, or settle an uncertain effect.",
 )
@@ -85,7 +76,7 @@ def list_calls(
       antiphon calls postgresql://shop@db.internal/shop --uncertain
       antiphon calls sqlite:///calls.db --uncertain --json
     """
-    rows, more = _with_store(store, lambda opened: _read(opened, limit, uncertain=uncertain))
+    rows, more = with_store(store, lambda opened: _read(opened, limit, uncertain=uncertain))
     if as_json:
         plain = [_plain(call, effects) for call, effects in rows]
         print(json.dumps({"calls": plain, "more": more}))
@@ -133,7 +124,7 @@ def settle(
     result = None if done is None else _result(done)
     sealer = None if result is None else _sealer()
     outcome = "not done" if not_done else "done"
-    found = _with_store(store, lambda opened: _uncertain(opened, call))
+    found = with_store(store, lambda opened: _uncertain(opened, call))
     wanted = [one for one in found if every or one.key == key]
     if not wanted:
         if every:
@@ -144,7 +135,7 @@ def settle(
             "process that runs it may still be alive (its lease lasts up to half a minute)"
         )
     _confirm(wanted, outcome, yes=yes)
-    settled = _with_store(store, lambda opened: _decide(opened, wanted, result, sealer))
+    settled = with_store(store, lambda opened: _decide(opened, wanted, result, sealer))
     for effect in settled:
         print(safe_line(f"effect {effect.key!r} of call {effect.call} is settled: {outcome}", 300))
     if len(settled) < len(wanted):
@@ -218,7 +209,7 @@ def _sealer() -> Sealer:
     )
 
 
-def _with_store(url: str, work: Callable[[Store], Awaitable[_T]]) -> _T:
+def with_store(url: str, work: Callable[[Store], Awaitable[_T]]) -> _T:
     """Open a store that other processes use, run `work` on it, and close it."""
 
     async def run() -> _T:

@@ -132,12 +132,12 @@ def serve(
     if stdio:
         _run_stdio(server)
         return
-    host, port = _address(http or DEFAULT_HTTP)
+    host, port = address(http or DEFAULT_HTTP)
     endpoint = Endpoint(path, tuple(allow_host or ()), tuple(allow_origin or ()), stateless)
     try:
         if workers > 1:
             raise typer.Exit(_run_several(server, endpoint, host, port, workers))
-        _run_one(_configured(endpoint.application, server), host, port)
+        _run_one(configured(endpoint.application, server), host, port)
     except AntiphonError as error:
         fail(str(error))
 
@@ -159,8 +159,8 @@ def worker(server: SERVER, concurrency: CONCURRENCY = None, per_tool: PER_TOOL =
       ANTIPHON_KEYS=... antiphon worker shop:server --concurrency 32 --per-tool rebuild=2
     """
     limits = dict(_limit(text) for text in per_tool or ())
-    loaded = _configured(load_server, server)
-    _log_to_stderr()
+    loaded = configured(load_server, server)
+    log_to_stderr()
     try:
         run(loaded, concurrency=concurrency, per_tool=limits)
     except ConfigError as error:
@@ -176,7 +176,7 @@ def _limit(text: str) -> tuple[str, int]:
     return tool, int(number)
 
 
-def _configured(make: Callable[[_A], _T], argument: _A) -> _T:
+def configured(make: Callable[[_A], _T], argument: _A) -> _T:
     """Load a server or keys; wrong settings are wrong usage."""
     try:
         return make(argument)
@@ -187,7 +187,7 @@ def _configured(make: Callable[[_A], _T], argument: _A) -> _T:
 def _run_stdio(server: str) -> None:
     from antiphon.processes.event_loop import run_loop
 
-    loaded = _configured(load_server, server)
+    loaded = configured(load_server, server)
     try:
         run_loop(loaded.serve_stdio())
     except AntiphonError as error:
@@ -197,7 +197,7 @@ def _run_stdio(server: str) -> None:
 def _run_one(app: App, host: str, port: int) -> None:
     from antiphon.processes.http_server import run_http
 
-    _log_to_stderr()
+    log_to_stderr()
     run_http(app, host, port)
 
 
@@ -207,7 +207,7 @@ def _run_several(server: str, endpoint: Endpoint, host: str, port: int, workers:
     if not can_share():
         fail("several workers need Unix; on Windows leave --workers out", USAGE)
     keys = share_among_workers()
-    _log_to_stderr()
+    log_to_stderr()
     options = msgspec.json.encode(endpoint).decode()
     command = [sys.executable, "-m", "antiphon.cli.serve", server, options]
     return run_workers(command, host, port, workers=workers, path=endpoint.path, secret=keys)
@@ -218,7 +218,7 @@ def share_among_workers() -> str:
     keys = HELD.take(os.environ)[VARIABLE]
     if not keys.strip():
         file = key_file(Path(ledger_path(os.environ.get("ANTIPHON_STORE") or LEDGER)))
-        keys = ",".join(_configured(_kept_keys, file))
+        keys = ",".join(configured(_kept_keys, file))
         errors().print(
             f"ANTIPHON_KEYS is not set: the workers share keys that are kept in {file}. Whoever "
             "can read it can open what the store keeps; set ANTIPHON_KEYS (antiphon keygen) to "
@@ -263,7 +263,7 @@ def _not_reported_otherwise(record: logging.LogRecord) -> bool:
     return record.funcName != "_live" or not isinstance(cause, AntiphonError)
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
     """Show the log, unless the server's own module has configured logging."""
     if logging.getLogger().handlers:
         return
@@ -275,7 +275,8 @@ def _log_to_stderr() -> None:
     logging.getLogger("antiphon").setLevel(logging.INFO)
 
 
-def _address(text: str) -> tuple[str, int]:
+def address(text: str) -> tuple[str, int]:
+    """Read HOST:PORT, or print what is wrong with it and exit."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
         fail(f"--http takes HOST:PORT, not {text!r}", USAGE)
@@ -284,7 +285,7 @@ def _address(text: str) -> tuple[str, int]:
 
 def _application_with_log(endpoint: Endpoint, server: str, link: Any) -> App:
     app = endpoint.application(server, link)
-    _log_to_stderr()
+    log_to_stderr()
     return app
 
 

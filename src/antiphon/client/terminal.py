@@ -61,7 +61,7 @@ class Terminal(Combining):
         """
         self._console = console or Console(stderr=True, highlight=False)
         self._read = read or input
-        self._open = open_url or _browser()
+        self._open = open_url or find_browser()
         self._turn = threading.Lock()
 
     def elicit(self, ask: FormAsk) -> Accept | Decline | Cancel:
@@ -232,7 +232,8 @@ def _choices(ask: UrlAsk) -> dict[str, str]:
     return by_hand if imitates(ask.host) else {"open": "open", **by_hand}
 
 
-def _browser() -> Callable[[str], object] | None:
+def find_browser() -> Callable[[str], object] | None:
+    """Return what opens a page in a graphical browser; None where there is none."""
     # A text browser would take over the terminal, and this program could see the page.
     graphical = sys.platform in ("darwin", "win32") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")

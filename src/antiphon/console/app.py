@@ -18,13 +18,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antiphon.console import guard, live
+from antiphon.console.decision_log import all_decisions
 from antiphon.console.form_fields import Field, fields_of, read_fields
 from antiphon.console.inbox_view import VIEWS, InboxView, Shown
 from antiphon.console.login import Login, as_login
 from antiphon.console.pages import Pages
 from antiphon.console.sessions import Session, Sessions, cookie_name, cookie_of, same
 from antiphon.console.settings import Console
-from antiphon.core.inbox import Changed, Closed, Decided, Person, Verdict
+from antiphon.core.inbox import Changed, Closed, Decided, DecisionRecord, Person, Verdict
 from antiphon.engine.environment import Environment
 from antiphon.errors import StoreError
 from antiphon.ports import Clock, Inbox
@@ -48,6 +49,7 @@ class ConsoleApp:
 
     def __init__(self, environment: Environment, store: Inbox, console: Console) -> None:
         self._environment = environment
+        self._store = store
         self._console = console
         self._login: Login = as_login(console.login)
         self._sessions = Sessions(environment, store)
@@ -94,6 +96,10 @@ class ConsoleApp:
         """Return an address that signs this person in, once."""
         secret = await self._sessions.make_link(person)
         return f"{self._console.place.url}/link/{secret}"
+
+    def decisions(self) -> AsyncGenerator[DecisionRecord]:
+        """Yield everything that was decided here, the first decision first."""
+        return all_decisions(self._store, self._environment.sealer.audience)
 
     # --- signing in ------------------------------------------------------------------------------
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+LINK_ISSUER = "one-time-link"
+"""The issuer of people whom `antiphon inbox` signs in: whoever has the keys said who they are."""
+
 
 class LoginAttempt(Protocol):
     """What a login is given to begin with."""

@@ -19,6 +19,7 @@ from antiphon.errors import AntiphonError
 from antiphon.processes.event_loop import run_loop
 from antiphon.processes.lifespan import Lifespan, LifespanFailed
 from antiphon.transports.http.app import App
+from antiphon.transports.http.pages import PagesApp
 from antiphon.transports.http1.limits import ConnectionLimits
 from antiphon.transports.http1.server import HttpServer
 
@@ -41,7 +42,9 @@ def announce_to_stderr(url: str) -> None:
     sys.stderr.flush()
 
 
-def run_http(app: App, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> None:
+def run_http(
+    app: App | PagesApp, host: str = "127.0.0.1", port: int = 8000, **options: Any
+) -> None:
     """Serve until a signal ends it; makes the event loop. Takes the options of `serve_http`."""
     # The process is ours, and what is loaded by now stays: the garbage collector need not traverse
     # it again and again.
@@ -52,7 +55,7 @@ def run_http(app: App, host: str = "127.0.0.1", port: int = 8000, **options: Any
 
 
 async def serve_http(
-    app: App,
+    app: App | PagesApp,
     host: str = "127.0.0.1",
     port: int = 8000,
     *,
@@ -112,7 +115,7 @@ async def _listen(
         ) from error
 
 
-async def _end(server: HttpServer, app: App, grace: float, hurry: asyncio.Event) -> None:
+async def _end(server: HttpServer, app: App | PagesApp, grace: float, hurry: asyncio.Event) -> None:
     """End in order; a second signal ends the grace."""
     server.stop_accepting()
     app.shutdown()

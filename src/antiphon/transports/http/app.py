@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Protocol
 
 import msgspec
 
@@ -30,6 +29,7 @@ from antiphon.transports.http.access import (
     in_session,
     is_old,
 )
+from antiphon.transports.http.pages import WebPages
 from antiphon.transports.http.principal import ANONYMOUS, PrincipalOf, identify
 from antiphon.transports.http.request import (
     HttpRequest,
@@ -63,18 +63,6 @@ _LEGACY_HTTP_METHODS = ("GET", "DELETE")
 _DAY = 86_400.0
 
 _log = logging.getLogger("antiphon.http")
-
-
-class WebPages(Protocol):
-    """Web pages that are served beside the endpoint."""
-
-    def serves(self, path: str) -> bool:
-        """Whether a path is one of theirs."""
-        ...
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-        ...
 
 
 class App:

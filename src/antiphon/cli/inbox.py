@@ -1,0 +1,214 @@
+"""`antiphon inbox`: a one-time link to the inbox, and the log of its decisions."""
+
+import asyncio
+import getpass
+import sys
+import time
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from antiphon import Console, Server
+from antiphon.cli.calls import with_store
+from antiphon.cli.connect import interactive
+from antiphon.cli.default_command import default_command
+from antiphon.cli.load_server import load_server
+from antiphon.cli.output import USAGE, fail, say
+from antiphon.cli.serve import SERVER, configured
+from antiphon.client.terminal import find_browser
+from antiphon.console import OneTimeLink, Person
+from antiphon.console.decision_log import all_decisions, read_record, write_record
+from antiphon.console.login import LINK_ISSUER
+from antiphon.core.inbox import DecisionRecord, verify_chain
+from antiphon.core.text import safe_line
+from antiphon.errors import AntiphonError, ConfigError
+from antiphon.ports import Inbox, Store
+
+_T = TypeVar("_T")
+
+inbox = typer.Typer(
+    cls=default_command("open"),
+    no_args_is_help=True,
+    help="Open the inbox with a one-time link, or export and verify the log of decisions.",
+)
+AS = Annotated[
+    str | None,
+    typer.Option("--as", metavar="NAME", help="Who signs in; your user name unless set."),
+]
+ROLE = Annotated[
+    list[str] | None, typer.Option("--role", metavar="ROLE", help="A role of theirs. Repeatable.")
+]
+
+
+@inbox.command("open")
+def open_inbox(server: SERVER, as_name: AS = None, role: ROLE = None) -> None:
+    """Print a link that signs somebody in to the inbox, once, within ten minutes.
+
+    At a terminal, and where there is a graphical browser, the link is opened too. The pages must be
+    served by another process: `antiphon serve`, or `antiphon console`. It honours the link if both
+    have the same store (SQLite or PostgreSQL) and the same keys: ANTIPHON_KEYS, or those that the
+    server has kept beside its SQLite file. Whoever has these can sign in as anybody; where people
+    sign in by OIDC or a function of yours, no link is made and the address of the inbox is printed.
+
+    Exit codes: 0 printed, 1 the store failed, 2 wrong arguments or settings.
+
+    Examples:
+
+    \b
+      antiphon inbox shop.py
+      antiphon inbox shop:server --as anna --role finance
+    """
+    loaded = configured(load_server, server)
+    if loaded.console is None:
+        fail("this server has no inbox: give it Server(console=Console(...))", USAGE)
+    if isinstance(loaded.console.login, OneTimeLink):
+        address = _run(_link(loaded, _person(loaded.console, as_name, role or [])))
+        say("The link works once, within ten minutes, while the server or its console runs.")
+    elif as_name or role:
+        fail("--as and --role are for Console(login=OneTimeLink()): sign in on the page", USAGE)
+    else:
+        address = f"{loaded.console.place.url}/inbox"
+    print(address)
+    browser = find_browser() if interactive() else None
+    if browser is not None:
+        browser(address)
+
+
+async def _link(server: Server, person: Person) -> str:
+    async with server.inbox() as pages:
+        return await pages.make_link(person)
+
+
+def _person(console: Console, name: str | None, roles: list[str]) -> Person:
+    """Return who signs in, with the groups that give these roles."""
+    subject = name or getpass.getuser()
+    groups = tuple(roles)
+    if console.roles is not None:
+        unknown = [role for role in roles if role not in console.roles]
+        if unknown:
+            known = ", ".join(console.roles) or "none"
+            fail(f"no role {unknown[0]!r}: Console(roles=...) has {known}", USAGE)
+        groups = tuple(console.roles[role] for role in roles)
+    return Person(LINK_ISSUER, subject, subject, groups, time.time())
+
+
+# --- the log of decisions ------------------------------------------------------------------------
+
+FROM = Annotated[
+    str,
+    typer.Argument(
+        metavar="STORE_OR_SERVER",
+        help="URL of the store, with --server; or module:server, or path/to/file.py[:server].",
+    ),
+]
+NAMED = Annotated[
+    str | None,
+    typer.Option("--server", metavar="NAME", help="The server's name, for the URL of a store."),
+]
+FILE = Annotated[Path, typer.Argument(metavar="FILE", help="What `export` has written.")]
+
+
+@inbox.command()
+def export(source: FROM, server: NAMED = None) -> None:
+    """Write every decision of a server to standard output, one JSON object in a line.
+
+    Each holds the hash of the one before it, so that `antiphon inbox verify` finds what was
+    changed. Hashes, digests and notes are base64; notes are sealed with the server's keys.
+
+    Exit codes: 0 written, 1 the store failed, 2 wrong arguments or settings.
+
+    Examples:
+
+    \b
+      antiphon inbox export shop.py > decisions.jsonl
+      antiphon inbox export postgresql://shop@db.internal/shop --server shop > decisions.jsonl
+    """
+    if "://" not in source:
+        if server is not None:
+            fail("--server goes with the URL of a store", USAGE)
+        _run(_export_server(configured(load_server, source)))
+        return
+    if server is None:
+        fail("a store may keep the decisions of several servers: name one with --server", USAGE)
+    with_store(source, lambda store: _export_store(store, server))
+
+
+async def _export_server(server: Server) -> None:
+    async with server.inbox() as pages:
+        await _write(pages.decisions())
+
+
+async def _export_store(store: Store, server: str) -> None:
+    if not isinstance(store, Inbox):
+        raise ConfigError("this store keeps no decisions: it is none of SQLite and PostgreSQL")
+    await _write(all_decisions(store, server))
+
+
+async def _write(records: AsyncGenerator[DecisionRecord]) -> None:
+    async for record in records:
+        sys.stdout.write(write_record(record).decode() + "\n")
+    sys.stdout.flush()
+
+
+@inbox.command()
+def verify(file: FILE) -> None:
+    """Check the hash chain of exported decisions.
+
+    Finds a decision that was changed, put in, moved or taken out. Decisions that were cut off at
+    the end cannot be seen: compare the number and the hash that are printed with those of before.
+
+    Exit codes: 0 every decision holds, 1 the chain breaks, with the number of the decision; 2 the
+    file cannot be read.
+
+    Examples:
+
+    \b
+      antiphon inbox verify decisions.jsonl
+    """
+    last: list[DecisionRecord] = []
+    try:
+        with file.open("rb") as lines:
+            broken = verify_chain(_remembered(_records(lines), last))
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror}", USAGE)
+    if broken is not None:
+        fail(f"the chain breaks at decision {broken.sequence}: {_BREAKS[broken.reason]}")
+    if not last:
+        print("no decisions")
+        return
+    print(f"{last[0].sequence} decisions hold; the last has the hash {last[0].hash.hex()}")
+
+
+_BREAKS = {
+    "hash": "it was changed after it was written",
+    "order": "the one after it is missing, or not in its place",
+    "previous": "it does not follow the one before it",
+}
+
+
+def _records(lines: Iterator[bytes]) -> Iterator[DecisionRecord]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield read_record(line)
+        except ValueError as error:
+            fail(safe_line(f"line {number} is no decision: {error}", 300))
+
+
+def _remembered(
+    records: Iterator[DecisionRecord], last: list[DecisionRecord]
+) -> Iterator[DecisionRecord]:
+    """Pass records on, and keep the last one."""
+    for record in records:
+        last[:] = [record]
+        yield record
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
+    try:
+        return asyncio.run(work)
+    except ConfigError as error:
+        fail(str(error), USAGE)
+    except AntiphonError as error:
+        fail(str(error))
