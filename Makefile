@@ -85,7 +85,7 @@ lock: ## resolve every requirements/*.in anew into its lock file, and peers/pack
 	rm -rf build/lock
 	cd peers && npm install --package-lock-only --no-audit --no-fund --loglevel=error
 
-run: $(DEV) ## the demonstration: a call that asks two questions
+run: $(DEV) ## the demonstration: a call that asks two questions, and a refund that somebody else approves
 	$(VENV)/bin/antiphon demo
 
 check: $(DEV) ## lint, format and types

@@ -85,8 +85,9 @@ THIRD_PARTY: dict[str, set[str]] = {
 LOADED_LATE: dict[str, set[str]] = {
     "console/oidc.py": {"antiphon.console.oidc_flow"},
     "cli/connect.py": {"antiphon.client.blocking"},
-    "cli/demo.py": {
-        "antiphon.client.blocking",
+    "cli/demo.py": {"antiphon.client.blocking"},
+    "cli/demo_refund.py": {"antiphon.client.blocking"},
+    "cli/local_server.py": {
         "antiphon.processes.event_loop",
         "antiphon.processes.http_server",
     },

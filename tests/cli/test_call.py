@@ -206,8 +206,14 @@ def test_keygen_prints_a_key_of_32_bytes():
 
 def test_the_demonstration_runs_by_itself_without_a_terminal():
     ran = spawned("demo")
-    assert (ran.code, ran.out) == (0, "orders.eu-west is running\n"), ran.err
+    assert ran.code == 0, ran.err
+    provisioned, refunded = ran.out.splitlines()
+    assert provisioned == "orders.eu-west is running"
     assert ran.err.count("asked:") == 2
+    assert refunded == "Refunded order 4711, receipt R-4711, approved by finance."
+    assert ran.err.count("/console/link/") == 2
+    for words in ("Nothing has been changed", "he cannot approve it", "Approved by Anna (finance)"):
+        assert words in " ".join(ran.err.split())
 
 
 def test_help_loads_neither_the_sdk_nor_a_server():

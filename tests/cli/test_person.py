@@ -3,10 +3,12 @@
 import os
 import shlex
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from antiphon.cli.demo_person import PlayedPerson
 from tests.cli.terminal import Seat
 from tests.client.programs import over_http, over_stdio
 
@@ -15,8 +17,8 @@ from tests.client.programs import over_http, over_stdio
 def seat():
     seats: list[Seat] = []
 
-    def take(*words: str) -> Seat:
-        seats.append(Seat(*words))
+    def take(*words: str, **env: str) -> Seat:
+        seats.append(Seat(*words, **env))
         return seats[-1]
 
     yield take
@@ -85,7 +87,7 @@ def test_a_saved_call_is_answered_at_the_terminal_later(seat, tmp_path: Path):
 
 
 def test_the_demonstration_is_led_at_the_terminal(seat):
-    person = seat("demo")
+    person = seat("demo", DISPLAY="", WAYLAND_DISPLAY="")
     person.sees("Where should orders live?")
     person.sees("one of these")
     person.types("3")
@@ -99,4 +101,28 @@ def test_the_demonstration_is_led_at_the_terminal(seat):
     person.sees("Send this?")
     person.types("yes")
     person.sees("orders.ap-south is running")
+    person.sees("/console/link/")
+    person.sees("/console/link/")
+    person.sees("Refunded order 4711")
+    assert person.leaves_with() == 0
+
+
+def test_where_there_is_a_browser_a_person_decides_in_it(seat, tmp_path: Path):
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" >> {opened}\n')
+    browser.chmod(0o700)
+    person = seat("demo", DISPLAY=":0", BROWSER=str(browser))
+    person.sees("Where should orders live?")
+    person.types(":cancel")
+    person.sees("anna:")
+    person.sees("open one of the links in a private window")
+    until = time.monotonic() + 20
+    while not opened.exists() or len(opened.read_text().split()) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    _, annas = opened.read_text().split()
+    anna = PlayedPerson(annas)
+    anna.press(anna.question("for-me"), "decline", "")
+    person.sees("Not refunded: declined.")
     assert person.leaves_with() == 0

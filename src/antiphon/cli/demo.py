@@ -1,11 +1,9 @@
-"""`antiphon demo`: the example server on a loopback port, and a call that asks two questions."""
+"""`antiphon demo`: a call that asks two questions, and one that somebody else has to approve.
 
-import asyncio
+Both example servers run on loopback ports of this process.
+"""
+
 import logging
-import socket
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any, Literal
 
 import typer
@@ -14,38 +12,49 @@ from pydantic import BaseModel, Field
 from antiphon import Context, Server
 from antiphon.cli import output
 from antiphon.cli.connect import interactive
+from antiphon.cli.demo_refund import lead_through_refund
+from antiphon.cli.local_server import local_server
 from antiphon.cli.output import FAILED, errors, fail
 from antiphon.client.answers import Answers, Scripted
 from antiphon.client.asks import Accept
 from antiphon.client.errors import ClientError
 from antiphon.client.terminal import Terminal
 
-START_LIMIT = STOP_LIMIT = 10.0
-
 
 def demo() -> None:
-    """Start an example server and call a tool that asks two questions.
+    """Call a tool that asks two questions, then one that needs a yes from somebody else.
 
-    At a terminal you answer them; without one they are answered from a script.
+    At a terminal you answer the questions; without one they are answered from a script. For the
+    yes it prints two links: of the caller, and of the person who decides. They are opened where
+    there is a terminal and a graphical browser; without either, both people are played over HTTP.
     """
+    # What the log says about keys and stores is for servers that stay.
+    logging.getLogger("antiphon").setLevel(logging.ERROR)
+    try:
+        provisioned = _lead_through_questions()
+        refunded = lead_through_refund()
+    except ClientError as error:
+        fail(str(error))
+    # A person may decline here; that is a good end of a demonstration too.
+    raise typer.Exit(0 if interactive() or (provisioned and refunded) else FAILED)
+
+
+def _lead_through_questions() -> bool:
+    """Call the tool that asks; tell whether it succeeded."""
     # Loaded here: it brings the official SDK.
     from antiphon.client.blocking import BlockingClient
 
-    # What the log says about keys and stores is for servers that stay.
-    logging.getLogger("antiphon").setLevel(logging.ERROR)
     console = errors()
     answers = _answers()
-    with _server() as url, BlockingClient(url, answers=answers) as client:
-        console.print(f"server:  {url}", markup=False)
-        console.print("call:    provision name=orders", markup=False)
-        try:
+    with local_server(lambda _: example_server().asgi()) as local:
+        url = f"{local.origin}/mcp"
+        with BlockingClient(url, answers=answers) as client:
+            console.print(f"server:  {url}", markup=False)
+            console.print("call:    provision name=orders", markup=False)
             result = client.call_tool("provision", {"name": "orders"})
-        except ClientError as error:
-            fail(str(error))
-        dumped = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    dumped = result.model_dump(by_alias=True, mode="json", exclude_none=True)
     output.result(dumped)
-    # A person may decline here; that is a good end of a demonstration too.
-    raise typer.Exit(FAILED if dumped.get("isError") and not interactive() else 0)
+    return not dumped.get("isError")
 
 
 def _answers() -> Any:
@@ -63,33 +72,6 @@ def _answers() -> Any:
         return given
 
     return Answers(elicit=answer)
-
-
-@contextmanager
-def _server() -> Generator[str]:
-    """Run the example server in a thread until the block ends."""
-    from antiphon.processes.event_loop import run_loop
-    from antiphon.processes.http_server import serve_http
-
-    listener = socket.create_server(("127.0.0.1", 0))
-    stop, ready = asyncio.Event(), threading.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    def announce(_: str) -> None:
-        loops.append(asyncio.get_running_loop())
-        ready.set()
-
-    serving = serve_http(example_server().asgi(), sockets=[listener], announce=announce, stop=stop)
-    thread = threading.Thread(target=run_loop, args=(serving,), daemon=True)
-    thread.start()
-    try:
-        ready.wait(START_LIMIT)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
-    finally:
-        for loop in loops:
-            loop.call_soon_threadsafe(stop.set)
-        thread.join(STOP_LIMIT)
-        listener.close()
 
 
 # --- the example server --------------------------------------------------------------------------
