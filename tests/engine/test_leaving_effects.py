@@ -1,13 +1,14 @@
 """Effects that somebody does not wait for any more, and those that the store refuses."""
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from antiphon import Context, Principal
+from antiphon import Context, NotDone, Principal
 from antiphon.errors import StoreError, StoreFull
 from antiphon.testing import Rounds
 from tests.engine.test_operations import Watched, simulated
@@ -81,10 +82,11 @@ def test_a_branch_whose_effect_ends_while_the_handler_is_parked_goes_on_in_the_n
             went_on.append(now())
             return text
 
-        branch = asyncio.create_task(paying())
-        await asyncio.sleep(1)
-        place = await ctx.elicit("Where?", Place)
-        return f"{await branch} in {place.region}"
+        async with asyncio.TaskGroup() as group:
+            branch = group.create_task(paying())
+            await asyncio.sleep(1)
+            place = await ctx.elicit("Where?", Place)
+        return f"{branch.result()} in {place.region}"
 
     async def play(world: Rounds, store: Watched) -> None:
         server = world.make()
@@ -210,4 +212,166 @@ async def test_a_memo_that_is_new_before_what_was_recorded_is_not_computed(
 
     done = await rounds(serving(order)).call("order", answers={"place": EU})
     assert "memo 'new'" in done.text
+    assert tally.marks == []
+
+
+def test_an_effect_whose_handler_left_while_it_was_claimed_does_not_happen() -> None:
+    happened: list[str] = []
+
+    async def pay() -> None:
+        happened.append("paid")
+
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        try:
+            async with asyncio.timeout(2):
+                await ctx.once("pay", pay)
+        except TimeoutError:
+            return f"left at {now():.0f} s"
+        return "never"
+
+    async def play(world: Rounds, store: Watched) -> None:
+        store.takes = {"begin": 5.0}
+        done = await world.call("order", answers={"place": EU})
+        assert (done.text, happened) == ("left at 5 s", [])
+        assert store.times("abandon") == [5]
+
+    simulated(play, order)
+
+
+def test_an_effect_that_was_left_and_then_not_done_is_no_stray_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def pay() -> None:
+        await asyncio.sleep(5)
+        raise NotDone("the shop is closed")
+
+    async def order(ctx: Context) -> str:
+        try:
+            async with asyncio.timeout(2):
+                await ctx.once("pay", pay)
+        except TimeoutError:
+            return "left"
+        return "never"
+
+    async def play(world: Rounds, store: Watched) -> None:
+        assert (await world.call("order")).text == "left"
+        gc.collect()
+
+    simulated(play, order)
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_a_branch_whose_memo_ends_while_the_handler_is_parked_goes_on_in_the_next_round() -> None:
+    went_on: list[float] = []
+
+    async def look() -> str:
+        return await asyncio.sleep(5, "seen")
+
+    async def order(ctx: Context) -> str:
+        async def looking() -> str:
+            text = await ctx.memo("look", look)
+            went_on.append(now())
+            return text
+
+        async with asyncio.TaskGroup() as group:
+            branch = group.create_task(looking())
+            await asyncio.sleep(1)
+            place = await ctx.elicit("Where?", Place)
+        return f"{branch.result()} in {place.region}"
+
+    async def play(world: Rounds, store: Watched) -> None:
+        server = world.make()
+        step = await world.begin("order", server=server)
+        await asyncio.sleep(20)
+        assert went_on == []
+        done = await world.answer(step, {"place": EU}, server=server)
+        assert done.text == "seen in eu"
+        assert len(went_on) == 1
+
+    simulated(play, order, park=60)
+
+
+class Lost(Watched):
+    """A store that cannot be reached when an effect is settled, and then has lost the claim."""
+
+    async def settle(self, id: str, *args: Any, **kwargs: Any) -> Any:
+        if not id.endswith("/pay"):
+            return await super().settle(id, *args, **kwargs)
+        self.seen.append(("settle", now()))
+        if len(self.times("settle")) == 2:
+            raise StoreError("the disk is gone")
+        return False
+
+
+def test_an_effect_is_not_taken_for_settled_because_another_one_is() -> None:
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        await ctx.once("reserve", lambda: None)
+        return await ctx.once("pay", lambda: "paid")
+
+    async def play(world: Rounds, store: Watched) -> None:
+        done = await world.call("order", answers={"place": EU})
+        assert "its end is not known" in done.text
+
+    simulated(play, order, store=Lost)
+
+
+def test_what_verify_returned_and_nobody_can_read_settles_nothing() -> None:
+    async def hang() -> int:
+        return await asyncio.sleep(1e9, 1)
+
+    def look() -> Any:
+        return "a word"
+
+    async def pay(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return str(await ctx.once("pay", hang, verify=look, retry=False))
+
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("pay")
+        first = asyncio.create_task(world.answer(step, {"place": EU}))
+        await asyncio.sleep(1)
+        store.fails = {"hold": 10, "renew": 10}  # the process hangs: its leases end
+        await asyncio.sleep(60)
+        again = await world.answer(step, {"place": EU}, server=world.make())
+        assert "its end is not known" in again.text
+        [call] = await store.calls()
+        [row] = await store.effects(call.call)
+        assert row.state not in ("done", "failed")
+        first.cancel()
+
+    simulated(play, pay)
+
+
+async def test_a_function_without_a_signature_can_be_an_effect(rounds: Any) -> None:
+    async def order(ctx: Context) -> str:
+        return str(await ctx.once("largest", max, 1, 2, returns=int))
+
+    assert (await rounds(serving(order)).call("order")).text == "2"
+
+
+async def test_calls_share_an_effect_when_their_arguments_and_its_scope_key_are_the_same(
+    tally: Any,
+) -> None:
+    tenant = ["k"]
+
+    async def order(ctx: Context, item: str) -> str:
+        shared: Any = {"scope": "arguments", "window": 1, "scope_key": tenant[0]}
+        return str(await ctx.once("pay", tally.mark, "paid", **shared))
+
+    async with Rounds(serving(order), principal=ANN) as world:
+        texts = [(await world.call("order", {"item": item})).text for item in "aba"]
+        tenant[0] = "another"
+        texts.append((await world.call("order", {"item": "a"})).text)
+    assert texts == ["1", "2", "1", "3"]
+
+
+@pytest.mark.parametrize("window", [0, -1])
+async def test_a_window_in_which_nothing_counts_is_refused(tally: Any, window: float) -> None:
+    async def order(ctx: Context) -> str:
+        return str(await ctx.once("pay", tally.mark, "paid", scope="arguments", window=window))
+
+    async with Rounds(serving(order), principal=ANN) as world:
+        assert "needs window=" in (await world.call("order")).text
     assert tally.marks == []
