@@ -206,11 +206,12 @@ async def test_an_outcome_that_was_recorded_unheard_is_given_to_the_next_try(sto
     assert tally.marks == ["create"]
 
 
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("failing", ["fails", "fails_after"])
-async def test_an_effect_is_settled_through_a_short_outage(store, tally, failing):
+async def test_an_effect_is_settled_through_a_short_outage(store, tally, failing, times):
     world = world_of(store, tally)
     step = await world.begin("order")
-    setattr(store, failing, {"settle": 2})
+    setattr(store, failing, {"settle": times})
     async with asyncio.timeout(20):
         assert (await world.answer(step, ANSWERS)).text == "1"
     assert tally.marks == ["create"]

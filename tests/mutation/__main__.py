@@ -32,6 +32,7 @@ HEART = (
 TESTS = (
     "tests/core", "tests/engine", "tests/linear", "tests/seal", "tests/handlers", "tests/testing",
     "tests/requirements", "tests/security", "tests/stores/test_memory.py",
+    "tests/tasks/test_becoming.py", "tests/tasks/test_uncertain_effects.py",
     "tests/test_telemetry.py",
 )  # fmt: skip
 BUILD = ROOT / "build" / "mutants"

@@ -98,7 +98,8 @@ def _try(mutant: Mutant, tests: Sequence[str]) -> None:
         import pytest
 
         quiet = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", *_EARLY]
-        code = int(pytest.main([*quiet, f"--rootdir={ROOT}", *tests]))
+        # Other styles parse the sources: slow, and Python 3.11 fails at it deep in a stack.
+        code = int(pytest.main([*quiet, "--tb=native", f"--rootdir={ROOT}", *tests]))
     finally:
         os._exit(code)
 
