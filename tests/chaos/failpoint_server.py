@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from antiphon import Context, Limits, Seal, Server
 from antiphon.ports import Effect, Started
 from antiphon.stores import open_store
+from antiphon.transports.http1.exchange import HttpExchange
 from tests.chaos.failpoints import Book, Points
 
 FORM = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
@@ -63,6 +64,17 @@ class Failing:
         return recorded
 
 
+class FailingExchange(HttpExchange):
+    """An exchange with failpoints around its reply."""
+
+    points: Points
+
+    def reply_json(self, status: int, body: bytes) -> None:
+        self.points.come_to("before reply")
+        super().reply_json(status, body)
+        self.points.come_to("after reply")
+
+
 class Replying:
     """The application with failpoints around its replies."""
 
@@ -72,6 +84,12 @@ class Replying:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._app, name)
+
+    async def serve(self, exchange: HttpExchange) -> None:
+        """Serve a request of our own HTTP server, which takes whole replies at once."""
+        exchange.__class__ = FailingExchange
+        cast("FailingExchange", exchange).points = self._points
+        await self._app.serve(exchange)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":

@@ -18,6 +18,7 @@ import msgspec
 from antiphon.core.asks import Approval, seconds
 from antiphon.core.capabilities import known, require
 from antiphon.core.changes import TASK, Changes
+from antiphon.core.inbox import NewNotice
 from antiphon.core.journal import Journal
 from antiphon.core.quotas import json_size
 from antiphon.core.request import MODERN, Principal, Request
@@ -174,6 +175,8 @@ class TaskService:
             note = b""
             if said and said[-1].note:
                 note = await self.environment.reveal(said[-1].note, f"note {item.id}")
+            if item.status == "expired":
+                await self._notify_expired(item.id)
             approval = approval_of(item, said, note.decode())
             if approval is not None:
                 found[item.key, item.digest] = approval
@@ -184,6 +187,14 @@ class TaskService:
         most, size = self.environment.limits.task_bytes, json_size(value)
         if size > most:
             raise InvalidRequest(f"{what} may take {most} bytes, and these take {size}")
+
+    async def _notify_expired(self, item: str) -> None:
+        """Send word of a question that nobody answered; the same one if it is sent again."""
+        place = self.environment.inbox
+        targets = () if place is None else place.targets
+        notices = [NewNotice(f"{item}-expired-{name}", "expired", name) for name in targets]
+        if notices:
+            await self.inbox.add_notices(item, notices)
 
     async def sealed(self, id: str, state: TaskState) -> bytes:
         """Seal a task's state for its row."""
