@@ -534,6 +534,15 @@ async def test_long_lists_come_in_pages(desk: Desk) -> None:
     assert [*first, *second] == [f"Question {number:02}?" for number in range(60)]
 
 
+@pytest.mark.parametrize(
+    "query", ["tool=%00", "role=%00", "after=1~%00", "after=x~y", "after=nan~"]
+)
+async def test_a_filter_that_nothing_can_match_breaks_nothing(desk: Desk, query: str) -> None:
+    await desk.put()
+    async with desk.signed_in(ANNA) as anna:
+        assert (await anna.get(f"/console/inbox?{query}")).status_code == 200
+
+
 # --- settings ------------------------------------------------------------------------------------
 
 

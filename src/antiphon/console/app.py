@@ -190,8 +190,8 @@ class ConsoleApp:
         items = await self._view.listed(
             person,
             view,
-            tool=query.get("tool") or None,
-            role=query.get("role") or None,
+            tool=_name(query.get("tool", "")),
+            role=_name(query.get("role", "")),
             after=_after(query.get("after", "")),
         )
         counts = await self._view.counts(person)
@@ -427,10 +427,15 @@ def _digest(text: str) -> bytes:
         return b""
 
 
+def _name(text: str) -> str | None:
+    """Return a name to look for; None where nothing can have it."""
+    return text if text and text.isprintable() else None
+
+
 def _after(text: str) -> tuple[float, str] | None:
     at, _, id = text.partition("~")
     try:
-        return (float(at), id) if id else None
+        return (float(at), id) if id and id.isprintable() else None
     except ValueError:
         return None
 

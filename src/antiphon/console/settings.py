@@ -11,8 +11,6 @@ from antiphon.core.inbox import InboxPlace, Person
 from antiphon.core.request import Principal
 from antiphon.errors import ConfigError
 
-SameCaller = Callable[[Person, str], bool]
-
 OPERATOR, AUDITOR = "operator", "auditor"
 """Roles that the console itself knows."""
 

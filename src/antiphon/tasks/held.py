@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.asks import Approve, Elicit, ElicitUrl, seconds
+from antiphon.core.asks import Approve, ElicitUrl, seconds
 from antiphon.core.capabilities import allows
 from antiphon.core.digest import arguments_digest, short_digest
 from antiphon.core.inbox import (
@@ -98,7 +98,7 @@ class HeldCalls:
         """Return the reply of a round whose call waits for a decision, with the row to keep."""
         request = execution.request
         await self._admit(request.principal)
-        made = await self._tasks.make_held(execution, execution.journal())
+        made = await self._tasks.make(execution, execution.journal())
         assert made.task is not None
         items = tuple(
             [
@@ -300,6 +300,12 @@ class HeldCalls:
 
         The caller's own approval is asked for as a visit where the client can open one.
         """
+        try:
+            return await self._held_in_session(execution, asks)
+        except StoreError as error:
+            raise self._environment.trouble.refused(error) from error
+
+    async def _held_in_session(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
         reply = await self.hold(execution, asks)
         assert reply.task is not None
         request = execution.request
@@ -446,8 +452,3 @@ def _assurance(approve: Approve | None) -> Any:
     if approve is None or approve.sure == "client":
         return "signed-in"
     return approve.sure
-
-
-def answers_in_inbox(ask: object) -> bool:
-    """Tell whether the owner of a task may answer this ask in the inbox, too."""
-    return isinstance(ask, Elicit | Approve)

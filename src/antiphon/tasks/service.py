@@ -134,12 +134,6 @@ class TaskService:
         created = wire.created(view, environment.meta)
         return Reply(created, needs=("tasks",), task=task, kind="task")
 
-    async def make_held(self, execution: Execution, journal: Journal) -> Reply:
-        """Return the reply and the row of a call that waits for a decision."""
-        if not self.available:
-            raise ConfigError("held calls need a store that keeps tasks")
-        return await self.make(execution, journal)
-
     async def keep(self, task: NewTask) -> None:
         """Keep a task that no redeemed round commits."""
         try:
@@ -151,19 +145,19 @@ class TaskService:
         """Refuse a principal who has too many tasks.
 
         Counting costs as much as there are tasks, so one count lets in a part of what there is
-        room for; near the limit every task is counted. Other processes count for themselves: all
+        space for; near the limit every task is counted. Other processes count for themselves: all
         together may go a little over it.
         """
         quota = self.environment.limits.tasks_per_principal
         left = self._admitted.pop(owner, 0)
         if left <= 0:
             try:
-                room = quota - await self.store.open_tasks(owner, most=quota)
+                space = quota - await self.store.open_tasks(owner, most=quota)
             except StoreError as error:
                 raise self.environment.trouble.refused(error) from error
-            if room <= 0:
+            if space <= 0:
                 raise Unavailable("this caller has too many unfinished tasks")
-            left = 1 + room // _PARTS
+            left = 1 + space // _PARTS
         if len(self._admitted) >= _OWNERS:
             del self._admitted[next(iter(self._admitted))]
         self._admitted[owner] = left - 1

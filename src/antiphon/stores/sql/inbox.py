@@ -301,7 +301,7 @@ class SqlInbox(Runs):
     @reading
     def item(self, id: str) -> Transaction[Item | None]:
         """Return an item, or None."""
-        if not _is_name(id):
+        if not is_name(id):
             return None
         rows = yield Query(self._sql[ITEM], {"id": id})
         return _item(rows[0]) if rows else None
@@ -350,7 +350,7 @@ class SqlInbox(Runs):
         self, attempt: Attempt, *, notices: Sequence[NewNotice] = ()
     ) -> Transaction[Verdict]:
         """Decide under the lock of the item."""
-        id = attempt.item if _is_name(attempt.item) else ""
+        id = attempt.item if is_name(attempt.item) else ""
         rows = yield Query(self._sql[ITEM_LOCKED], {"id": id})
         item = _item(rows[0]) if rows else None
         said = yield Query(self._sql[SAID], {"id": id})
@@ -389,7 +389,7 @@ class SqlInbox(Runs):
     @transaction
     def withdraw(self, item: str, owner: str) -> Transaction[bool]:
         """Withdraw an open item of this owner."""
-        if not _is_name(item):
+        if not is_name(item):
             return False
         rows = yield Query(self._sql[WITHDRAW], {"id": item, "owner": owner})
         for (task,) in rows:
@@ -495,8 +495,8 @@ def _selections(wanted: ItemFilter) -> list[tuple[str, dict[str, Any]]]:
     return selections
 
 
-def _is_name(id: str) -> bool:
-    """Tell whether an item may have this id: PostgreSQL takes no NUL in a text."""
+def is_name(id: str) -> bool:
+    """Tell whether a row may have this id: PostgreSQL takes no NUL in a text."""
     return "\0" not in id and id.isprintable()
 
 

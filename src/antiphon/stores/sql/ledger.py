@@ -10,6 +10,7 @@ from antiphon.ports import (
     About,
     Claim,
     Claimed,
+    HeldCall,
     NewTask,
     Recorded,
     Running,
@@ -245,46 +246,6 @@ class SqlLedger(Runs):
         task: NewTask | None = None,
     ) -> bool:
         """Record the outcome and end the claim; False if the fence is lost."""
-        if task is None or task.held is None:
-            return await self._record(call, round, fence, outcome, ttl, final, task)
-        return await self._record_held(call, round, fence, outcome, ttl, task)
-
-    @transaction
-    def _record_held(
-        self, call: str, round: int, fence: int, outcome: bytes, ttl: float, task: NewTask
-    ) -> Transaction[bool]:
-        """Record a round that ends in a held call, with its inbox items."""
-        assert task.held is not None
-        recorded = yield from self._recording(call, round, fence, outcome, ttl, False, task)
-        if recorded:
-            # A call that waits already under the same arguments stays the one that is found.
-            yield from hold(self._sql, task, task.held)
-            yield from add_items(self._sql, task.held.items)
-        return recorded
-
-    @single_statement
-    def _record(
-        self,
-        call: str,
-        round: int,
-        fence: int,
-        outcome: bytes,
-        ttl: float,
-        final: bool,
-        task: NewTask | None,
-    ) -> Transaction[bool]:
-        return (yield from self._recording(call, round, fence, outcome, ttl, final, task))
-
-    def _recording(
-        self,
-        call: str,
-        round: int,
-        fence: int,
-        outcome: bytes,
-        ttl: float,
-        final: bool,
-        task: NewTask | None,
-    ) -> Transaction[bool]:
         asked: dict[str, Any] = {
             "call": call,
             "round": round,
@@ -293,6 +254,27 @@ class SqlLedger(Runs):
             "ttl": ttl,
             "final": final,
         }
+        if task is not None and task.held is not None:
+            return await self._record_held(asked, task, task.held)
+        return await self._record(asked, task)
+
+    @transaction
+    def _record_held(
+        self, asked: dict[str, Any], task: NewTask, held: HeldCall
+    ) -> Transaction[bool]:
+        """Record a round that ends in a held call, with its inbox items."""
+        recorded = yield from self._recording(asked, task)
+        if recorded:
+            # A call that waits already under the same arguments stays the one that is found.
+            yield from hold(self._sql, task, held)
+            yield from add_items(self._sql, held.items)
+        return recorded
+
+    @single_statement
+    def _record(self, asked: dict[str, Any], task: NewTask | None) -> Transaction[bool]:
+        return (yield from self._recording(asked, task))
+
+    def _recording(self, asked: dict[str, Any], task: NewTask | None) -> Transaction[bool]:
         if task is not None:
             asked |= new_task(task)
         if self._dialect.changes_many:
@@ -302,7 +284,7 @@ class SqlLedger(Runs):
             done = yield from self._record_in_steps(asked, task)
         if done and task is not None:
             yield TasksReady(task.server)
-        yield RoundChanged(call, round)
+        yield RoundChanged(asked["call"], asked["round"])
         return done
 
     def _record_in_steps(self, asked: dict[str, Any], task: NewTask | None) -> Transaction[bool]:

@@ -27,6 +27,7 @@ from antiphon.stores.sql.inbox import (
     WITHDRAW_TASK,
     add_items,
     hold,
+    is_name,
     keep_task,
 )
 from antiphon.stores.sql.schema import OPEN
@@ -213,7 +214,7 @@ class SqlTasks(Runs):
     @reading
     def task(self, id: str) -> Transaction[TaskRow | None]:
         """Return a task, or None."""
-        if not _is_name(id):
+        if not is_name(id):
             return None
         rows = yield Query(self._sql[TASK], {"task": id})
         return _row(rows[0]) if rows else None
@@ -222,7 +223,7 @@ class SqlTasks(Runs):
     def tasks_updated(self, ids: Sequence[str]) -> Transaction[Mapping[str, float]]:
         """Return when each of these tasks was last updated."""
         found: dict[str, float] = {}
-        ids = [id for id in ids if _is_name(id)]
+        ids = [id for id in ids if is_name(id)]
         for start in range(0, len(ids), _IDS):
             some = json.dumps(ids[start : start + _IDS])
             rows = yield Query(self._sql[UPDATED], {"listed": some})
@@ -356,11 +357,6 @@ class SqlTasks(Runs):
             removed = json.dumps([row[0] for row in rows])
             yield Query(self._sql[EXPIRE_TASKS], {"listed": removed})
         return len(rows)
-
-
-def _is_name(id: str) -> bool:
-    """Tell whether a task may have this id: PostgreSQL takes no NUL in a text."""
-    return "\0" not in id and id.isprintable()
 
 
 def new_task(task: NewTask) -> dict[str, Any]:
