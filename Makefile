@@ -17,7 +17,7 @@ DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
-.PHONY: help env peers lock run check format test hosts chaos soak fuzz mutants conformance bench clean
+.PHONY: help env peers lock run check format test docs hosts chaos soak fuzz mutants conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -99,6 +99,9 @@ format: $(DEV) ## let ruff mend what it can
 
 test: $(DEV) $(MADE_PEERS) ## every test
 	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile
+
+docs: $(DEV) $(PEERS)/node/.made ## the documentation as a site in build/site, every link checked
+	$(VENV)/bin/python tools/site.py
 
 hosts: $(DEV) $(MADE_PEERS) ## docs/hosts.md: what people see of our questions in other people's clients
 	$(VENV)/bin/python -m peers.hosts > .hosts.md && mv .hosts.md docs/hosts.md
