@@ -17,7 +17,7 @@ DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
-.PHONY: help env peers lock run check format test hosts chaos soak fuzz mutants conformance bench clean
+.PHONY: help env peers lock run check format test test-all docs dist try-dist hosts chaos soak fuzz mutants conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -99,6 +99,24 @@ format: $(DEV) ## let ruff mend what it can
 
 test: $(DEV) $(MADE_PEERS) ## every test
 	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile
+
+# Each interpreter gets an environment of its own; the peers are shared.
+test-all: $(MADE_PEERS) ## every test, with each Python from 3.11 on that this machine has
+	for python in python3.11 python3.12 python3.13 python3.14; do \
+		"$$python" -c '' 2> /dev/null || { echo "$$python is not on this machine"; continue; }; \
+		echo "== $$python"; \
+		$(MAKE) --no-print-directory PYTHON=$$python VENV=.venv-$$python test; \
+	done
+
+dist: $(DEV) ## the wheel and the sdist in dist
+	rm -rf dist
+	$(VENV)/bin/python -m hatchling build
+
+try-dist: dist ## install both in fresh environments, run the demonstration, and the tests that the sdist carries
+	$(VENV)/bin/python tools/try_dist.py
+
+docs: $(DEV) $(PEERS)/node/.made ## the documentation as a site in build/site, every link checked
+	$(VENV)/bin/python tools/site.py
 
 hosts: $(DEV) $(MADE_PEERS) ## docs/hosts.md: what people see of our questions in other people's clients
 	$(VENV)/bin/python -m peers.hosts > .hosts.md && mv .hosts.md docs/hosts.md

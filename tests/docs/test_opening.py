@@ -7,6 +7,12 @@ import pytest
 
 from antiphon import Accept, Client, Decline, Scripted
 from docs_src import cloud
+from docs_src.start_testing import (
+    test_a_machine_is_started_after_approval as test_a_machine_is_started_after_approval,
+)
+from docs_src.start_testing import (
+    test_nothing_is_created_without_it as test_nothing_is_created_without_it,
+)
 from tests.child_processes import http_server
 from tests.cli.running import spawned
 
@@ -23,6 +29,11 @@ def pasted() -> str:
 
 def test_the_example_is_a_whole_file_and_the_readme_shows_all_of_it() -> None:
     assert pasted() == (ROOT / "docs_src" / "cloud.py").read_text("utf-8")
+
+
+def test_the_first_page_of_the_docs_shows_the_same_example() -> None:
+    start = (ROOT / "docs" / "start.md").read_text("utf-8")
+    assert pasted() in start
 
 
 async def test_the_pasted_example_is_served_and_called_by_the_two_commands(tmp_path: Path) -> None:

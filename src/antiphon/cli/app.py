@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from antiphon import __version__
-from antiphon.cli import call, calls, console, demo, inbox, serve, tasks, token, tools
+from antiphon.cli import call, calls, console, demo, inbox, lint, serve, tasks, token, tools
 
 app = typer.Typer(
     name="antiphon",
@@ -44,6 +44,7 @@ app.command()(call.call)
 app.command()(call.resume)
 app.command()(tasks.tasks)
 app.command()(tools.tools)
+app.command()(lint.lint)
 app.command()(demo.demo)
 app.add_typer(calls.calls, name="calls")
 app.add_typer(inbox.inbox, name="inbox")

@@ -1,0 +1,51 @@
+"""Reads files and folders, and leaves out what a comment on the line allows."""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from antiphon.lint.checks import CHECKS
+from antiphon.lint.findings import Finding, Rule
+from antiphon.lint.handlers import handlers
+
+_ALLOWED = re.compile(r"#\s*antiphon:\s*allow\s+(?P<ids>[a-z, -]+)")
+_SKIPPED = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
+
+
+def python_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files that are named and those in folders; hidden folders are left out."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        for found in sorted(path.rglob("*.py")):
+            parts = found.relative_to(path).parts[:-1]
+            if not any(part.startswith(".") or part in _SKIPPED for part in parts):
+                yield found
+
+
+def check_file(path: Path) -> list[Finding]:
+    """Return what is wrong in a file; SyntaxError or UnicodeDecodeError if it is no Python."""
+    text = path.read_text("utf-8")
+    lines = text.splitlines()
+    found = [
+        _finding(path, handler.function.name, node, lines, rule)
+        for handler in handlers(ast.parse(text, str(path)))
+        for rule, check in CHECKS
+        for node in check(handler)
+    ]
+    allowed = {number: _allowed_on(line) for number, line in enumerate(lines, 1)}
+    kept = {finding for finding in found if finding.rule.id not in allowed[finding.line]}
+    return sorted(kept, key=lambda finding: (finding.line, finding.column, finding.rule.id))
+
+
+def _finding(path: Path, handler: str, node: ast.AST, lines: list[str], rule: Rule) -> Finding:
+    assert isinstance(node, ast.expr | ast.stmt | ast.excepthandler)
+    code = lines[node.lineno - 1].strip()
+    return Finding(path, node.lineno, node.col_offset + 1, handler, code, rule)
+
+
+def _allowed_on(line: str) -> set[str]:
+    found = _ALLOWED.search(line)
+    return {part.strip() for part in found["ids"].split(",")} if found else set()

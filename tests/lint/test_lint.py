@@ -1,0 +1,254 @@
+"""`antiphon lint`: each mistake is found where it stands, and sound handlers are left alone."""
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from antiphon.lint.files import check_file
+from antiphon.lint.findings import RULES
+from tests.cli.running import spawned
+
+ROOT = Path(__file__).parents[2]
+
+PLANTED = {
+    "effect-above-ask": [
+        """
+        vm = await create_vm(name)  # HERE
+        await ctx.approve("Start it?")
+        """,
+        """
+        await ctx.elicit("Where?", Place)
+        requests.post("https://api.test/orders", json={})  # HERE
+        await ctx.elicit("Which size?", Size)
+        """,
+        """
+        for host in hosts:
+            answer = await ctx.elicit(f"Restart {host}?", Yes)
+            if answer.yes:
+                await restart_host(host)  # HERE
+        """,
+        """
+        if urgent:
+            subprocess.run(["deploy", name])  # HERE
+        await ctx.approve("Go on?")
+        """,
+        """
+        Path("audit.log").write_text("asked")  # HERE
+        await confirm(ctx, "Sure?")
+        """,
+        """
+        await db.execute("INSERT INTO orders VALUES (1)")  # HERE
+        await ctx.sample("Say something")
+        """,
+        """
+        await ctx.approve(f"Pay {await charge_card(name)}?")  # HERE
+        """,
+        """
+        await ctx.once("create", create_vm(name))  # HERE
+        await ctx.approve("Start it?")
+        """,
+        """
+        try:
+            client.delete("/machines/1")  # HERE
+        except ValueError:
+            await ctx.elicit("What now?", Place)
+        await ctx.elicit("What now?", Place)
+        """,
+    ],
+    "write-above-ask": [
+        """
+        SEEN[name] = True  # HERE
+        await ctx.approve("Go on?")
+        """,
+        """
+        self.count += 1  # HERE
+        await ctx.approve("Go on?")
+        """,
+        """
+        global total
+        total = 3  # HERE
+        await ctx.approve("Go on?")
+        """,
+    ],
+    "volatile-question": [
+        """
+        await ctx.approve(f"Approve at {datetime.now()}?")  # HERE
+        """,
+        """
+        number = uuid.uuid4()
+        await ctx.elicit(f"Order {number}: where to?", Place)  # HERE
+        """,
+        """
+        start = time.time()
+        text = f"It is {start}"
+        await ctx.approve("Go on?", details={"since": text})  # HERE
+        """,
+    ],
+    "swallowed-suspension": [
+        """
+        try:
+            await ctx.elicit("Where?", Place)
+        except:  # HERE
+            pass
+        """,
+        """
+        try:
+            await ctx.elicit("Where?", Place)
+        except (ValueError, BaseException) as error:  # HERE
+            print(error)
+        """,
+        """
+        with contextlib.suppress(BaseException):  # HERE
+            await ctx.approve("Go on?")
+        """,
+        """
+        try:
+            await ctx.approve("Go on?")
+        finally:
+            return "done"  # HERE
+        """,
+    ],
+    "not-awaited": [
+        """
+        if ctx.approve("Delete everything?"):  # HERE
+            return "deleted"
+        """,
+        """
+        if ready and not ctx.approve("Delete?"):  # HERE
+            return "no"
+        """,
+        """
+        ctx.once("pay", pay, name)  # HERE
+        """,
+        """
+        region = ctx.elicit("Where?", Place).region  # HERE
+        """,
+    ],
+}
+
+SOUND = [
+    """
+    place = await ctx.elicit("Where?", Place)
+    if not await ctx.approve(f"Create it in {place.region}?"):
+        return "no"
+    vm = await ctx.once("create", create_vm, name, place.region)
+    await ctx.once("mail", lambda: send_mail(vm))
+    await start_vm(vm)
+    """,
+    """
+    text = f"At {ctx.now()}, number {ctx.uuid()}"
+    names = []
+    names.append(name)
+    table = {}
+    table["x"] = 1
+    await ctx.approve(text)
+    """,
+    """
+    try:
+        await ctx.elicit("Where?", Place)
+    except Exception:
+        pass
+    try:
+        await ctx.approve("Go on?")
+    except BaseException:
+        log.info("left")
+        raise
+    """,
+    """
+    if name == "all":
+        await delete_everything()
+        return "deleted"
+    await ctx.approve("Go on?")
+    """,
+    """
+    rows = await db.execute("SELECT * FROM orders")
+    with open("settings.toml") as file:
+        file.read()
+    await ctx.approve(f"{len(rows)} rows?")
+    """,
+    """
+    both = asyncio.gather(ctx.memo("a", look), ctx.memo("b", look))
+    await both
+    ctx.on_commit("mail", send_mail, name)
+    """,
+    """
+    async def work():
+        await create_vm(name)
+    await ctx.approve("Go on?")
+    await ctx.once("work", work)
+    """,
+]
+
+
+def file_of(tmp_path: Path, body: str) -> Path:
+    path = tmp_path / "handlers.py"
+    inside = textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
+    path.write_text(f"@server.tool\nasync def handler(ctx: Context, name: str) -> str:\n{inside}\n")
+    return path
+
+
+def test_every_rule_has_a_planted_mistake() -> None:
+    assert {rule.id for rule in RULES} == set(PLANTED)
+
+
+@pytest.mark.parametrize(
+    ("rule", "body"), [(rule, body) for rule, bodies in PLANTED.items() for body in bodies]
+)
+def test_a_planted_mistake_is_found_on_its_line(tmp_path: Path, rule: str, body: str) -> None:
+    path = file_of(tmp_path, body)
+    expected = [
+        number for number, line in enumerate(path.read_text().splitlines(), 1) if "# HERE" in line
+    ]
+    found = [(finding.rule.id, finding.line) for finding in check_file(path)]
+    assert found == [(rule, number) for number in expected]
+
+
+@pytest.mark.parametrize("body", SOUND)
+def test_a_sound_handler_is_left_alone(tmp_path: Path, body: str) -> None:
+    assert [finding.rule.id for finding in check_file(file_of(tmp_path, body))] == []
+
+
+@pytest.mark.parametrize("annotation", ["antiphon.Context", "Context[State]", '"Context"'])
+def test_a_context_is_known_by_its_annotation(tmp_path: Path, annotation: str) -> None:
+    path = tmp_path / "handlers.py"
+    path.write_text(f"async def handler(c: {annotation}):\n    c.approve('x')\n")
+    assert [finding.rule.id for finding in check_file(path)] == ["not-awaited"]
+
+
+def test_a_comment_allows_one_rule_on_one_line(tmp_path: Path) -> None:
+    body = """
+        await create_vm(name)  # antiphon: allow effect-above-ask
+        await create_vm(name)  # antiphon: allow not-awaited
+        await ctx.approve("Start it?")
+        """
+    assert [finding.line for finding in check_file(file_of(tmp_path, body))] == [4]
+
+
+def test_the_command_says_where_why_and_what_to_do(tmp_path: Path) -> None:
+    path = file_of(tmp_path, PLANTED["effect-above-ask"][0])
+    ran = spawned("lint", str(tmp_path))
+    assert ran.code == 1
+    assert f"{path}:3:16: effect-above-ask in handler: vm = await create_vm(name)" in ran.out
+    assert "ctx.once" in ran.out
+    (found,) = json.loads(spawned("lint", "--json", str(path)).out)
+    assert (found["id"], found["line"], found["handler"]) == ("effect-above-ask", 3, "handler")
+
+
+def test_a_folder_without_mistakes_is_clean_and_a_broken_file_is_told(tmp_path: Path) -> None:
+    file_of(tmp_path, SOUND[0])
+    hidden = tmp_path / ".venv" / "lib.py"
+    hidden.parent.mkdir()
+    hidden.write_text("this is no Python")
+    ran = spawned("lint", str(tmp_path))
+    assert (ran.code, ran.out) == (0, "nothing found\n")
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    ran = spawned("lint", str(tmp_path))
+    assert ran.code == 2
+    assert "broken.py: cannot be read as Python" in ran.err
+
+
+def test_the_examples_of_the_docs_are_clean() -> None:
+    ran = spawned("lint", str(ROOT / "docs_src"), str(ROOT / "examples"))
+    assert (ran.code, ran.out) == (0, "nothing found\n")
