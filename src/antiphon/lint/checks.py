@@ -13,9 +13,9 @@ from antiphon.lint.findings import (
     WRITE_ABOVE_ASK,
     Rule,
 )
-from antiphon.lint.handlers import ASKS, AWAITED, SUSPENDS, Function, Handler, own_nodes
+from antiphon.lint.handlers import ASKS, AWAITED, SUSPENDS, Function, HandlerSource, own_nodes
 
-Check = Callable[[Handler], Iterator[ast.AST]]
+Check = Callable[[HandlerSource], Iterator[ast.AST]]
 
 VOLATILE = {
     "now", "utcnow", "today", "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter",
@@ -26,7 +26,7 @@ VOLATILE = {
 VOLATILE_MODULES = frozenset({"datetime", "date", "time", "uuid", "random", "secrets", "os"})
 
 
-def effects_above_asks(handler: Handler) -> Iterator[ast.AST]:
+def effects_above_asks(handler: HandlerSource) -> Iterator[ast.AST]:
     for node in handler.own:
         if not isinstance(node, ast.Call) or handler.method(node) or handler.is_passed_on(node):
             continue
@@ -34,7 +34,7 @@ def effects_above_asks(handler: Handler) -> Iterator[ast.AST]:
             yield node
 
 
-def writes_above_asks(handler: Handler) -> Iterator[ast.AST]:
+def writes_above_asks(handler: HandlerSource) -> Iterator[ast.AST]:
     own = _local_names(handler.function)
     for node in handler.own:
         targets: list[ast.expr] = []
@@ -46,7 +46,7 @@ def writes_above_asks(handler: Handler) -> Iterator[ast.AST]:
             yield node
 
 
-def volatile_questions(handler: Handler) -> Iterator[ast.AST]:
+def volatile_questions(handler: HandlerSource) -> Iterator[ast.AST]:
     volatile: set[str] = set()
     for node in handler.own:
         if isinstance(node, ast.Assign) and _is_volatile(node.value, volatile, handler):
@@ -57,7 +57,7 @@ def volatile_questions(handler: Handler) -> Iterator[ast.AST]:
                 yield node
 
 
-def swallowed_suspensions(handler: Handler) -> Iterator[ast.AST]:
+def swallowed_suspensions(handler: HandlerSource) -> Iterator[ast.AST]:
     for node in handler.own:
         if isinstance(node, ast.Try) and _suspends(handler, node.body):
             yield from (caught for caught in node.handlers if _catches_all(caught))
@@ -73,7 +73,7 @@ def swallowed_suspensions(handler: Handler) -> Iterator[ast.AST]:
                     yield item.context_expr
 
 
-def not_awaited(handler: Handler) -> Iterator[ast.AST]:
+def not_awaited(handler: HandlerSource) -> Iterator[ast.AST]:
     """A coroutine of the context that stands where only its value makes sense."""
     for node in handler.own:
         match node:
@@ -102,7 +102,7 @@ CHECKS: tuple[tuple[Rule, Check], ...] = (
 )
 
 
-def _is_run_again(handler: Handler, node: ast.AST) -> bool:
+def _is_run_again(handler: HandlerSource, node: ast.AST) -> bool:
     """Say whether the handler can ask after `node`: further down, or in a loop around it."""
     for parent, child in _outward(handler.function, node):
         if isinstance(parent, ast.Call) and handler.method(parent) in SUSPENDS:
@@ -123,7 +123,7 @@ _LEAVES = (ast.Return, ast.Raise)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-def _asks_before_it_leaves(handler: Handler, statements: Sequence[ast.AST]) -> bool:
+def _asks_before_it_leaves(handler: HandlerSource, statements: Sequence[ast.AST]) -> bool:
     for statement in statements:
         if _suspends(handler, [statement]):
             return True
@@ -132,7 +132,7 @@ def _asks_before_it_leaves(handler: Handler, statements: Sequence[ast.AST]) -> b
     return False
 
 
-def _suspends(handler: Handler, statements: Sequence[ast.AST]) -> bool:
+def _suspends(handler: HandlerSource, statements: Sequence[ast.AST]) -> bool:
     """Say whether one of the statements asks, by itself or in a function that gets the context."""
     return any(
         isinstance(node, ast.Call)
@@ -183,7 +183,7 @@ def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
-def _is_volatile(value: ast.expr, volatile: set[str], handler: Handler) -> bool:
+def _is_volatile(value: ast.expr, volatile: set[str], handler: HandlerSource) -> bool:
     for node in own_nodes(value):
         if isinstance(node, ast.Name) and node.id in volatile:
             return True

@@ -12,7 +12,7 @@ AWAITED = SUSPENDS | {"once", "memo", "release_stream"}
 
 
 @dataclass(frozen=True, slots=True)
-class Handler:
+class HandlerSource:
     """A function that takes a context, and the names of the contexts that it takes."""
 
     function: Function
@@ -35,7 +35,7 @@ class Handler:
         return any(isinstance(value, ast.Name) and value.id in self.contexts for value in given)
 
 
-def handlers(tree: ast.Module) -> Iterator[Handler]:
+def handlers(tree: ast.Module) -> Iterator[HandlerSource]:
     for node in ast.walk(tree):
         if isinstance(node, Function):
             named = frozenset(
@@ -45,7 +45,7 @@ def handlers(tree: ast.Module) -> Iterator[Handler]:
             )
             if named:
                 own = [part for statement in node.body for part in own_nodes(statement)]
-                yield Handler(node, named, own)
+                yield HandlerSource(node, named, own)
 
 
 def _is_context(annotation: ast.expr) -> bool:
