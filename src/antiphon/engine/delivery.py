@@ -20,11 +20,11 @@ from antiphon.core.request import LEVELS, MODERN, Channel, LegacyAsk, Request
 from antiphon.core.text import safe
 from antiphon.engine.call import Call
 from antiphon.engine.context import Context
-from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Batch, Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.outcome import Completed, ExecutionOutcome, Failed, Held, NeedsInput, Paused
 from antiphon.engine.questions import Asked, Question, check_shape, unanswered
+from antiphon.environment import Environment
 from antiphon.errors import (
     TASKS_CAPABILITY,
     CannotAsk,

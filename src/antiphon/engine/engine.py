@@ -24,7 +24,6 @@ from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
 from antiphon.engine.delivery import END_ROUND, MAX_DELAY, run_in_session
-from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.outcome import (
@@ -42,6 +41,7 @@ from antiphon.engine.redemption import Redemptions, RunningRound
 from antiphon.engine.reply import Reply, ending
 from antiphon.engine.restarts import RepeatWatch, take_over
 from antiphon.engine.tokens import Tokens
+from antiphon.environment import Environment
 from antiphon.errors import (
     ArgumentsInvalid,
     CapabilityMissing,

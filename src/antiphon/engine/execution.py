@@ -87,8 +87,8 @@ from antiphon.errors import (
 if TYPE_CHECKING:
     from antiphon.engine.context import Context
     from antiphon.engine.delivery import Delivery
-    from antiphon.engine.environment import Environment
     from antiphon.engine.handler import Handler
+    from antiphon.environment import Environment
     from antiphon.seal.claims import Binding
 
 

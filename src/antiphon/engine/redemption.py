@@ -26,11 +26,11 @@ from antiphon.core.request import Principal, Request
 from antiphon.core.retry import back_off
 from antiphon.core.text import span
 from antiphon.engine.call import Call
-from antiphon.engine.environment import Environment
 from antiphon.engine.handler import Handler
 from antiphon.engine.reply import Reply, encode_reply, from_bytes, to_bytes
 from antiphon.engine.suspension import Abandoned
 from antiphon.engine.tokens import load_journal
+from antiphon.environment import Environment
 from antiphon.errors import CallerError, StoreError, TokenRefused, Unavailable
 from antiphon.ports import About, Claim, Claimed, Recorded, Running, Spent
 from antiphon.seal.claims import Binding, decode_journal

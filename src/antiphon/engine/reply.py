@@ -16,10 +16,10 @@ from antiphon.core.failures import failure_text, log_failure
 from antiphon.core.request import Request
 from antiphon.core.text import safe
 from antiphon.engine.delivery import lacking
-from antiphon.engine.environment import Environment
 from antiphon.engine.handler import Handler
 from antiphon.engine.outcome import DELIBERATE, sole_error
 from antiphon.engine.serialization import READABLE
+from antiphon.environment import Environment
 from antiphon.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
