@@ -256,7 +256,7 @@ class LeaseLost(msgspec.Struct, frozen=True):
 Begin: TypeAlias = Started | Finished | FailedEffect | Uncertain | Busy | Mismatch | LeaseLost
 
 
-class HeldRound(msgspec.Struct, frozen=True):
+class LeasedRound(msgspec.Struct, frozen=True):
     """The claimed round an effect belongs to, and the journal prefix to commit with it."""
 
     call: str
@@ -266,7 +266,7 @@ class HeldRound(msgspec.Struct, frozen=True):
     """Sealed; replaces what an earlier effect of the round committed. None leaves that."""
 
 
-class HeldTaskRun(msgspec.Struct, frozen=True):
+class LeasedTaskRun(msgspec.Struct, frozen=True):
     """The run of a task that an effect belongs to, and what it has learned before it."""
 
     task: str
@@ -316,7 +316,7 @@ class Effects(Protocol):
         *,
         lease: float,
         ttl: float,
-        under: HeldRound | HeldTaskRun | None,
+        under: LeasedRound | LeasedTaskRun | None,
         retry: bool,
         window: float | None = None,
         nonce: bytes = b"",

@@ -36,7 +36,7 @@ from antiphon.errors import (
     capability_names,
     needed,
 )
-from antiphon.ports import HeldRound, HeldTaskRun
+from antiphon.ports import LeasedRound, LeasedTaskRun
 from antiphon.seal.claims import encode_journal
 
 MAX_DELAY = 30.0
@@ -72,11 +72,10 @@ class Delivery:
         """End a state-only round, or go on where rounds do not end."""
         await execution.suspend((), execution.in_branch)
 
-    async def held(self, execution: Execution) -> HeldRound | HeldTaskRun | None:
+    async def leased(self, execution: Execution) -> LeasedRound | LeasedTaskRun | None:
         """Return the claim under which an effect runs, with what was learned before the effect.
 
-        The claim of a round or of a task's run that this process holds. Held calls, which wait for
-        a decision, are something else. None where nothing was redeemed.
+        None where nothing was redeemed.
         """
         call = execution.call
         if not execution.fence:
@@ -86,7 +85,7 @@ class Delivery:
             place = f"prefix {call.id} {call.number}"
             plain = encode_journal(Journal(b"", learned))
             prefix = await execution.environment.protect(plain, place)
-        return HeldRound(call.id, call.number, execution.fence, prefix)
+        return LeasedRound(call.id, call.number, execution.fence, prefix)
 
     async def report(
         self, execution: Execution, progress: float, total: float | None, message: str | None
@@ -183,7 +182,7 @@ class BackChannelDelivery(Delivery):
             raise TooManyRounds(self._limits.pauses, "pauses")
         await execution.wait_for_client(asyncio.sleep(min(delay, MAX_DELAY)))
 
-    async def held(self, execution: Execution) -> None:
+    async def leased(self, execution: Execution) -> None:
         """Nothing was redeemed: an effect runs under no claim of a round."""
 
     async def visited(self, execution: Execution, key: str) -> None:
