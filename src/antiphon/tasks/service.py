@@ -25,9 +25,8 @@ from antiphon.core.request import MODERN, Principal, Request
 from antiphon.core.text import safe
 from antiphon.engine.approvals import approval_of
 from antiphon.engine.call import check_map
-from antiphon.engine.engine import Handlers
 from antiphon.engine.execution import Execution
-from antiphon.engine.handler import Handler
+from antiphon.engine.handler import Handler, Handlers
 from antiphon.engine.questions import check_shape
 from antiphon.engine.reply import Reply
 from antiphon.environment import Environment
