@@ -1,12 +1,8 @@
-"""`Context`: what a handler sees; asks, effects, and messages to the client.
+"""`Context`: what a handler sees. Here is how it asks; everything else is in `context_base.py`."""
 
-Methods that wait are plain functions that return something to await: a handler running in a thread
-is refused at once, and the execution knows what it has handed out and was never awaited.
-"""
-
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial, wraps
-from typing import Any, Concatenate, Never, ParamSpec, TypeVar, Unpack, overload
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Never, TypeVar, Unpack, overload
 
 from antiphon.core.asks import (
     Approval,
@@ -29,49 +25,32 @@ from antiphon.core.asks import (
 )
 from antiphon.core.capabilities import allows
 from antiphon.core.journal import Entry, decode_value, encode_value
-from antiphon.core.request import LogLevel
-from antiphon.engine import effects
 from antiphon.engine.approvals import named_by_caller, route_asks
+from antiphon.engine.child_tasks import get_inside
+from antiphon.engine.context_base import ContextBase, handed_out
 from antiphon.engine.execution import RUNNING, Batch, Execution
 from antiphon.engine.handler import call_user
 from antiphon.engine.mistakes import (
     ApprovalAwaitable,
-    NothingToAwait,
     caller,
     check_asks,
-    check_function,
     check_options,
     check_secret,
     needs_async,
     too_many_asks,
     unable_to_ask,
 )
-from antiphon.engine.native import CallAnswers
 from antiphon.engine.questions import Question, check_key, plain_form, question, reasons
-from antiphon.engine.stable_values import StableValues
-from antiphon.engine.suspension import get_inside, running_loop
-from antiphon.errors import AnswerInvalid, KeyReused, TooManyRounds
+from antiphon.engine.suspension import running_loop
+from antiphon.errors import AnswerInvalid, TooManyRounds
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 
 _YES = encode_value(True)
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def _handed_out(
-    method: "Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]",
-) -> "Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]":
-    """Note each coroutine of a method, so that one which nobody awaits is found."""
-
-    @wraps(method)
-    def noted(self: "Context", *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        return self._awaited(method.__name__, method(self, *args, **kwargs))  # pyright: ignore[reportPrivateUsage]
-
-    return noted
-
-
-class Context(StableValues):
+class Context(ContextBase):
     """One call, as its handler sees it in this round."""
 
     __slots__ = ()
@@ -79,8 +58,7 @@ class Context(StableValues):
     def __init__(self, execution: Execution) -> None:
         """Made by the engine."""
         self._execution = execution
-
-    # --- asking ----------------------------------------------------------------------------------
+        self._first_reads = _NOTHING
 
     @overload
     def elicit(
@@ -120,7 +98,7 @@ class Context(StableValues):
         self._execution.calls[made] = ("elicit", place.f_code, place.f_lasti)
         return made
 
-    @_handed_out
+    @handed_out
     async def elicit_url(
         self,
         message: str,
@@ -159,7 +137,7 @@ class Context(StableValues):
         with self._execution.inside(key):
             return bool(await call_user(until))
 
-    @_handed_out
+    @handed_out
     async def sample(
         self,
         messages: str | Sequence[Mapping[str, Any]],
@@ -171,18 +149,18 @@ class Context(StableValues):
         check_options("sample", options, SampleOptions)
         return (await self._one(Sample(messages, **options), key)).unwrap()
 
-    @_handed_out
+    @handed_out
     async def roots(self, *, key: str | None = None, **options: Unpack[AskOptions]) -> list[Root]:
         """Ask for the workspace roots."""
         check_options("roots", options, AskOptions)
         return (await self._one(ListRoots(**options), key)).unwrap()
 
-    @_handed_out
+    @handed_out
     async def outcome(self, ask: Ask, *, key: str | None = None) -> Outcome[Any]:
         """Ask anything, and get a refusal as a value instead of an exception."""
         return await self._one(ask, key)
 
-    @_handed_out
+    @handed_out
     async def gather(self, *wrong: Never, **asks: Ask) -> dict[str, Any]:
         """Ask several things in one round; the names are the keys.
 
@@ -218,15 +196,6 @@ class Context(StableValues):
         made = self._value(Approve(message, **options), key)
         return self._awaited("approve", ApprovalAwaitable(made))
 
-    def _awaited(self, what: str, made: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """Hand out something to await, so that one which was forgotten is noticed."""
-        if running_loop() is None:
-            made.close()
-            raise needs_async(self._execution.handler.name, what)
-        place = caller(2)
-        self._execution.calls[made] = (what, place.f_code, place.f_lasti)
-        return made
-
     async def _form(self, message: str, form: Any, given: str | None) -> Any:
         """Return the accepted value of a plain form: what nearly every handler asks.
 
@@ -255,171 +224,6 @@ class Context(StableValues):
     async def _value(self, ask: Ask, given: str | None) -> Any:
         outcome = await self._one(ask, given)
         return outcome.value if isinstance(ask, Approve) else outcome.unwrap()
-
-    # --- remembering and acting ------------------------------------------------------------------
-
-    @_handed_out
-    async def once(
-        self,
-        key: str,
-        fn: Callable[..., Awaitable[T]] | Callable[..., T],
-        *args: Any,
-        retry: bool = False,
-        verify: Callable[..., Any] | None = None,
-        scope: effects.Scope = "call",
-        window: Seconds | None = None,
-        scope_key: str | None = None,
-        returns: Any = None,
-    ) -> T:
-        """Do something once, however often the code re-runs; returns its recorded result.
-
-        Args:
-            key: Names the effect in this call.
-            fn: The function that acts; called with `args`, and with `idempotency_key=` if it takes
-                one.
-            args: Its arguments.
-            retry: It may be called again with the same idempotency key.
-            verify: Called like `fn` when the effect was started and its end is not known: returns
-                the result if it happened, raises `NotDone` if it did not.
-            scope: `arguments` shares the result between calls of one caller.
-            window: How long a shared result counts.
-            scope_key: Tells apart callers that are not authenticated.
-            returns: The type of the result, where the annotation does not say it.
-
-        Raises:
-            EffectFailed: It raised; the same in every execution.
-            NotDone: It raised `NotDone`: nothing happened, and it may be tried again.
-            EffectUncertain: It was started before and its end is not known.
-        """
-        check_function("once", key, fn)
-        spec = effects.Once(
-            key=key,
-            fn=fn,
-            args=args,
-            retry=retry,
-            verify=verify,
-            scope=scope,
-            window=window,
-            scope_key=scope_key,
-            returns=returns,
-        )
-        return await effects.once(self._execution, spec)
-
-    def reused(self, key: str) -> bool:
-        """Return whether an effect of `scope="arguments"` was taken from an earlier call."""
-        entry = self._execution.replay.peek("effect", key)
-        return entry is not None and entry.reused
-
-    @_handed_out
-    async def memo(
-        self,
-        key: str,
-        fn: Callable[..., Awaitable[T]] | Callable[..., T],
-        *args: Any,
-        returns: Any = None,
-        secret: bool = False,
-    ) -> T:
-        """Compute a value once per call and keep it in the journal; an error is kept as well.
-
-        Raises:
-            MemoFailed: It raised an exception that cannot be made again from its arguments; any
-                other exception is raised as it is, the same in every execution.
-        """
-        check_function("memo", key, fn)
-        return await effects.memo(self._execution, key, fn, args, returns=returns, secret=secret)
-
-    def on_commit(self, key: str, fn: Callable[..., Any], *args: Any) -> Awaitable[None]:
-        """Run an effect when the call completes, and never before. Awaiting it is optional."""
-        execution = self._execution
-        check_function("on_commit", key, fn)
-        execution.enter("on_commit")
-        if check_key(key) in execution.commits:
-            raise execution.fault(KeyReused("on_commit", key))
-        spec = effects.Once(key=f"commit:{key}", fn=fn, args=args)
-        commit = partial(effects.once, execution, spec)
-        execution.commits = {**execution.commits, key: commit}
-        return NothingToAwait()
-
-    @_handed_out
-    async def pause(self, *, key: str | None = None, hold: Seconds = 0.0) -> None:
-        """End the round with state only: to shed load, or to cut a long job into rounds.
-
-        `hold` keeps the response back that long, so that clients do not spin.
-        """
-        execution, delay = self._execution, seconds(hold)
-        await execution.enter_async("pause")
-        key = execution.key_for("pause", key)
-        if execution.recall("patch", f"pause:{key}", b"", "") is None:
-            execution.check_new("pause", key, "")
-            execution.record("patch", f"pause:{key}", _YES)
-            await execution.pause(delay)
-
-    @_handed_out
-    async def detach(self, message: str = "") -> None:
-        """Go on as a task from here: the round ends, and the rest runs in the background.
-
-        For a client without tasks the call goes on as it is, unless the decorator declares
-        `detach="refuse"`. In a call that is a task already it does nothing.
-        """
-        execution = self._execution
-        await execution.enter_async("detach")
-        if execution.replay.seen("patch", "detach") is not None or execution.delivery.background:
-            return
-        execution.check_new("detach", "detach", message)
-        request = execution.request
-        modern_tool = execution.handler.kind == "tool" and request.era == "modern"
-        takes_tasks = modern_tool and allows(request.capabilities, "tasks")
-        execution.record("patch", "detach", encode_value(takes_tasks))
-        if takes_tasks and execution.environment.keeps_tasks:
-            await execution.detach(message)
-
-    # --- native handlers -------------------------------------------------------------------------
-
-    @property
-    def answers(self) -> CallAnswers:
-        """The answers of this call by key, for handlers that return `InputRequired`."""
-        return CallAnswers(self._execution)
-
-    @property
-    def state(self) -> Any:
-        """What the last `InputRequired(state=...)` of this call said; decoded at each reading."""
-        payload = self._execution.call.journal.state
-        return None if payload is None else decode_value(payload)
-
-    # --- progress and log messages ---------------------------------------------------------------
-
-    @_handed_out
-    async def report(
-        self, progress: float, total: float | None = None, message: str | None = None
-    ) -> None:
-        """Report progress to the client, if it wants any; silent while replaying."""
-        execution = self._execution
-        execution.enter("report")
-        if not execution.replay.unread:
-            await execution.delivery.report(execution, progress, total, message)
-
-    @_handed_out
-    async def log(self, data: Any, *, level: LogLevel = "info", logger: str | None = None) -> None:
-        """Send a log message to the client, if it wants that level; silent while replaying."""
-        self._execution.enter("log")
-        await self._execution.delivery.log(self._execution, data, level, logger)
-
-    def lifespan(self, type_: type[T]) -> T:
-        """Return what `Server(lifespan=...)` yielded; `type_` says what that is, and is checked.
-
-        Raises:
-            HandlerError: The server has no lifespan, or it yields something else.
-        """
-        return self._execution.environment.lifespan.get(type_)
-
-    @_handed_out
-    async def release_stream(self) -> bool:
-        """Let go of the connection of a long call; the client comes back for what follows.
-
-        Only legacy HTTP clients of 2025-11-25 can come back. False where nothing was let go.
-        """
-        self._execution.enter("release_stream")
-        return await self._execution.request.channel.release_stream()
 
     def __repr__(self) -> str:
         """Show which round of which handler."""

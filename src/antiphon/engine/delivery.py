@@ -10,7 +10,7 @@ elsewhere, and what a client is told that cannot be asked.
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from math import isfinite
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -39,12 +39,41 @@ from antiphon.errors import (
 from antiphon.ports import LeasedRound, LeasedTaskRun
 from antiphon.seal.claims import encode_journal
 
+T = TypeVar("T")
+
 MAX_DELAY = 30.0
 """Seconds for which the end of a round may be held back."""
 
 _URL_ERROR_SINCE = "2025-11-25"
 _TEXT = 2_000
 """Characters of a message to the client."""
+
+
+class WorkMeter(Protocol):
+    """What measures the work of a handler, and not its waiting for a client."""
+
+    def stop(self) -> None:
+        """The handler waits from now on."""
+        ...
+
+    async def start(self) -> None:
+        """The handler goes on, when it may."""
+        ...
+
+
+async def wait_for_client(execution: Execution, answer: Awaitable[T]) -> T:
+    """Wait for the client inside the handler, whose work is not measured meanwhile."""
+    meter = execution.meter
+    if meter is None:
+        return await answer
+    meter.stop()
+    try:
+        answered = await answer
+    except Exception:
+        await meter.start()
+        raise
+    await meter.start()
+    return answered
 
 
 class Delivery:
@@ -158,7 +187,7 @@ class BackChannelDelivery(Delivery):
         open_: dict[str, Question] = dict(batch)
         while open_:
             requests = {key: self._request(execution, key, q) for key, q in open_.items()}
-            raws = await execution.wait_for_client(channel.ask(requests))
+            raws = await wait_for_client(execution, channel.ask(requests))
             for key, ready in tuple(open_.items()):
                 try:
                     answers[key] = _shaped(ready, key, raws.get(key))
@@ -180,7 +209,7 @@ class BackChannelDelivery(Delivery):
         self._pauses += 1
         if self._pauses > self._limits.pauses:
             raise TooManyRounds(self._limits.pauses, "pauses")
-        await execution.wait_for_client(asyncio.sleep(min(delay, MAX_DELAY)))
+        await wait_for_client(execution, asyncio.sleep(min(delay, MAX_DELAY)))
 
     async def leased(self, execution: Execution) -> None:
         """Nothing was redeemed: an effect runs under no claim of a round."""
