@@ -57,7 +57,7 @@ STILL_OUTWARD: dict[str, set[str]] = {}
 
 THIRD_PARTY: dict[str, set[str]] = {
     "core/*": {"msgspec"},
-    "ports.py": {"msgspec"},
+    "ports/*": {"msgspec"},
     "wire/*": {"msgspec"},
     "forms/*": {"msgspec", "pydantic", "pydantic_core"},
     "seal/*": {"cryptography", "msgspec"},

@@ -47,19 +47,12 @@ def handed_out(
     return noted
 
 
-class ContextBase:
-    """The part of a context that asks nothing."""
+class CallView:
+    """What is known of a call in one of its rounds, whoever looks at it."""
 
-    __slots__ = ("_execution", "_first_reads")
+    __slots__ = ("_execution",)
 
     _execution: Execution
-    _first_reads: Mapping[str, Any]
-    """What may differ between rounds, as it was first read in this one."""
-
-    @property
-    def call_id(self) -> str:
-        """The call's own id: the same in every round."""
-        return self._execution.call.id
 
     @property
     def round(self) -> int:
@@ -70,6 +63,20 @@ class ContextBase:
     def principal(self) -> Principal:
         """Who is calling, as the transport authenticated it."""
         return self._execution.request.principal
+
+
+class ContextBase(CallView):
+    """The part of a context that asks nothing."""
+
+    __slots__ = ("_first_reads",)
+
+    _first_reads: Mapping[str, Any]
+    """What may differ between rounds, as it was first read in this one."""
+
+    @property
+    def call_id(self) -> str:
+        """The call's own id: the same in every round."""
+        return self._execution.call.id
 
     # --- time and randomness ---------------------------------------------------------------------
 
