@@ -192,6 +192,20 @@ def test_no_folder_holds_more_files_than_a_reader_can_hold() -> None:
     } == {}
 
 
+# --- what must be read to follow one ask --------------------------------------------------------
+
+HEART = ("core/journal.py", *(f"engine/{name}.py" for name in (
+    "outcome", "execution", "suspension", "engine", "context",
+)))  # fmt: skip
+MOST_LINES = 1_900
+"""In all of them. The number may only be lowered."""
+
+
+def test_what_must_be_read_to_follow_one_ask_stays_short() -> None:
+    lines = {name: len((TREE / name).read_text("utf-8").splitlines()) for name in HEART}
+    assert sum(lines.values()) <= MOST_LINES, lines
+
+
 # --- one table of methods -----------------------------------------------------------------------
 
 
