@@ -21,8 +21,8 @@ from antiphon.core.quotas import Holdings
 from antiphon.core.request import Request
 from antiphon.dispatcher import Dispatcher, Serve, ServerInfo
 from antiphon.engine.engine import Engine
-from antiphon.engine.environment import Environment, Redeem
 from antiphon.engine.handler import CachePolicy
+from antiphon.environment import Environment, Redeem
 from antiphon.handlers.catalog import Catalog
 from antiphon.handlers.registry import Registry, TaskHandlers
 from antiphon.lifetime import EnterLifespan, ServerLifetime

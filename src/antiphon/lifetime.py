@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from antiphon.engine.engine import Engine
-from antiphon.engine.environment import Environment, LifespanState
+from antiphon.environment import Environment, LifespanState
 from antiphon.errors import ConfigError, StartError
 from antiphon.handlers.registry import Registry
 from antiphon.seal.keys_in_use import KeysInUse

@@ -12,9 +12,9 @@ from antiphon.core.changes import RESOURCE
 from antiphon.core.limits import Limits
 from antiphon.core.request import Channel, Era, Principal
 from antiphon.dispatcher import Dispatcher, ServerInfo
-from antiphon.engine.environment import Redeem
 from antiphon.engine.handler import CachePolicy, check_choice
 from antiphon.engine.suspension import running_loop
+from antiphon.environment import Redeem
 from antiphon.errors import ConfigError, StoreError
 from antiphon.handlers.decorators import HandlerDecorators
 from antiphon.handlers.middleware import Middleware

@@ -281,6 +281,11 @@ async def test_what_is_no_target_is_one_plain_error(target: Any):
             pass
 
 
+def test_an_option_that_no_target_has_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="no option header"):
+        Client("http://127.0.0.1:9/mcp", header={})  # pyright: ignore[reportCallIssue]
+
+
 async def test_the_era_of_an_origin_is_found_once_and_remembered():
     eras = Eras()
     with old_server(lambda message: {"content": []}) as server:

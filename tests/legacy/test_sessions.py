@@ -98,7 +98,7 @@ async def test_requests_without_a_session_are_told_to_initialize(
 
 
 @pytest.mark.requirement("LEGACY-13")
-async def test_the_checks_of_the_door_stand_before_the_session() -> None:
+async def test_access_checks_come_before_the_session() -> None:
     server = Server("desk", limits=Limits(body_bytes=2_000))
     async with serving(server) as url, old(url) as client:
         ping = client.request("ping")

@@ -1,4 +1,4 @@
-"""Legacy clients without sessions, and servers that have closed the old door."""
+"""Legacy clients without sessions, and servers that serve none."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -130,7 +130,7 @@ async def test_there_are_no_streams_without_sessions(server: Server) -> None:
         assert (await client.http.delete(client.url, headers=headers)).status_code == 405
 
 
-async def test_a_closed_door_names_the_revisions_that_are_served() -> None:
+async def test_a_server_without_legacy_clients_names_the_revisions_that_it_serves() -> None:
     server = Server("desk", eras=("modern",))
     async with serving(server) as url, httpx2.AsyncClient(timeout=30) as http:
         client = Old(http, url, "2025-11-25")

@@ -11,7 +11,7 @@ import os
 import random
 import sys
 
-from antiphon.ports import Claimed, Effect, HeldRound, Recorded, Running
+from antiphon.ports import Claimed, Effect, LeasedRound, Recorded, Running
 from antiphon.stores import open_store
 
 TTL = 600.0
@@ -43,7 +43,7 @@ async def claim_all(store, calls: list[str]) -> None:
 async def hold(store, call: str, lease: str) -> None:
     claim = await store.claim(call, 2, b"yes", lease=float(lease), ttl=TTL, tries=5)
     effect = Effect(f"{call}/pay", call, "pay", "pay", b"args")
-    under = HeldRound(call, 2, claim.fence, b"prefix")
+    under = LeasedRound(call, 2, claim.fence, b"prefix")
     await store.begin(effect, lease=0.0, ttl=TTL, under=under, retry=False)
     print(claim.fence, flush=True)
     await asyncio.Event().wait()

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from antiphon.errors import StoreFull
-from antiphon.ports import Claimed, Effect, HeldRound, Recorded, Running, Spent, Started
+from antiphon.ports import Claimed, Effect, LeasedRound, Recorded, Running, Spent, Started
 from antiphon.stores import MemoryStore
 from antiphon.testing.contracts import (
     STORE_CONTRACTS,
@@ -222,7 +222,7 @@ async def test_a_recorded_round_goes_when_its_token_expires_however_long_its_eff
     mine = await claim(store, "call", ttl=10)
     assert isinstance(mine, Claimed)
     effect = Effect("id", "call", "pay", "pay", b"args")
-    under = HeldRound("call", 2, mine.fence, b"prefix")
+    under = LeasedRound("call", 2, mine.fence, b"prefix")
     begun = await store.begin(effect, lease=30, ttl=86_400, under=under, retry=False)
     assert isinstance(begun, Started)
     clock.now += 60
@@ -241,7 +241,7 @@ async def test_a_released_round_whose_prefix_was_evicted_is_spent() -> None:
     for number in range(2):
         mine = await claim(store, f"call-{number}")
         assert isinstance(mine, Claimed)
-        under = HeldRound(f"call-{number}", 2, mine.fence, bytes(80))
+        under = LeasedRound(f"call-{number}", 2, mine.fence, bytes(80))
         effect = Effect(f"effect-{number}", "call", "key", "pay", b"args")
         await store.begin(effect, lease=30, ttl=600, under=under, retry=False)
         held.append(mine.fence)

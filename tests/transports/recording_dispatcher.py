@@ -13,7 +13,7 @@ from antiphon.core.methods import MODERN_METHODS, Offered
 from antiphon.core.quotas import Holdings
 from antiphon.core.request import MODERN, Request
 from antiphon.dispatcher import Dispatcher, ServerInfo
-from antiphon.engine.environment import StoreTrouble
+from antiphon.environment import StoreTrouble
 from antiphon.errors import CapabilityMissing, InvalidRequest, ToolError
 from antiphon.subscriptions import Subscriptions
 from antiphon.wire.envelope import Served

@@ -196,7 +196,7 @@ async def test_a_response_is_refused_and_its_id_not_repeated(app: App) -> None:
     assert "id" not in answer.json
 
 
-# --- the door ----------------------------------------------------------------------------------
+# --- access --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

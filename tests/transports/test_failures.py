@@ -7,7 +7,7 @@ import pytest
 
 from antiphon import Context, Server, StoreError
 from antiphon.core.request import Request
-from antiphon.engine.environment import StoreTrouble
+from antiphon.environment import StoreTrouble
 from antiphon.stores.memory import MemoryStore
 from antiphon.testing import FakeClock
 from antiphon.transports.http.app import App

@@ -5,12 +5,11 @@ SDK's transports, session and OAuth are below.
 """
 
 import logging
-import os
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any, Self, TextIO
+from typing import Any, Self, Unpack
 
 import anyio
 import mcp_types as types
@@ -62,6 +61,26 @@ class Client:
     async with Client("http://127.0.0.1:8400/mcp", answers=Terminal()) as client:
         result = await client.call_tool("provision", {"name": "orders"})
     ```
+
+    Args:
+        target: A URL, a command (text or list) for stdio, or a `Server` in this process.
+        answers: Answers what the server asks; the client declares what it can do.
+        timeouts: The bounds of a call.
+        tasks: Whether the server may finish a tool's call in the background; `call_tool` waits
+            for it.
+        era: `auto` negotiates it; `modern` and `legacy` insist.
+        eras: The eras of known servers; share one object between clients to probe once.
+        name: How this client names itself to the server.
+        log_level: The lowest level of log messages that the server should send.
+        on_log: Takes them.
+        on_change: Takes notifications that belong to no call.
+        connect: Seconds allowed for connecting.
+        probe: Seconds after which a server that does not answer discovery counts as legacy.
+        clock: Returns seconds since the epoch; for the age of saved calls.
+        options: Of the target. A URL: `headers`, sent with every HTTP request; `auth`, an
+            `httpx2.Auth` such as the SDK's OAuth providers; `http_client`, your own
+            `httpx2.AsyncClient`, instead of both. A command: its `env`, besides a few inherited
+            variables, its working directory `cwd`, and `errlog`, where its standard error goes.
     """
 
     def __init__(
@@ -73,12 +92,6 @@ class Client:
         tasks: bool = True,
         era: EraChoice = "auto",
         eras: Eras | None = None,
-        headers: Mapping[str, str] | None = None,
-        auth: Any = None,
-        http_client: Any = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        errlog: TextIO | None = None,
         name: str = "antiphon",
         log_level: types.LoggingLevel | None = None,
         on_log: OnLog | None = None,
@@ -86,52 +99,17 @@ class Client:
         connect: float = 30.0,
         probe: float = 10.0,
         clock: Clock | None = None,
+        **options: Unpack[TargetOptions],
     ) -> None:
-        """Prepare a client; nothing is opened before `async with`.
-
-        Args:
-            target: A URL, a command (text or list) for stdio, or a `Server` in this process.
-            answers: Answers what the server asks; the client declares what it can do.
-            timeouts: The bounds of a call.
-            tasks: Whether the server may finish a tool's call in the background; `call_tool` waits
-                for it.
-            era: `auto` negotiates it; `modern` and `legacy` insist.
-            eras: The eras of known servers; share one object between clients to probe once.
-            headers: Sent with every HTTP request.
-            auth: An `httpx2.Auth`, such as the SDK's OAuth providers.
-            http_client: Your own `httpx2.AsyncClient`, instead of `headers` and `auth`.
-            env: Environment of a command, besides a few inherited variables.
-            cwd: Working directory of a command.
-            errlog: Where a command's standard error goes.
-            name: How this client names itself to the server.
-            log_level: The lowest level of log messages that the server should send.
-            on_log: Takes them.
-            on_change: Takes notifications that belong to no call.
-            connect: Seconds allowed for connecting.
-            probe: Seconds after which a server that does not answer discovery counts as legacy.
-            clock: Returns seconds since the epoch; for the age of saved calls.
-        """
-        options = TargetOptions(
-            headers=headers, auth=auth, http_client=http_client, env=env, cwd=cwd, errlog=errlog
-        )
-        place, answerer = read_target(target, options), as_answerer(answers)
-        clock, timeouts = clock or _epoch, timeouts or Timeouts()
+        """Prepare a client; nothing is opened before `async with`."""
+        answerer = as_answerer(answers)
         self._can = abilities(answerer)
         self._tasks: frozenset[Capability] = _TASKS if tasks else frozenset()
-        self._declared = capabilities(self._can | self._tasks)
-        self._caller = Caller(
-            connect=self._connect,
-            answerer=answerer,
-            timeouts=timeouts,
-            target=place.saved,
-            address=place.address,
-            clock=clock,
-        )
         self._settings = ConnectionSettings(
-            target=place,
+            target=read_target(target, options),
             answerer=answerer,
-            declared=self._declared,
-            timeouts=timeouts,
+            declared=capabilities(self._can | self._tasks),
+            timeouts=timeouts or Timeouts(),
             era=era,
             eras=eras or Eras(),
             probe=probe,
@@ -139,8 +117,9 @@ class Client:
             log_level=log_level,
             on_log=on_log,
             on_change=on_change,
-            clock=clock,
+            clock=clock or _epoch,
         )
+        self._caller = Caller.of(self._settings, self._connect)
         self._within = connect
         self._task: ConnectionTask[ServerConnection] | None = None
         self._connection: ServerConnection | None = None
@@ -268,7 +247,7 @@ class Client:
         on_task: OnTask | None = None,
     ) -> PreparedCall:
         """Prepare a call for a driver of your own; `call_tool` uses the usual one."""
-        declared = self._declared
+        declared = self._settings.declared
         if can is not None or saved.call.task is not None:
             tasks = self._tasks if saved.call.task is None else _TASKS
             declared = capabilities((self._can if can is None else can) | tasks)

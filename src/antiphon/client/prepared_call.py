@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from antiphon.client.answers import Answerer, answer_all
 from antiphon.client.asks import AnyAsk, Step, view
-from antiphon.client.connection import Progress, ServerConnection
+from antiphon.client.connection import ConnectionSettings, Progress, ServerConnection
 from antiphon.client.drivers import Waiting
 from antiphon.client.eras import URL_REQUIRED, pages_accepted
 from antiphon.client.errors import (
@@ -67,6 +67,20 @@ class Caller:
     """Where the server is, as shown to a person."""
 
     clock: Clock
+
+    @classmethod
+    def of(
+        cls, settings: ConnectionSettings, connect: Callable[[], Awaitable[ServerConnection]]
+    ) -> "Caller":
+        """Return what is known of a client by its connections."""
+        return cls(
+            connect=connect,
+            answerer=settings.answerer,
+            timeouts=settings.timeouts,
+            target=settings.target.saved,
+            address=settings.target.address,
+            clock=settings.clock,
+        )
 
     def moved(self, saved: SavedCall, server: Mapping[str, str] | None) -> str:
         """Return that a saved call was begun with another server; empty if it was not."""

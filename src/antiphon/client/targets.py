@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TextIO, cast
+from typing import Any, Protocol, TextIO, TypedDict, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
@@ -254,16 +254,15 @@ class LocalTarget:
         return InProcessDispatcher(self.server)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetOptions:
+class TargetOptions(TypedDict, total=False):
     """What a target may need besides its name."""
 
-    headers: Mapping[str, str] | None = None
-    auth: Any = None
-    http_client: Any = None
-    env: Mapping[str, str] | None = None
-    cwd: str | os.PathLike[str] | None = None
-    errlog: TextIO | None = None
+    headers: Mapping[str, str] | None
+    auth: Any
+    http_client: Any
+    env: Mapping[str, str] | None
+    cwd: str | os.PathLike[str] | None
+    errlog: TextIO | None
 
 
 def read_target(target: object, options: TargetOptions) -> Target:
@@ -271,7 +270,11 @@ def read_target(target: object, options: TargetOptions) -> Target:
 
     Raises:
         CannotConnect: It is none of them.
+        TypeError: There is no such option.
     """
+    unknown = options.keys() - TargetOptions.__optional_keys__
+    if unknown:
+        raise TypeError(f"Client has no option {', '.join(sorted(unknown))}")
     if isinstance(target, str):
         text = target.strip()
         scheme, marks, _ = text.partition("://")
@@ -283,9 +286,9 @@ def read_target(target: object, options: TargetOptions) -> Target:
             _check_url(text)
             return HttpTarget(
                 url=text,
-                headers=options.headers or {},
-                auth=options.auth,
-                client=options.http_client,
+                headers=options.get("headers") or {},
+                auth=options.get("auth"),
+                client=options.get("http_client"),
             )
         try:
             words = shlex.split(text)
@@ -314,9 +317,10 @@ def _check_url(url: str) -> None:
 def _command(words: Sequence[str], options: TargetOptions) -> CommandTarget:
     if not words:
         raise CannotConnect("the target is empty: pass a URL or a command")
+    cwd = options.get("cwd")
     return CommandTarget(
         command=tuple(words),
-        env=options.env,
-        cwd=os.fspath(options.cwd) if options.cwd is not None else None,
-        errlog=options.errlog,
+        env=options.get("env"),
+        cwd=os.fspath(cwd) if cwd is not None else None,
+        errlog=options.get("errlog"),
     )

@@ -26,7 +26,7 @@ from antiphon.console.pages import Pages
 from antiphon.console.sessions import Session, Sessions, cookie_name, cookie_of, same
 from antiphon.console.settings import Console
 from antiphon.core.inbox import Changed, Closed, Decided, DecisionRecord, Person, Verdict
-from antiphon.engine.environment import Environment
+from antiphon.environment import Environment
 from antiphon.errors import StoreError
 from antiphon.ports import Clock, Inbox
 

@@ -25,7 +25,7 @@ from antiphon.core.inbox import (
     owns,
 )
 from antiphon.core.request import Principal
-from antiphon.engine.environment import Environment
+from antiphon.environment import Environment
 from antiphon.errors import TokenRefused
 from antiphon.ports import Inbox, ItemFilter
 

@@ -12,7 +12,7 @@ import msgspec
 from antiphon.console.settings import Console
 from antiphon.console.webhook import Webhook
 from antiphon.core.inbox import Item, decode_face
-from antiphon.engine.environment import Environment
+from antiphon.environment import Environment
 from antiphon.errors import StoreError, TokenRefused
 from antiphon.ports import Inbox, Notification
 

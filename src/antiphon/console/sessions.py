@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from antiphon.core.inbox import Person
-from antiphon.engine.environment import Environment
+from antiphon.environment import Environment
 from antiphon.errors import TokenRefused
 from antiphon.ports import Inbox
 

@@ -78,6 +78,20 @@ class SampleOptions(AskOptions, total=False):
     tool_choice: Mapping[str, Any] | None
 
 
+class ApproveOptions(ElicitOptions, total=False):
+    """What `ctx.approve` takes: what `Approve` has."""
+
+    why: str
+    by: str | None
+    need: int
+    own: bool | None
+    within: Seconds | None
+    assurance: Assurance | None
+    fallback: Literal["refuse", "inbox"] | None
+    labels: tuple[str, str]
+    grace: Seconds
+
+
 class ElicitUrl(Ask, frozen=True):
     """Ask a person to visit a URL. The answer tells that they agreed to open it, nothing more."""
 

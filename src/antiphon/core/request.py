@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -16,7 +16,8 @@ MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """The revisions with a handshake, newest first."""
 
-LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 """Log levels, from the least to the most severe."""
 
 

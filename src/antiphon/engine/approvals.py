@@ -1,10 +1,10 @@
 """Approvals by somebody who is not the client: which route a question takes, and what came of it.
 
-`ctx.approve` asks `route_of`. A question for the inbox ends the round (`Execution.hold`), and
-`tasks/held.py` keeps the call with an item that shows the `face_of` the question. When people have
-decided, a run of the task reads the item with `approval_of`, and the decision is recorded like any
-other answer. It is in a member of the answer (`DECIDED`) that no client can send: `check_shape`
-drops what it does not know.
+`route_asks` looks at every ask without an answer. A question for the inbox ends the round
+(`Execution.hold`), and `tasks/held.py` keeps the call with an item that shows the `face_of` the
+question. When people have decided, a run of the task reads the item with `approval_of`, and the
+decision is recorded like any other answer. It is in a member of the answer (`DECIDED`) that no
+client can send: `check_shape` drops what it does not know.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from antiphon.core.asks import Approval, Approve
+from antiphon.core.asks import Approval, Approve, Outcome
 from antiphon.core.capabilities import allows
 from antiphon.core.inbox import (
     Approver,
@@ -22,11 +22,15 @@ from antiphon.core.inbox import (
     Status,
     caller_identity,
 )
+from antiphon.core.journal import decode_value, encode_value
+from antiphon.core.request import Principal
 from antiphon.engine.questions import DECIDED, Question
 from antiphon.errors import ConfigError, HandlerError
 
 if TYPE_CHECKING:
-    from antiphon.engine.execution import Execution
+    from antiphon.engine.execution import Batch, Execution
+
+_UNAVAILABLE = encode_value({"action": "unavailable"})
 
 Route = Literal["client", "inbox", "refuse"]
 """Whom an approval is put to. `refuse`: to nobody, and its outcome is `unavailable`: no yes."""
@@ -38,6 +42,42 @@ _OUTCOMES: Mapping[Status, str] = {
     "withdrawn": "cancelled",
 }
 """From the status of an item to the outcome of the approval; one that is open has none."""
+
+
+async def route_asks(
+    execution: "Execution", batch: "Batch", outcomes: dict[str, Outcome[Any]]
+) -> "tuple[Batch, Batch]":
+    """Return what the client is asked, and what waits for somebody else to decide.
+
+    What is decided already, or can be asked of nobody, is recorded as answered, and added to
+    `outcomes`.
+    """
+    asked: list[tuple[str, Question]] = []
+    held: list[tuple[str, Question]] = []
+    for key, ready in batch:
+        ask = ready.ask
+        if not isinstance(ask, Approve):
+            asked.append((key, ready))
+            continue
+        route, approval = route_of(execution, ask), None
+        if ask.uses_inbox:
+            approval = await execution.delivery.decision(execution, key, ready)
+        if route == "client" and (approval is None or approval.outcome == "cancelled"):
+            asked.append((key, ready))
+            continue
+        payload = _UNAVAILABLE
+        if route != "refuse":
+            # Also where the client could be asked by now: what people have decided counts.
+            if approval is None:
+                if execution.replay.unread:
+                    execution.check_new("ask", key, ready.note)
+                held.append((key, ready))
+                continue
+            payload = decided_payload(approval)
+        execution.check_new("ask", key, ready.note)
+        execution.record("ask", key, payload, ready.digest, ready.note)
+        outcomes[key] = ready.read(decode_value(payload), key)
+    return asked, held
 
 
 def route_of(execution: "Execution", ask: Approve) -> Route:
@@ -104,6 +144,17 @@ def approval_of(item: Item, said: Sequence[DecisionRecord], note: str) -> Approv
         Approver(one.issuer, one.subject, one.name, one.roles, one.at, one.how) for one in said
     )
     return Approval(outcome, approvers, note, item.role or None, item.id)  # pyright: ignore[reportArgumentType]
+
+
+def named_by_caller(outcome: Outcome[Any], who: Principal) -> Outcome[Any]:
+    """Name the caller as the one who has approved in the client; other outcomes as they are."""
+    approval = outcome.value
+    if not isinstance(approval, Approval) or approval.approvers or who.anonymous:
+        return outcome
+    if approval.outcome not in ("approved", "declined"):
+        return outcome
+    named = msgspec.structs.replace(approval, approvers=(Approver(who.issuer, who.subject),))
+    return Outcome(outcome.status, named, outcome.key)
 
 
 def face_of(question: Question, *, caller: str, client: str, arguments: Any) -> Face:

@@ -1,4 +1,4 @@
-"""Child tasks of user code: asks in them, and that they cannot end the process.
+"""Which code is user code, its child tasks, asks in them, and that they cannot end the process.
 
 A child task that uses the context is a *branch* of the handler. An ask in a branch waits on a
 future; when nothing has asked for the quiet time, the handler's own task is cancelled, and
@@ -10,6 +10,7 @@ their place. Other tasks of the loop are made as before.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -116,6 +117,31 @@ def coroutine_of(task: "asyncio.Task[Any]") -> Any:
     """Return the coroutine that a task runs, as user code made it."""
     found: Any = task.get_coro()
     return found.inner if type(found) is GuardedCoroutine else found
+
+
+_inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("antiphon_inside", default=())
+"""Whose effects or memos this code runs in. Child tasks and threads inherit it."""
+
+get_inside = _inside.get
+"""Whose effects or memos this code runs in; empty for nearly all code."""
+
+
+@contextlib.contextmanager
+def inside(mark: object, key: str) -> Generator[None]:
+    """Mark the code below, and all that it starts, as an effect or memo."""
+    token = _inside.set((*_inside.get(), (mark, key)))
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+def key_inside(mark: object) -> str | None:
+    """Return the key of the effect or memo that this code runs in, or None."""
+    for owner, key in _inside.get():
+        if owner is mark:
+            return key
+    return None
 
 
 class Branches:

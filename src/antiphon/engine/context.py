@@ -1,18 +1,13 @@
-"""`Context`: what a handler sees; asks, effects, and messages to the client.
+"""`Context`: what a handler sees. Here is how it asks; everything else is in `context_base.py`."""
 
-Methods that wait are plain functions that return something to await: a handler running in a thread
-is refused at once, and the execution knows what it has handed out and was never awaited.
-"""
-
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
-from typing import Any, Literal, Never, TypeVar, Unpack, overload
-
-import msgspec
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Never, TypeVar, Unpack, overload
 
 from antiphon.core.asks import (
     Approval,
     Approve,
+    ApproveOptions,
     Ask,
     AskOptions,
     Completion,
@@ -29,37 +24,33 @@ from antiphon.core.asks import (
     seconds,
 )
 from antiphon.core.capabilities import allows
-from antiphon.core.inbox import Approver, Assurance
 from antiphon.core.journal import Entry, decode_value, encode_value
-from antiphon.engine import effects
-from antiphon.engine.approvals import decided_payload, route_of
+from antiphon.engine.approvals import named_by_caller, route_asks
+from antiphon.engine.child_tasks import get_inside
+from antiphon.engine.context_base import ContextBase, handed_out
 from antiphon.engine.execution import RUNNING, Batch, Execution
 from antiphon.engine.handler import call_user
 from antiphon.engine.mistakes import (
     ApprovalAwaitable,
-    NothingToAwait,
     caller,
     check_asks,
-    check_function,
     check_options,
     check_secret,
     needs_async,
     too_many_asks,
     unable_to_ask,
 )
-from antiphon.engine.native import CallAnswers
 from antiphon.engine.questions import Question, check_key, plain_form, question, reasons
-from antiphon.engine.stable_values import StableValues
-from antiphon.engine.suspension import get_inside, running_loop
-from antiphon.errors import AnswerInvalid, KeyReused, TooManyRounds
+from antiphon.engine.suspension import running_loop
+from antiphon.errors import AnswerInvalid, TooManyRounds
 
 T = TypeVar("T")
 
-_UNAVAILABLE = encode_value({"action": "unavailable"})
 _YES = encode_value(True)
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Context(StableValues):
+class Context(ContextBase):
     """One call, as its handler sees it in this round."""
 
     __slots__ = ()
@@ -67,8 +58,7 @@ class Context(StableValues):
     def __init__(self, execution: Execution) -> None:
         """Made by the engine."""
         self._execution = execution
-
-    # --- asking ----------------------------------------------------------------------------------
+        self._first_reads = _NOTHING
 
     @overload
     def elicit(
@@ -100,7 +90,7 @@ class Context(StableValues):
         """
         if options:
             check_options("elicit", options, ElicitOptions)
-            return self._awaited("elicit", self._one(Elicit(message, form, **options), key))
+            return self._awaited("elicit", self._value(Elicit(message, form, **options), key))
         if running_loop() is None:
             raise needs_async(self._execution.handler.name, "elicit")
         made = self._form(message, form, key)
@@ -108,7 +98,8 @@ class Context(StableValues):
         self._execution.calls[made] = ("elicit", place.f_code, place.f_lasti)
         return made
 
-    def elicit_url(
+    @handed_out
+    async def elicit_url(
         self,
         message: str,
         url: str,
@@ -117,106 +108,93 @@ class Context(StableValues):
         until: Callable[[], Any] | None = None,
         every: Seconds = 2.0,
         **options: Unpack[AskOptions],
-    ) -> Coroutine[Any, Any, Opened]:
+    ) -> Opened:
         """Ask a person to visit a URL; with `until=`, wait until the visit has done its work.
 
         `until` is called in rounds of their own, at least `every` seconds apart, and says whether
         the outcome has arrived on the server's side.
         """
         check_options("elicit_url", options, AskOptions)
-        ask = ElicitUrl(message, url, **options)
-        return self._awaited("elicit_url", self._url(ask, key, until, seconds(every)))
+        execution, ask = self._execution, ElicitUrl(message, url, **options)
+        await execution.enter_async("elicit_url")
+        key = execution.key_for("url", key)
+        if until is not None:
+            error = execution.delivery.url_error(execution, key, ask)
+            if error is not None:
+                if await self._look(key, until):
+                    return Opened(url)  # the visit that an earlier call asked for is done
+                raise error
+        (await ask_all(execution, [(key, question(ask))]))[0].unwrap()
+        if until is not None and execution.replay.seen("memo", f"{key}:done") is None:
+            while not await self._look(key, until):
+                await execution.pause(seconds(every))
+            execution.enter("elicit_url")
+            execution.record("memo", f"{key}:done", _YES)
+            await execution.delivery.visited(execution, key)
+        return Opened(url)
 
-    def sample(
+    async def _look(self, key: str, until: Callable[[], Any]) -> bool:
+        with self._execution.inside(key):
+            return bool(await call_user(until))
+
+    @handed_out
+    async def sample(
         self,
         messages: str | Sequence[Mapping[str, Any]],
         *,
         key: str | None = None,
         **options: Unpack[SampleOptions],
-    ) -> Coroutine[Any, Any, Completion]:
+    ) -> Completion:
         """Ask the client's model for a completion."""
         check_options("sample", options, SampleOptions)
-        return self._awaited("sample", self._one(Sample(messages, **options), key))
+        return (await self._one(Sample(messages, **options), key)).unwrap()
 
-    def roots(
-        self, *, key: str | None = None, **options: Unpack[AskOptions]
-    ) -> Coroutine[Any, Any, list[Root]]:
+    @handed_out
+    async def roots(self, *, key: str | None = None, **options: Unpack[AskOptions]) -> list[Root]:
         """Ask for the workspace roots."""
         check_options("roots", options, AskOptions)
-        return self._awaited("roots", self._one(ListRoots(**options), key))
+        return (await self._one(ListRoots(**options), key)).unwrap()
 
-    def outcome(self, ask: Ask, *, key: str | None = None) -> Coroutine[Any, Any, Outcome[Any]]:
+    @handed_out
+    async def outcome(self, ask: Ask, *, key: str | None = None) -> Outcome[Any]:
         """Ask anything, and get a refusal as a value instead of an exception."""
-        return self._awaited("outcome", self._outcome(ask, key))
+        return await self._one(ask, key)
 
-    def gather(self, *wrong: Never, **asks: Ask) -> Coroutine[Any, Any, dict[str, Any]]:
+    @handed_out
+    async def gather(self, *wrong: Never, **asks: Ask) -> dict[str, Any]:
         """Ask several things in one round; the names are the keys.
 
         Raises:
             HandlerError: An ask has no name, or is no ask but the result of asking.
         """
         check_asks(wrong, asks)
-        return self._awaited("gather", self._gather(asks))
+        await self._execution.enter_async("ask")
+        batch = [(check_key(key), question(ask)) for key, ask in asks.items()]
+        return {
+            o.key: o.value if isinstance(o.value, Approval) else o.unwrap()
+            for o in await ask_all(self._execution, batch)
+        }
 
     def approve(
-        self,
-        message: str,
-        *,
-        details: Mapping[str, Any] | None = None,
-        why: str = "",
-        by: str | None = None,
-        need: int = 1,
-        own: bool | None = None,
-        within: Seconds | None = None,
-        assurance: Assurance | None = None,
-        fallback: Literal["refuse", "inbox"] | None = None,
-        labels: tuple[str, str] = ("Approve", "Decline"),
-        grace: Seconds = 20.0,
-        key: str | None = None,
-        **options: Unpack[AskOptions],
+        self, message: str, *, key: str | None = None, **options: Unpack[ApproveOptions]
     ) -> Coroutine[Any, Any, Approval]:
         """Ask for an explicit yes. False unless this very question was approved.
 
         Args:
             message: The question.
-            details: Labelled lines under it, bound to the decision.
-            why: The model's own words, shown apart.
-            by: A role whose holders decide in the console's inbox, instead of the caller.
-            need: How many of them must say yes.
-            own: Whether the caller may decide too.
-            within: How long they have; then the outcome is `expired`.
-            assurance: `client` (its word), `signed-in`, or `fresh` (within five minutes).
-            fallback: `inbox` puts the question there when the client cannot be asked.
-            labels: Of the two buttons.
-            grace: How long a client without tasks waits before it is told to come back.
             key: Names the question in this call.
-            options: As for every ask.
+            options: As for every ask, and: `details`, labelled lines under the question, bound to
+                the decision; `why`, the model's own words, shown apart; `labels` of the two
+                buttons. For the console's inbox: `by`, a role whose holders decide instead of the
+                caller; `need`, how many of them must say yes; `own`, whether the caller may decide
+                too; `within`, how long they have before the outcome is `expired`; `assurance`:
+                `client` (its word), `signed-in`, or `fresh` (within five minutes);
+                `fallback="inbox"` puts the question there when the client cannot be asked; `grace`,
+                how long a client without tasks waits before it is told to come back.
         """
-        check_options("approve", options, AskOptions)
-        ask = Approve(
-            message,
-            details,
-            why,
-            by,
-            need,
-            own,
-            within,
-            assurance,
-            fallback,
-            labels,
-            grace,
-            **options,
-        )
-        return self._awaited("approve", ApprovalAwaitable(self._approve(ask, key)))
-
-    def _awaited(self, what: str, made: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-        """Hand out something to await, so that one which was forgotten is noticed."""
-        if running_loop() is None:
-            made.close()
-            raise needs_async(self._execution.handler.name, what)
-        place = caller(2)
-        self._execution.calls[made] = (what, place.f_code, place.f_lasti)
-        return made
+        check_options("approve", options, ApproveOptions)
+        made = self._value(Approve(message, **options), key)
+        return self._awaited("approve", ApprovalAwaitable(made))
 
     async def _form(self, message: str, form: Any, given: str | None) -> Any:
         """Return the accepted value of a plain form: what nearly every handler asks.
@@ -237,243 +215,15 @@ class Context(StableValues):
                 return outcome.unwrap()
         return (await _put(execution, [(key, ready)]))[key].unwrap()
 
-    async def _outcome(self, ask: Ask, given: str | None) -> Outcome[Any]:
+    async def _one(self, ask: Ask, given: str | None) -> Outcome[Any]:
         execution = self._execution
         await execution.enter_async("ask")
         ready = question(ask)
         return (await ask_all(execution, [(execution.key_for(ready.base, given), ready)]))[0]
 
-    async def _one(self, ask: Ask, key: str | None) -> Any:
-        return (await self._outcome(ask, key)).unwrap()
-
-    async def _gather(self, asks: Mapping[str, Ask]) -> dict[str, Any]:
-        execution = self._execution
-        await execution.enter_async("ask")
-        batch = [(check_key(key), question(ask)) for key, ask in asks.items()]
-        outcomes = await ask_all(execution, batch)
-        return {
-            name: o.value if isinstance(o.value, Approval) else o.unwrap()
-            for name, o in zip(asks, outcomes, strict=True)
-        }
-
-    async def _url(
-        self, ask: ElicitUrl, key: str | None, until: Callable[[], Any] | None, every: float
-    ) -> Opened:
-        execution = self._execution
-        await execution.enter_async("elicit_url")
-        key = execution.key_for("url", key)
-        if until is not None:
-            error = execution.delivery.url_error(execution, key, ask)
-            if error is not None:
-                if await self._look(key, until):
-                    return Opened(ask.url)  # the visit that an earlier call asked for is done
-                raise error
-        (await ask_all(execution, [(key, question(ask))]))[0].unwrap()
-        if until is not None and execution.replay.seen("memo", f"{key}:done") is None:
-            while not await self._look(key, until):
-                await execution.pause(every)
-            execution.enter("elicit_url")
-            execution.record("memo", f"{key}:done", _YES)
-            await execution.delivery.visited(execution, key)
-        return Opened(ask.url)
-
-    async def _look(self, key: str, until: Callable[[], Any]) -> bool:
-        with self._execution.inside(key):
-            return bool(await call_user(until))
-
-    async def _approve(self, ask: Approve, key: str | None) -> Approval:
-        execution = self._execution
-        await execution.enter_async("approve")
-        ready = question(ask)
-        key = execution.key_for(ready.base, key)
-        approval: Any = (await ask_all(execution, [(key, ready)]))[0].value
-        return approval
-
-    # --- remembering and acting ------------------------------------------------------------------
-
-    def once(
-        self,
-        key: str,
-        fn: Callable[..., Awaitable[T]] | Callable[..., T],
-        *args: Any,
-        retry: bool = False,
-        verify: Callable[..., Any] | None = None,
-        scope: effects.Scope = "call",
-        window: Seconds | None = None,
-        scope_key: str | None = None,
-        returns: Any = None,
-    ) -> Coroutine[Any, Any, T]:
-        """Do something once, however often the code re-runs; returns its recorded result.
-
-        Args:
-            key: Names the effect in this call.
-            fn: The function that acts; called with `args`, and with `idempotency_key=` if it takes
-                one.
-            args: Its arguments.
-            retry: It may be called again with the same idempotency key.
-            verify: Called like `fn` when the effect was started and its end is not known: returns
-                the result if it happened, raises `NotDone` if it did not.
-            scope: `arguments` shares the result between calls of one caller.
-            window: How long a shared result counts.
-            scope_key: Tells apart callers that are not authenticated.
-            returns: The type of the result, where the annotation does not say it.
-
-        Raises:
-            EffectFailed: It raised; the same in every execution.
-            NotDone: It raised `NotDone`: nothing happened, and it may be tried again.
-            EffectUncertain: It was started before and its end is not known.
-        """
-        check_function("once", key, fn)
-        spec = effects.Once(
-            key=key,
-            fn=fn,
-            args=args,
-            retry=retry,
-            verify=verify,
-            scope=scope,
-            window=window,
-            scope_key=scope_key,
-            returns=returns,
-        )
-        return self._awaited("once", effects.once(self._execution, spec))
-
-    def reused(self, key: str) -> bool:
-        """Return whether an effect of `scope="arguments"` was taken from an earlier call."""
-        entry = self._execution.replay.peek("effect", key)
-        return entry is not None and entry.reused
-
-    def memo(
-        self,
-        key: str,
-        fn: Callable[..., Awaitable[T]] | Callable[..., T],
-        *args: Any,
-        returns: Any = None,
-        secret: bool = False,
-    ) -> Coroutine[Any, Any, T]:
-        """Compute a value once per call and keep it in the journal; an error is kept as well.
-
-        Raises:
-            MemoFailed: It raised an exception that cannot be made again from its arguments; any
-                other exception is raised as it is, the same in every execution.
-        """
-        check_function("memo", key, fn)
-        made = effects.memo(self._execution, key, fn, args, returns=returns, secret=secret)
-        return self._awaited("memo", made)
-
-    def on_commit(self, key: str, fn: Callable[..., Any], *args: Any) -> Awaitable[None]:
-        """Run an effect when the call completes, and never before. Awaiting it is optional."""
-        execution = self._execution
-        check_function("on_commit", key, fn)
-        execution.enter("on_commit")
-        if check_key(key) in execution.commits:
-            raise execution.fault(KeyReused("on_commit", key))
-        spec = effects.Once(key=f"commit:{key}", fn=fn, args=args)
-        commit = partial(effects.once, execution, spec)
-        execution.commits = {**execution.commits, key: commit}
-        return NothingToAwait()
-
-    def pause(self, *, key: str | None = None, hold: Seconds = 0.0) -> Coroutine[Any, Any, None]:
-        """End the round with state only: to shed load, or to cut a long job into rounds.
-
-        `hold` keeps the response back that long, so that clients do not spin.
-        """
-        return self._awaited("pause", self._pause(key, seconds(hold)))
-
-    async def _pause(self, key: str | None, hold: float) -> None:
-        execution = self._execution
-        await execution.enter_async("pause")
-        key = execution.key_for("pause", key)
-        if execution.recall("patch", f"pause:{key}", b"", "") is None:
-            execution.check_new("pause", key, "")
-            execution.record("patch", f"pause:{key}", _YES)
-            await execution.pause(hold)
-
-    def detach(self, message: str = "") -> Coroutine[Any, Any, None]:
-        """Go on as a task from here: the round ends, and the rest runs in the background.
-
-        For a client without tasks the call goes on as it is, unless the decorator declares
-        `detach="refuse"`. In a call that is a task already it does nothing.
-        """
-        return self._awaited("detach", self._detach(message))
-
-    async def _detach(self, message: str) -> None:
-        execution = self._execution
-        await execution.enter_async("detach")
-        if execution.replay.seen("patch", "detach") is not None or execution.delivery.background:
-            return
-        execution.check_new("detach", "detach", message)
-        request = execution.request
-        takes_tasks = (
-            execution.handler.kind == "tool"
-            and request.era == "modern"
-            and allows(request.capabilities, "tasks")
-        )
-        execution.record("patch", "detach", encode_value(takes_tasks))
-        if takes_tasks and execution.environment.keeps_tasks:
-            await execution.detach(message)
-
-    # --- native handlers -------------------------------------------------------------------------
-
-    @property
-    def answers(self) -> CallAnswers:
-        """The answers of this call by key, for handlers that return `InputRequired`."""
-        return CallAnswers(self._execution)
-
-    @property
-    def state(self) -> Any:
-        """What the last `InputRequired(state=...)` of this call said; decoded at each reading."""
-        payload = self._execution.call.journal.state
-        return None if payload is None else decode_value(payload)
-
-    # --- progress and log messages ---------------------------------------------------------------
-
-    def report(
-        self, progress: float, total: float | None = None, message: str | None = None
-    ) -> Coroutine[Any, Any, None]:
-        """Report progress to the client, if it wants any; silent while replaying."""
-        return self._awaited("report", self._report(progress, total, message))
-
-    async def _report(self, progress: float, total: float | None, message: str | None) -> None:
-        execution = self._execution
-        execution.enter("report")
-        if not execution.replay.unread:
-            await execution.delivery.report(execution, progress, total, message)
-
-    def log(
-        self,
-        data: Any,
-        *,
-        level: Literal[
-            "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
-        ] = "info",
-        logger: str | None = None,
-    ) -> Coroutine[Any, Any, None]:
-        """Send a log message to the client, if it wants that level; silent while replaying."""
-        return self._awaited("log", self._log(data, level, logger))
-
-    async def _log(self, data: Any, level: str, logger: str | None) -> None:
-        execution = self._execution
-        execution.enter("log")
-        await execution.delivery.log(execution, data, level, logger)
-
-    def lifespan(self, type_: type[T]) -> T:
-        """Return what `Server(lifespan=...)` yielded; `type_` says what that is, and is checked.
-
-        Raises:
-            HandlerError: The server has no lifespan, or it yields something else.
-        """
-        return self._execution.environment.lifespan.get(type_)
-
-    def release_stream(self) -> Coroutine[Any, Any, bool]:
-        """Let go of the connection of a long call; the client comes back for what follows.
-
-        Only legacy HTTP clients of 2025-11-25 can come back. False where nothing was let go.
-        """
-        return self._awaited("release_stream", self._release_stream())
-
-    async def _release_stream(self) -> bool:
-        self._execution.enter("release_stream")
-        return await self._execution.request.channel.release_stream()
+    async def _value(self, ask: Ask, given: str | None) -> Any:
+        outcome = await self._one(ask, given)
+        return outcome.value if isinstance(ask, Approve) else outcome.unwrap()
 
     def __repr__(self) -> str:
         """Show which round of which handler."""
@@ -503,61 +253,13 @@ async def ask_all(execution: Execution, batch: Batch) -> list[Outcome[Any]]:
         else:
             outcomes[key] = outcome
     if unanswered:
-        unanswered, held = await _route(execution, unanswered, outcomes)
-        if unanswered:
-            outcomes |= await _put(execution, unanswered)
+        asked, held = await route_asks(execution, unanswered, outcomes)
+        if asked:
+            outcomes |= await _put(execution, asked)
         if held:
             await execution.hold(held)
-    return [_by_caller(execution, outcomes[key]) for key, _ in batch]
-
-
-async def _route(
-    execution: Execution, batch: Batch, outcomes: dict[str, Outcome[Any]]
-) -> tuple[list[tuple[str, Question]], list[tuple[str, Question]]]:
-    """Return what the client is asked, and what waits for somebody else to decide.
-
-    What is decided already, or can be asked of nobody, is recorded as answered, and added to
-    `outcomes`.
-    """
-    asked: list[tuple[str, Question]] = []
-    held: list[tuple[str, Question]] = []
-    for key, ready in batch:
-        ask = ready.ask
-        if not isinstance(ask, Approve):
-            asked.append((key, ready))
-            continue
-        route, approval = route_of(execution, ask), None
-        if ask.uses_inbox:
-            approval = await execution.delivery.decision(execution, key, ready)
-        if route == "client" and (approval is None or approval.outcome == "cancelled"):
-            asked.append((key, ready))
-            continue
-        payload = _UNAVAILABLE
-        if route != "refuse":
-            # Also where the client could be asked by now: what people have decided counts.
-            if approval is None:
-                if execution.replay.unread:
-                    execution.check_new("ask", key, ready.note)
-                held.append((key, ready))
-                continue
-            payload = decided_payload(approval)
-        execution.check_new("ask", key, ready.note)
-        execution.record("ask", key, payload, ready.digest, ready.note)
-        outcomes[key] = ready.read(decode_value(payload), key)
-    return asked, held
-
-
-def _by_caller(execution: Execution, outcome: Outcome[Any]) -> Outcome[Any]:
-    """Name the caller as the one who has approved in the client."""
-    approval, who = outcome.value, execution.request.principal
-    if not isinstance(approval, Approval) or approval.approvers or who.anonymous:
-        return outcome
-    if approval.outcome not in ("approved", "declined"):
-        return outcome
-    caller = Approver(who.issuer, who.subject)
-    return Outcome(
-        outcome.status, msgspec.structs.replace(approval, approvers=(caller,)), outcome.key
-    )
+    who = execution.request.principal
+    return [named_by_caller(outcomes[key], who) for key, _ in batch]
 
 
 def _read(execution: Execution, key: str, ready: Question, entry: Entry) -> Outcome[Any] | None:

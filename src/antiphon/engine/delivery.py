@@ -10,7 +10,7 @@ elsewhere, and what a client is told that cannot be asked.
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from math import isfinite
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -20,11 +20,11 @@ from antiphon.core.request import LEVELS, MODERN, Channel, LegacyAsk, Request
 from antiphon.core.text import safe
 from antiphon.engine.call import Call
 from antiphon.engine.context import Context
-from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Batch, Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.outcome import Completed, ExecutionOutcome, Failed, Held, NeedsInput, Paused
 from antiphon.engine.questions import Asked, Question, check_shape, unanswered
+from antiphon.environment import Environment
 from antiphon.errors import (
     TASKS_CAPABILITY,
     CannotAsk,
@@ -36,8 +36,10 @@ from antiphon.errors import (
     capability_names,
     needed,
 )
-from antiphon.ports import HeldRound, HeldTaskRun
+from antiphon.ports import LeasedRound, LeasedTaskRun
 from antiphon.seal.claims import encode_journal
+
+T = TypeVar("T")
 
 MAX_DELAY = 30.0
 """Seconds for which the end of a round may be held back."""
@@ -45,6 +47,33 @@ MAX_DELAY = 30.0
 _URL_ERROR_SINCE = "2025-11-25"
 _TEXT = 2_000
 """Characters of a message to the client."""
+
+
+class WorkMeter(Protocol):
+    """What measures the work of a handler, and not its waiting for a client."""
+
+    def stop(self) -> None:
+        """The handler waits from now on."""
+        ...
+
+    async def start(self) -> None:
+        """The handler goes on, when it may."""
+        ...
+
+
+async def wait_for_client(execution: Execution, answer: Awaitable[T]) -> T:
+    """Wait for the client inside the handler, whose work is not measured meanwhile."""
+    meter = execution.meter
+    if meter is None:
+        return await answer
+    meter.stop()
+    try:
+        answered = await answer
+    except Exception:
+        await meter.start()
+        raise
+    await meter.start()
+    return answered
 
 
 class Delivery:
@@ -72,11 +101,10 @@ class Delivery:
         """End a state-only round, or go on where rounds do not end."""
         await execution.suspend((), execution.in_branch)
 
-    async def held(self, execution: Execution) -> HeldRound | HeldTaskRun | None:
+    async def leased(self, execution: Execution) -> LeasedRound | LeasedTaskRun | None:
         """Return the claim under which an effect runs, with what was learned before the effect.
 
-        The claim of a round or of a task's run that this process holds. Held calls, which wait for
-        a decision, are something else. None where nothing was redeemed.
+        None where nothing was redeemed.
         """
         call = execution.call
         if not execution.fence:
@@ -86,7 +114,7 @@ class Delivery:
             place = f"prefix {call.id} {call.number}"
             plain = encode_journal(Journal(b"", learned))
             prefix = await execution.environment.protect(plain, place)
-        return HeldRound(call.id, call.number, execution.fence, prefix)
+        return LeasedRound(call.id, call.number, execution.fence, prefix)
 
     async def report(
         self, execution: Execution, progress: float, total: float | None, message: str | None
@@ -159,7 +187,7 @@ class BackChannelDelivery(Delivery):
         open_: dict[str, Question] = dict(batch)
         while open_:
             requests = {key: self._request(execution, key, q) for key, q in open_.items()}
-            raws = await execution.wait_for_client(channel.ask(requests))
+            raws = await wait_for_client(execution, channel.ask(requests))
             for key, ready in tuple(open_.items()):
                 try:
                     answers[key] = _shaped(ready, key, raws.get(key))
@@ -181,9 +209,9 @@ class BackChannelDelivery(Delivery):
         self._pauses += 1
         if self._pauses > self._limits.pauses:
             raise TooManyRounds(self._limits.pauses, "pauses")
-        await execution.wait_for_client(asyncio.sleep(min(delay, MAX_DELAY)))
+        await wait_for_client(execution, asyncio.sleep(min(delay, MAX_DELAY)))
 
-    async def held(self, execution: Execution) -> None:
+    async def leased(self, execution: Execution) -> None:
         """Nothing was redeemed: an effect runs under no claim of a round."""
 
     async def visited(self, execution: Execution, key: str) -> None:

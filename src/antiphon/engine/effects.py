@@ -57,8 +57,8 @@ from antiphon.ports import (
     Effect,
     FailedEffect,
     Finished,
-    HeldRound,
-    HeldTaskRun,
+    LeasedRound,
+    LeasedTaskRun,
     LeaseLost,
     Mismatch,
     Started,
@@ -71,7 +71,7 @@ log = logging.getLogger("antiphon")
 
 T = TypeVar("T")
 Scope = Literal["call", "arguments"]
-_Held: TypeAlias = HeldRound | HeldTaskRun | None
+_Leased: TypeAlias = LeasedRound | LeasedTaskRun | None
 Leaving: TypeAlias = Callable[[], bool]
 """Returns whether the handler that wants an effect is being cancelled."""
 
@@ -148,8 +148,8 @@ async def _recorded(
 ) -> _Known:
     """Run an effect; whatever the handler sees instead of a result or a failure is recorded."""
     try:
-        held = await execution.delivery.held(execution)
-        known = await _shielded(execution, partial(_perform, execution, spec, codec, names, held))
+        leased = await execution.delivery.leased(execution)
+        known = await _shielded(execution, partial(_perform, execution, spec, codec, names, leased))
     except StoreError as error:
         raise execution.fault(error) from None
     except NotDone as error:
@@ -313,13 +313,13 @@ async def _perform(
     spec: Once,
     codec: JsonCodec,
     names: Sequence[Effect],
-    held: _Held,
+    leased: _Leased,
     leaving: Leaving,
 ) -> _Known:
     """Claim the effect and do it, or return what came of it before."""
     effect = names[0]
     while True:
-        begin = await _begin(execution, spec, effect, held, leaving)
+        begin = await _begin(execution, spec, effect, leased, leaving)
         match begin:
             case Started(fence):
                 if leaving():
@@ -339,7 +339,7 @@ async def _perform(
 
 
 async def _begin(
-    execution: Execution, spec: Once, effect: Effect, held: _Held, leaving: Leaving
+    execution: Execution, spec: Once, effect: Effect, leased: _Leased, leaving: Leaving
 ) -> Begin:
     """Claim the effect; wait while another holder runs it."""
     environment = execution.environment
@@ -351,7 +351,7 @@ async def _begin(
         lease=environment.limits.lease.total_seconds(),
         # The window starts when the effect settles, which is before the deadline.
         ttl=execution.call.deadline - environment.clock() + (window or 0.0),
-        under=held,
+        under=leased,
         retry=spec.retry,
         window=window,
         # Asking again after a lost reply is the same claim: nothing can have run in its name.

@@ -12,21 +12,20 @@ ended into a `Reply`.
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from antiphon.core.asks import seconds
-from antiphon.core.capabilities import Capability, allows, require
+from antiphon.core.capabilities import Capability, allows
 from antiphon.core.journal import Entry, Journal
 from antiphon.core.request import Request
 from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
 from antiphon.engine.delivery import END_ROUND, MAX_DELAY, run_in_session
-from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
-from antiphon.engine.handler import Handler
+from antiphon.engine.handler import Handler, Handlers
 from antiphon.engine.outcome import (
     Completed,
     Detached,
@@ -39,9 +38,10 @@ from antiphon.engine.outcome import (
 from antiphon.engine.parked import ParkedHandler, ParkedHandlers
 from antiphon.engine.questions import Asked
 from antiphon.engine.redemption import Redemptions, RunningRound
-from antiphon.engine.reply import Reply, ending
+from antiphon.engine.reply import HeldCallMaker, Reply, TaskMaker, ending
 from antiphon.engine.restarts import RepeatWatch, take_over
 from antiphon.engine.tokens import Tokens
+from antiphon.environment import Environment
 from antiphon.errors import (
     ArgumentsInvalid,
     CapabilityMissing,
@@ -51,7 +51,7 @@ from antiphon.errors import (
     StoreError,
     TokenRefused,
 )
-from antiphon.ports import ROUNDS_PER_START, NewTask
+from antiphon.ports import ROUNDS_PER_START
 from antiphon.wire import results
 
 log = logging.getLogger("antiphon")
@@ -61,71 +61,20 @@ _NO_ASKS: Mapping[str, Asked] = {}
 _EMPTY = Journal(b"")
 """What a new call knows. Nobody changes a journal; each round makes the next one."""
 
+_ANSWERED = (ArgumentsInvalid, CapabilityMissing, UserCodeExit, ConfigError, StoreError)
+"""Errors before the first line that are told to the client as the end of its call."""
 
-class Handlers(Protocol):
-    """Where the engine finds handlers."""
-
-    def find(self, request: Request, /) -> tuple[Handler, Mapping[str, Any] | None]:
-        """Return the handler of a call and its raw arguments, or raise `InvalidRequest`."""
-        ...
-
-
-class TaskMaker(Protocol):
-    """What makes tasks of calls: `TaskService` in `tasks/service.py`."""
-
-    @property
-    def available(self) -> bool:
-        """Whether tasks can be kept."""
-        ...
-
-    async def make(self, execution: Execution, journal: Journal, message: str = "") -> Reply:
-        """Return the reply that names a new task, which goes on where this round ended."""
-        ...
-
-    async def keep(self, task: NewTask) -> None:
-        """Keep a task of a first round; that of a redeemed round is recorded with its reply."""
-        ...
-
-
-class HeldCallMaker(Protocol):
-    """What holds calls that wait for somebody's decision: `HeldCalls` in `tasks/held.py`.
-
-    A held call is a task, whether its client has tasks or not. After the decision a run of the task
-    executes the handler; requests only observe, which is to look at the row and tell of it.
-    """
-
-    async def hold(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
-        """Return the reply of a round whose call waits; its `task` is the row, not kept yet."""
-        ...
-
-    async def settle_first(
-        self, execution: Execution, reply: Reply, asks: Mapping[str, Asked]
-    ) -> Reply:
-        """Keep the row of a call's first round, and wait a little for a quick decision."""
-        ...
-
-    async def in_session(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
-        """Hold a call of a legacy session."""
-        ...
-
-    async def find(self, request: Request, handler: Handler) -> Reply | None:
-        """Return what a caller is told who makes a held call again; None when none is held."""
-        ...
-
-    async def observed(self, running: RunningRound) -> Reply | None:
-        """Serve the token of a held call, which says only where it waits; None for other tokens."""
-        ...
+_RUNS_AGAIN = (
+    "%s runs again from its first line in every round: what it does above its last question "
+    "happens again, except in ctx.once and ctx.memo"
+)
 
 
 class Engine:
     """Runs calls, one round at a time."""
 
     def __init__(
-        self,
-        environment: Environment,
-        handlers: Handlers,
-        tasks: TaskMaker,
-        held: HeldCallMaker,
+        self, environment: Environment, handlers: Handlers, tasks: TaskMaker, held: HeldCallMaker
     ) -> None:
         self.environment = environment
         self.redemptions = Redemptions(environment, self._redeemed)
@@ -152,7 +101,7 @@ class Engine:
                 reply = await self._first(request, handler, arguments)
             else:
                 reply = await self._again(request, handler, arguments)
-        except (ArgumentsInvalid, CapabilityMissing, UserCodeExit) as error:
+        except _ANSWERED as error:
             reply = ending(error, handler, self.environment, request)
         except TokenRefused as refusal:
             log.warning("token refused (%s): %s", handler.identity, refusal.detail)
@@ -169,21 +118,20 @@ class Engine:
     async def _first(
         self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
-        """Begin a call, or take over the one that the same caller has left unfinished."""
+        """Begin a call, or go on with the one that the same caller has left unfinished."""
         call, options = self._begin(handler), handler.options
         if request.answers is not None:
             call.take_unasked(request.answers, keep=options.unasked == "accept")
         if handler.guarded:
-            _check_request(request, handler, arguments)
+            handler.check_request(request, arguments)
         bound = handler.bind(arguments)
-        if options.holds:
-            return await self._first_or_held(request, handler, call, bound)
         tasks = options.task and self._tasks.available and allows(request.capabilities, "tasks")
-        if options.restarts is not None and not tasks:
-            try:
-                again = await take_over(self.environment, handler, request, call)
-            except (ConfigError, StoreError) as error:
-                return ending(error, handler, self.environment, request)
+        if options.holds:
+            found = await self._held.find(request, handler)
+            if found is not None:
+                return found
+        elif options.restarts is not None and not tasks:
+            again = await take_over(self.environment, handler, request, call)
             if again is not None:
                 return await self._start_over(request, handler, again, bound)
         elif self._repeats.calls:
@@ -197,25 +145,14 @@ class Engine:
             return reply
         return await self._kept_first(execution, reply)
 
-    async def _first_or_held(
-        self, request: Request, handler: Handler, call: Call, bound: dict[str, Any]
-    ) -> Reply:
-        """Begin a call that may be held, or show the one that waits already."""
-        found = await self._held.find(request, handler)
-        if found is not None:
-            return found
-        execution = Execution(self.environment, handler, request, call, END_ROUND)
-        return await self._kept_first(execution, await self._execute(execution, bound))
-
     async def _kept_first(self, execution: Execution, reply: Reply) -> Reply:
         """Keep the task that a first round has made, or free what its effects leave behind.
 
         A later round needs none of this: `Redemptions` records reply and task in one step.
         """
-        call = execution.call
         if reply.task is None:
-            if call.began_effect and reply.kind != "input_required":
-                await self._end_first(execution.handler, call, call.number, reply)
+            if reply.kind != "input_required":
+                await self.redemptions.end_first(execution.call, execution.handler, reply)
         elif reply.task.held is not None:
             return await self._held.settle_first(execution, reply, execution.held)
         else:
@@ -225,21 +162,12 @@ class Engine:
     async def _start_over(
         self, request: Request, handler: Handler, call: Call, bound: dict[str, Any]
     ) -> Reply:
-        """Run the round of a call that its caller has started over."""
+        """Run the first round of a call that its caller has started over."""
         request.call = call.id
-        binding, version = self._tokens.binding(request, handler), handler.options.version
+        key, version = (call.id, call.number), handler.options.version
+        binding = self._tokens.binding(request, handler)
         return await self.redemptions.redeem(
-            RunningRound(
-                (call.id, call.number),
-                request,
-                handler,
-                call,
-                binding,
-                version,
-                bound,
-                b"",
-                call.deadline,
-            )
+            RunningRound(key, request, handler, call, binding, version, bound, b"", call.deadline)
         )
 
     async def _again(
@@ -248,24 +176,15 @@ class Engine:
         """Go on with the call of a token."""
         binding = self._tokens.binding(request, handler)
         claims, call = await self._tokens.open(request.token, binding)
+        key, version, expires = (claims.call, claims.round), claims.version, claims.expires
         request.call, request.first_trace = claims.call, call.trace
         request.number = claims.round % ROUNDS_PER_START
         answers = call.accept(request.answers, self.environment.clock())
         if handler.guarded:
-            _check_request(request, handler, arguments)
+            handler.check_request(request, arguments)
         bound = handler.bind(arguments)
         reply = await self.redemptions.redeem(
-            RunningRound(
-                (claims.call, claims.round),
-                request,
-                handler,
-                call,
-                binding,
-                claims.version,
-                bound,
-                answers,
-                claims.expires,
-            )
+            RunningRound(key, request, handler, call, binding, version, bound, answers, expires)
         )
         if self._repeats.calls and reply.kind != "input_required":
             self._repeats.end(claims.call)
@@ -297,11 +216,7 @@ class Engine:
                 parked.drop()
         if self.environment.expose_errors and handler.identity not in self._seen_again:
             self._seen_again.add(handler.identity)
-            log.info(
-                "%s runs again from its first line in every round: what it does above its last "
-                "question happens again, except in ctx.once and ctx.memo",
-                handler.identity,
-            )
+            log.info(_RUNS_AGAIN, handler.identity)
         execution = Execution(
             self.environment, handler, request, call, END_ROUND, running.fence, running.binding
         )
@@ -311,32 +226,24 @@ class Engine:
         self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
         """Run a whole call of a legacy session: its asks are answered in place."""
-        try:
-            if handler.guarded:
-                _check_request(request, handler, arguments)
-            handler.bind(arguments)
-            call = self._begin(handler)
-            if handler.options.restarts is not None:
-                call = await take_over(self.environment, handler, request, call) or call
-        except (ConfigError, StoreError) as error:
-            return ending(error, handler, self.environment, request)
+        if handler.guarded:
+            handler.check_request(request, arguments)
+        handler.bind(arguments)
+        call = self._begin(handler)
+        if handler.options.restarts is not None:
+            call = await take_over(self.environment, handler, request, call) or call
         if handler.options.holds:
             found = await self._held.find(request, handler)
             if found is not None:
                 return found
-        first = call.number
         execution, outcome = await run_in_session(
             self.environment, handler, request, call, arguments
         )
-        call = execution.call
         if isinstance(outcome, Held):
             return await self._held.in_session(execution, outcome.asks)
-        if isinstance(outcome, Completed):
-            reply = Reply(outcome.result)
-        else:
-            reply = ending(outcome.error, handler, self.environment, request)
-        if call.began_effect or call.generation:
-            await self._end_first(handler, call, first, reply)
+        reply = await self._conclude(execution, outcome)
+        if execution.call.began_effect or execution.call.generation:
+            await self.redemptions.end_first(execution.call, handler, reply)
         return reply
 
     def _begin(self, handler: Handler) -> Call:
@@ -344,17 +251,6 @@ class Engine:
         environment, span = self.environment, handler.options.deadline
         lifetime = self._lifetime if span is None else seconds(span)
         return Call(1, environment.clock() + lifetime, _EMPTY, environment.entropy)
-
-    async def _end_first(self, handler: Handler, call: Call, first: int, reply: Reply) -> None:
-        """Free what a call leaves behind that no token can name any more.
-
-        One that can be started over is left alone after a round that failed by chance, because
-        that has not ended the call.
-        """
-        if handler.options.restarts is None:
-            await self.redemptions.end_first(call)
-        elif reply.keep:
-            await self.redemptions.end_first(call, round=first)
 
     # --- the end of a round ----------------------------------------------------------------------
 
@@ -418,16 +314,3 @@ class Engine:
             needs = (*needs, *asked.question.needs)
         result = results.input_required(bodies, token, self.environment.meta)
         return Reply(result, needs=needs, kind="input_required")
-
-
-def _check_request(request: Request, handler: Handler, arguments: Mapping[str, Any] | None) -> None:
-    """Check what a handler declares to need, and its own input schema, before its first line runs.
-
-    Raises:
-        CapabilityMissing: The client cannot be asked what the handler declares to ask.
-        ArgumentsInvalid: The arguments do not fit.
-    """
-    require(request.capabilities, handler.needs, f"{handler.kind} {handler.name!r}")
-    wrong = handler.check(arguments or {}) if handler.check is not None else None
-    if wrong:
-        raise ArgumentsInvalid(wrong)

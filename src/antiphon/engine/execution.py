@@ -14,13 +14,13 @@ Legacy sessions and parked handlers answer while the handler waits; how an ask i
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from enum import Enum
 from operator import attrgetter
 from types import CoroutineType, MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from antiphon.core.journal import (
     Entry,
@@ -38,8 +38,11 @@ from antiphon.engine.child_tasks import (
     Branches,
     ChildTaskFactory,
     UserCodeExit,
+    get_inside,
     guard_child_tasks,
     in_user_code,
+    inside,
+    key_inside,
 )
 from antiphon.engine.mistakes import (
     HandedOut,
@@ -68,10 +71,7 @@ from antiphon.engine.suspension import (
     as_coroutine,
     block_forever,
     failure_of,
-    get_inside,
     go_on,
-    inside,
-    key_inside,
     raised_in_branch,
     running_loop,
 )
@@ -86,25 +86,10 @@ from antiphon.errors import (
 
 if TYPE_CHECKING:
     from antiphon.engine.context import Context
-    from antiphon.engine.delivery import Delivery
-    from antiphon.engine.environment import Environment
+    from antiphon.engine.delivery import Delivery, WorkMeter
     from antiphon.engine.handler import Handler
+    from antiphon.environment import Environment
     from antiphon.seal.claims import Binding
-
-
-T = TypeVar("T")
-
-
-class WorkMeter(Protocol):
-    """What measures the work of a handler, and not its waiting for a client."""
-
-    def stop(self) -> None:
-        """The handler waits from now on."""
-        ...
-
-    async def start(self) -> None:
-        """The handler goes on, when it may."""
-        ...
 
 
 Batch: TypeAlias = Sequence[tuple[str, Question]]
@@ -155,7 +140,7 @@ class Execution:
     __slots__ = (
         "_ending", "_mark", "_unwindable", "abandoned", "asked", "binding", "branches", "call",
         "calls", "commits", "dead_calls", "delivery", "effects", "environment", "fence",
-        "first_reads", "handler", "held", "keys", "meter", "native", "progress", "replay",
+        "handler", "held", "keys", "meter", "native", "progress", "replay",
         "request", "started", "state", "state_payload", "task", "verdict",
     )  # fmt: skip
 
@@ -226,9 +211,6 @@ class Execution:
         self.held: Mapping[str, Asked] = _NOTHING
         """What this round asks people in the inbox, who are not the client, by key."""
 
-        self.first_reads: Mapping[str, Any] = _NOTHING
-        """What may differ between rounds, as it was first read in this one."""
-
         self.dead_calls: Mapping[asyncio.Task[Any] | None, int] = _NOTHING
 
     # --- states and guards -----------------------------------------------------------------------
@@ -287,29 +269,6 @@ class Execution:
         if self._mark is None:
             self._mark = object()
         return inside(self._mark, key)
-
-    @contextmanager
-    def measured_by(self, meter: WorkMeter) -> Generator[None]:
-        """Let a meter measure the handler's work."""
-        self.meter = meter
-        try:
-            yield
-        finally:
-            self.meter = None
-
-    async def wait_for_client(self, answer: Awaitable[T]) -> T:
-        """Wait for the client inside the handler, whose work is not measured meanwhile."""
-        meter = self.meter
-        if meter is None:
-            return await answer
-        meter.stop()
-        try:
-            answered = await answer
-        except Exception:
-            await meter.start()
-            raise
-        await meter.start()
-        return answered
 
     @property
     def in_branch(self) -> bool:
@@ -403,11 +362,8 @@ class Execution:
     def recall_ask(self, ready: Question, given: str | None) -> tuple[str, Entry | None]:
         """Return the key of an ask, and its answer if the journal holds one.
 
-        Names and reads in one step, because a re-run does it for every recorded answer.
-
-        Raises:
-            KeyReused: This execution has used the key already.
-            Diverged: The journal holds something else under this key.
+        Names and reads in one step, because a re-run does it for every recorded answer; raises what
+        `recall` raises.
         """
         key = None if given is None else check_key(given)
         task = asyncio.current_task()
@@ -424,10 +380,7 @@ class Execution:
     def reject(self, key: str, reason: str, before: Pending | Rejected | None) -> None:
         """Drop an answer that does not fit; it will be asked for again, or the call ends.
 
-        Args:
-            key: Under which it came.
-            reason: Why it does not fit.
-            before: The ask as it was put, or its last answer that did not fit.
+        `before` is the ask as it was put, or its last answer that did not fit.
         """
         rejected = Rejected(1 if before is None else before.tries + 1, reason)
         self.replay.forget("ask", key)
@@ -529,8 +482,9 @@ class Execution:
             if task is not None and task.cancelling() > before:
                 self._uncancel_to(before)
             outcome = self._returned(value)
-            if self.commits:
-                await self._commit(outcome)
+            if self.commits and type(outcome) is Completed:
+                for commit in self.commits.values():
+                    await commit()
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - user code: ours is taken, the rest has failed
@@ -565,12 +519,6 @@ class Execution:
         finally:
             if mark is not None:
                 in_user_code.reset(mark)
-
-    async def _commit(self, outcome: ExecutionOutcome) -> None:
-        """Run the effects that belong to the end of the call."""
-        if isinstance(outcome, Completed):
-            for commit in self.commits.values():
-                await commit()
 
     def judge(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
         """Let the verdict decide, whatever the handler made of it.

@@ -10,13 +10,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from antiphon.core.asks import Approve, Ask, Elicit, ElicitUrl, ListRoots, Sample, Seconds, seconds
-from antiphon.core.capabilities import Capability
+from antiphon.core.capabilities import Capability, require
+from antiphon.core.request import Request
 from antiphon.engine.child_tasks import UserCodeExit, guard_child_tasks, in_user_code
 from antiphon.engine.suspension import as_failure
-from antiphon.errors import ConfigError
+from antiphon.errors import ArgumentsInvalid, ConfigError
 
 HandlerKind = Literal["tool", "prompt", "resource"]
 Invoke: TypeAlias = Callable[[Any, dict[str, Any]], Any]
@@ -215,10 +216,30 @@ class Handler:
         """Return the same handler with an effect for cancelled tasks."""
         return replace(self, on_cancel=undo)
 
+    def check_request(self, request: Request, arguments: Mapping[str, Any] | None) -> None:
+        """Check what it declares to need, and its own input schema, before its first line runs.
+
+        Raises:
+            CapabilityMissing: The client cannot be asked what the handler declares to ask.
+            ArgumentsInvalid: The arguments do not fit.
+        """
+        require(request.capabilities, self.needs, f"{self.kind} {self.name!r}")
+        wrong = self.check(arguments or {}) if self.check is not None else None
+        if wrong:
+            raise ArgumentsInvalid(wrong)
+
     @property
     def needs_tasks(self) -> bool:
         """Whether a client that cannot take tasks is refused before the first line."""
         return "tasks" in self.needs
+
+
+class Handlers(Protocol):
+    """Where the engine finds handlers."""
+
+    def find(self, request: Request, /) -> tuple[Handler, Mapping[str, Any] | None]:
+        """Return the handler of a call and its raw arguments, or raise `InvalidRequest`."""
+        ...
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

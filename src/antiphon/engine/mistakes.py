@@ -107,8 +107,9 @@ def explained(error: Exception, calls: Mapping[Coroutine[Any, Any, Any], HandedO
 
 def _wrong_call(text: str) -> HandlerError | None:
     """Return what is wrong with a call of the context, by the words of Python for it."""
-    method, paren, wrong = text.removeprefix("Context.").partition("() ")
-    if not text.startswith("Context.") or not paren:
+    name, paren, wrong = text.partition("() ")
+    owner, _, method = name.rpartition(".")
+    if owner not in ("Context", "ContextBase") or not paren:
         return None
     return HandlerError(f"ctx.{method}() {wrong}. docs/reference.md lists what it takes.")
 

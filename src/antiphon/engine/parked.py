@@ -24,7 +24,7 @@ from antiphon.core.quotas import Allowance, weight
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.context import Context
-from antiphon.engine.delivery import Delivery
+from antiphon.engine.delivery import Delivery, wait_for_client
 from antiphon.engine.execution import ASLEEP, ENDING, Batch, Execution
 from antiphon.engine.outcome import ExecutionOutcome, Failed
 from antiphon.engine.suspension import Suspended
@@ -74,7 +74,7 @@ class ParkedHandler(Delivery):
         self.execution.move(ASLEEP)
         self._notify()
         try:
-            return await self.execution.wait_for_client(self._answer)
+            return await wait_for_client(self.execution, self._answer)
         except asyncio.CancelledError:
             if self.execution.state is not ASLEEP:
                 raise

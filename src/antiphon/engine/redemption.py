@@ -26,13 +26,13 @@ from antiphon.core.request import Principal, Request
 from antiphon.core.retry import back_off
 from antiphon.core.text import span
 from antiphon.engine.call import Call
-from antiphon.engine.environment import Environment
 from antiphon.engine.handler import Handler
 from antiphon.engine.reply import Reply, encode_reply, from_bytes, to_bytes
 from antiphon.engine.suspension import Abandoned
 from antiphon.engine.tokens import load_journal
+from antiphon.environment import Environment
 from antiphon.errors import CallerError, StoreError, TokenRefused, Unavailable
-from antiphon.ports import About, Claim, Claimed, Recorded, Running, Spent
+from antiphon.ports import ROUNDS_PER_START, About, Claim, Claimed, Recorded, Running, Spent
 from antiphon.seal.claims import Binding, decode_journal
 
 _T = TypeVar("_T")
@@ -339,12 +339,18 @@ class Redemptions:
         finally:
             running.leave()
 
-    async def end_first(self, call: Call, round: int | None = None) -> None:
+    async def end_first(self, call: Call, handler: Handler, reply: Reply) -> None:
         """Free what a call leaves behind that ended in its first round: nobody can name it again.
 
-        With `round` only if nobody has taken the call over. What the store cannot free now expires
-        by itself.
+        One that can be started over is left alone after a round that failed by chance, because
+        that has not ended the call, and where it was taken over meanwhile. What the store cannot
+        free now expires by itself.
         """
+        round = None
+        if handler.options.restarts is not None:
+            if not reply.keep:
+                return
+            round = call.generation * ROUNDS_PER_START + 1
         ending = self._environment.store.end_call(call.id, ttl=0.0, round=round)
         with contextlib.suppress(StoreError):
             await (self._shielded(ending) if self._remote else ending)

@@ -1,25 +1,28 @@
 """The reply to a round, as it is recorded and repeated, and the one table from errors to replies.
 
-Owns what the client sees of an error, what the log says, and whether the round is over by it.
+Owns what the client sees of an error, what the log says, and whether the round is over by it; and
+what the engine asks of those who make replies for calls that go on without their client.
 """
 
 import inspect
 import logging
+from collections.abc import Mapping
 from traceback import walk_tb
 from types import CodeType
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import msgspec
 
 from antiphon.core.capabilities import Capability
 from antiphon.core.failures import failure_text, log_failure
+from antiphon.core.journal import Journal
 from antiphon.core.request import Request
 from antiphon.core.text import safe
 from antiphon.engine.delivery import lacking
-from antiphon.engine.environment import Environment
 from antiphon.engine.handler import Handler
 from antiphon.engine.outcome import DELIBERATE, sole_error
 from antiphon.engine.serialization import READABLE
+from antiphon.environment import Environment
 from antiphon.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -37,6 +40,11 @@ from antiphon.errors import (
 )
 from antiphon.ports import NewTask
 from antiphon.wire.results import tool_error
+
+if TYPE_CHECKING:
+    from antiphon.engine.execution import Execution
+    from antiphon.engine.questions import Asked
+    from antiphon.engine.redemption import RunningRound
 
 log = logging.getLogger("antiphon")
 
@@ -92,6 +100,56 @@ def from_bytes(data: bytes) -> Reply:
 def failed(error: CallerError, *, keep: bool) -> Reply:
     """Return the reply that says this error."""
     return Reply(code=error.code, message=error.message, data=error.data, keep=keep, kind="error")
+
+
+# --- calls that go on without their client -------------------------------------------------------
+
+
+class TaskMaker(Protocol):
+    """What makes tasks of calls: `TaskService` in `tasks/service.py`."""
+
+    @property
+    def available(self) -> bool:
+        """Whether tasks can be kept."""
+        ...
+
+    async def make(self, execution: "Execution", journal: Journal, message: str = "") -> Reply:
+        """Return the reply that names a new task, which goes on where this round ended."""
+        ...
+
+    async def keep(self, task: NewTask) -> None:
+        """Keep a task of a first round; that of a redeemed round is recorded with its reply."""
+        ...
+
+
+class HeldCallMaker(Protocol):
+    """What holds calls that wait for somebody's decision: `HeldCalls` in `tasks/held.py`.
+
+    A held call is a task, whether its client has tasks or not. After the decision a run of the task
+    executes the handler; requests only observe, which is to look at the row and tell of it.
+    """
+
+    async def hold(self, execution: "Execution", asks: "Mapping[str, Asked]") -> Reply:
+        """Return the reply of a round whose call waits; its `task` is the row, not kept yet."""
+        ...
+
+    async def settle_first(
+        self, execution: "Execution", reply: Reply, asks: "Mapping[str, Asked]"
+    ) -> Reply:
+        """Keep the row of a call's first round, and wait a little for a quick decision."""
+        ...
+
+    async def in_session(self, execution: "Execution", asks: "Mapping[str, Asked]") -> Reply:
+        """Hold a call of a legacy session."""
+        ...
+
+    async def find(self, request: Request, handler: Handler) -> Reply | None:
+        """Return what a caller is told who makes a held call again; None when none is held."""
+        ...
+
+    async def observed(self, running: "RunningRound") -> Reply | None:
+        """Serve the token of a held call, which says only where it waits; None for other tokens."""
+        ...
 
 
 # --- errors --------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from antiphon.core.digest import arguments_digest
 from antiphon.core.journal import Journal
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
-from antiphon.engine.environment import Environment
 from antiphon.engine.handler import Handler
+from antiphon.environment import Environment
 from antiphon.errors import ConfigError
 from antiphon.ports import ROUNDS_PER_START, About, Clock, Restartable, TakenOver
 

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextvars import ContextVar
 from typing import Any, cast
 
 from antiphon.engine.child_tasks import UserCodeExit
@@ -44,33 +43,6 @@ class Abandoned(BaseException):
 
 _SIGNALS = (Suspended, Abandoned, asyncio.CancelledError)
 """What passes through user code and is no failure of it."""
-
-
-# --- inside effects and memos -------------------------------------------------------------------
-
-_inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("antiphon_inside", default=())
-"""Whose effects or memos this code runs in. Child tasks and threads inherit it."""
-
-get_inside = _inside.get
-"""Whose effects or memos this code runs in; empty for nearly all code."""
-
-
-@contextlib.contextmanager
-def inside(mark: object, key: str) -> Generator[None]:
-    """Mark the code below, and all that it starts, as an effect or memo."""
-    token = _inside.set((*_inside.get(), (mark, key)))
-    try:
-        yield
-    finally:
-        _inside.reset(token)
-
-
-def key_inside(mark: object) -> str | None:
-    """Return the key of the effect or memo that this code runs in, or None."""
-    for owner, key in _inside.get():
-        if owner is mark:
-            return key
-    return None
 
 
 # --- driving a handler --------------------------------------------------------------------------

@@ -14,11 +14,11 @@ from antiphon.core.digest import arguments_digest, short_digest
 from antiphon.core.journal import Handle, Journal, Pending
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
-from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.mistakes import check_secret
 from antiphon.engine.questions import Asked
+from antiphon.environment import Environment
 from antiphon.errors import StateTooLarge, StoreError, TokenRefused, Unavailable
 from antiphon.seal.claims import (
     FORMAT,

@@ -101,7 +101,7 @@ class CallLimits:
             work = _Work(self._places, owner_of(execution.request.principal))
             await self._enter(work, execution)
             try:
-                with execution.measured_by(work):
+                with _measured_by(work, execution):
                     return await self._timed(work, invoke, ctx, arguments)
             finally:
                 work.stop()
@@ -130,6 +130,16 @@ class CallLimits:
             if not scope.expired():
                 raise
             raise HandlerTimeout(self._tool, self._timeout) from None
+
+
+@contextmanager
+def _measured_by(work: "_Work", execution: Execution) -> Generator[None]:
+    """Let the work of a handler stop while it waits for its client."""
+    execution.meter = work
+    try:
+        yield
+    finally:
+        execution.meter = None
 
 
 class Rate:

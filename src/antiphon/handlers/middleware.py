@@ -19,8 +19,9 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
 from antiphon.core.outcome import InputRequired
-from antiphon.core.request import Era, Principal
+from antiphon.core.request import Era
 from antiphon.engine.context import Context, execution_of
+from antiphon.engine.context_base import CallView
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import HandlerKind, Invoke, is_async
 from antiphon.engine.outcome import Detached
@@ -40,10 +41,10 @@ class Next(Protocol):
         ...
 
 
-class CallInfo:
+class CallInfo(CallView):
     """One call, as middleware sees it in one of its rounds."""
 
-    __slots__ = ("_execution", "arguments", "kind", "name", "outcome")
+    __slots__ = ("arguments", "kind", "name", "outcome")
 
     def __init__(
         self, execution: Execution, kind: HandlerKind, name: str, arguments: Mapping[str, Any]
@@ -68,16 +69,6 @@ class CallInfo:
     def id(self) -> str:
         """The same in every round of the call."""
         return self._execution.call.id
-
-    @property
-    def round(self) -> int:
-        """The number of this round; the first is 1."""
-        return self._execution.call.round
-
-    @property
-    def principal(self) -> Principal:
-        """Who calls."""
-        return self._execution.request.principal
 
     @property
     def era(self) -> Era:

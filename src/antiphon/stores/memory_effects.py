@@ -18,8 +18,8 @@ from antiphon.ports import (
     EffectRow,
     FailedEffect,
     Finished,
-    HeldRound,
-    HeldTaskRun,
+    LeasedRound,
+    LeasedTaskRun,
     LeaseLost,
     Mismatch,
     Restartable,
@@ -82,7 +82,7 @@ class MemoryEffects(MemoryRounds):
         *,
         lease: float,
         ttl: float,
-        under: HeldRound | HeldTaskRun | None,
+        under: LeasedRound | LeasedTaskRun | None,
         retry: bool,
         window: float | None = None,
         nonce: bytes = b"",
@@ -93,7 +93,7 @@ class MemoryEffects(MemoryRounds):
         if self._due_effects.next <= now:
             self._due_effects.sweep(now, self._remove_effect)
         holder: OpenRound | None = None
-        if isinstance(under, HeldTaskRun):
+        if isinstance(under, LeasedTaskRun):
             if not self.holds_run(under):
                 return LeaseLost()
         elif under is not None:
@@ -124,7 +124,7 @@ class MemoryEffects(MemoryRounds):
             due=now + ttl,
         )
         self._add_effect(row)
-        if holder is not None and isinstance(under, HeldRound):
+        if holder is not None and isinstance(under, LeasedRound):
             self.keep_prefix(holder, under.prefix, now + ttl)
             self.keep_segments(under.call, under.round, now + ttl)
         return Started(row.fence)
@@ -357,7 +357,7 @@ class MemoryEffects(MemoryRounds):
     # --- what other parts of the store do ------------------------------------------------------
 
     @abstractmethod
-    def holds_run(self, under: HeldTaskRun) -> bool:
+    def holds_run(self, under: LeasedTaskRun) -> bool:
         """Check the epoch of a task's run and keep its state."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ import msgspec
 
 from antiphon.core.quotas import Quota
 from antiphon.errors import StoreFull
-from antiphon.ports import Clock, HeldTaskRun, NewTask, TaskChange, TaskRow
+from antiphon.ports import Clock, LeasedTaskRun, NewTask, TaskChange, TaskRow
 from antiphon.stores.memory_expiry import full, share_of
 
 OPEN = frozenset({"working", "input_required"})
@@ -255,7 +255,7 @@ class MemoryTasks:
         row.updated = updated
         return True
 
-    def holds_run(self, under: HeldTaskRun) -> bool:
+    def holds_run(self, under: LeasedTaskRun) -> bool:
         """Check a run's epoch and keep its state, for an effect that it begins."""
         row = self._running(under.task, under.epoch)
         if row is not None:

@@ -37,8 +37,8 @@ from antiphon.ports import (
     EffectRow,
     FailedEffect,
     Finished,
-    HeldRound,
-    HeldTaskRun,
+    LeasedRound,
+    LeasedTaskRun,
     LeaseLost,
     Mismatch,
     NewTask,
@@ -255,7 +255,7 @@ class RedisStore:
         *,
         lease: float,
         ttl: float,
-        under: HeldRound | HeldTaskRun | None,
+        under: LeasedRound | LeasedTaskRun | None,
         retry: bool,
         window: float | None = None,
         nonce: bytes = b"",
@@ -263,7 +263,7 @@ class RedisStore:
     ) -> Begin:
         """Claim an effect before it runs."""
         prefix = self._prefix
-        if isinstance(under, HeldTaskRun):
+        if isinstance(under, LeasedTaskRun):
             raise StoreError(_NO_TASKS, retryable=False)
         held = "" if under is None else self._round(under.call, under.round)
         keys = (held, f"{prefix}e:{effect.id}", f"{prefix}ec:{effect.call}", f"{prefix}started")

@@ -11,7 +11,7 @@ from antiphon.engine.execution import Execution
 from antiphon.engine.questions import Question
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import StateTooLarge
-from antiphon.ports import HeldTaskRun, TaskRow
+from antiphon.ports import LeasedTaskRun, TaskRow
 from antiphon.seal.claims import encode_journal, largest
 from antiphon.tasks.service import TaskService
 from antiphon.tasks.state import TaskState
@@ -41,15 +41,15 @@ class TaskRunDelivery(Delivery):
             self._decided = await self._service.decided(self.state.call)
         return self._decided.get((key, question.digest))
 
-    async def held(self, execution: Execution) -> HeldTaskRun:
+    async def leased(self, execution: Execution) -> LeasedTaskRun:
         """Return the claim of the run, with what it has learned before its next effect."""
         learn(self.state, execution)
         return await self.unchanged()
 
-    async def unchanged(self) -> HeldTaskRun:
+    async def unchanged(self) -> LeasedTaskRun:
         """Return the claim of the run with the state as it was."""
         sealed = await self._service.sealed(self._row.id, self.state)
-        return HeldTaskRun(self._row.id, self._row.epoch, sealed)
+        return LeasedTaskRun(self._row.id, self._row.epoch, sealed)
 
     async def report(
         self, execution: Execution, progress: float, total: float | None, message: str | None
@@ -74,7 +74,7 @@ class TaskRunDelivery(Delivery):
 class CleanUpDelivery(TaskRunDelivery):
     """What `on_cancel` needs: it learns nothing for later runs."""
 
-    async def held(self, execution: Execution) -> HeldTaskRun:
+    async def leased(self, execution: Execution) -> LeasedTaskRun:
         """Return the claim of the run with the state as it was."""
         return await self.unchanged()
 

@@ -29,13 +29,13 @@ from antiphon.core.text import safe
 from antiphon.engine.approvals import face_of
 from antiphon.engine.call import Call
 from antiphon.engine.delivery import END_ROUND
-from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.questions import Asked, Question, question
 from antiphon.engine.redemption import RunningRound
 from antiphon.engine.reply import Reply
 from antiphon.engine.tokens import Tokens
+from antiphon.environment import Environment
 from antiphon.errors import ConfigError, StoreError, Unavailable
 from antiphon.ports import HeldCall, Inbox, ItemFilter, TaskRow
 from antiphon.tasks.service import TaskService, poll_interval

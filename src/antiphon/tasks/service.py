@@ -25,12 +25,11 @@ from antiphon.core.request import MODERN, Principal, Request
 from antiphon.core.text import safe
 from antiphon.engine.approvals import approval_of
 from antiphon.engine.call import check_map
-from antiphon.engine.engine import Handlers
-from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
-from antiphon.engine.handler import Handler
+from antiphon.engine.handler import Handler, Handlers
 from antiphon.engine.questions import check_shape
 from antiphon.engine.reply import Reply
+from antiphon.environment import Environment
 from antiphon.errors import ConfigError, InvalidRequest, StoreError, Unavailable
 from antiphon.ports import Inbox, NewTask, TaskChange, TaskRow, Tasks
 from antiphon.tasks.state import TaskState, decode_state, encode_state

@@ -242,19 +242,31 @@ def write_to(fd: int, on_broken: Callable[[], None]) -> Output:
     return PollOutput(fd, on_broken)
 
 
-class PollOutput:
-    """Output on a system with `poll`, which reports whether a descriptor has room."""
+class _CountedOutput:
+    """What both kinds of output count, and the waiting for room."""
 
     def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
         """Write to `fd`; call `on_broken` once when its reader is gone."""
         self.broken = False
         self.taken = 0
+        self.waiting = 0
         self._fd = fd
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
+
+    async def drain(self, below: int = HIGH_WATER) -> None:
+        while self.waiting > below:
+            self._room.clear()
+            await self._room.wait()
+
+
+class PollOutput(_CountedOutput):
+    """Output on a system with `poll`, which reports whether a descriptor has room."""
+
+    def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
+        super().__init__(fd, on_broken)
         self._unwritten: deque[memoryview] = deque()
-        self.waiting = 0
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
         regular = stat.S_ISREG(os.fstat(fd).st_mode)
@@ -304,11 +316,6 @@ class PollOutput:
         self.close()
         self._on_broken()
 
-    async def drain(self, below: int = HIGH_WATER) -> None:
-        while self.waiting > below:
-            self._room.clear()
-            await self._room.wait()
-
     def close(self) -> None:
         self._loop.remove_writer(self._fd)
         self._unwritten.clear()
@@ -316,18 +323,11 @@ class PollOutput:
         self._room.set()
 
 
-class ThreadOutput:
+class ThreadOutput(_CountedOutput):
     """Output on a system without `poll`: one thread writes, in order."""
 
     def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
-        """Write to `fd`; call `on_broken` once when its reader is gone."""
-        self.broken = False
-        self.taken = 0
-        self._fd = fd
-        self._on_broken = on_broken
-        self._loop = asyncio.get_running_loop()
-        self._room = asyncio.Event()
-        self.waiting = 0
+        super().__init__(fd, on_broken)
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         threading.Thread(target=self._work, name="antiphon-stdout", daemon=True).start()
 
@@ -361,11 +361,6 @@ class ThreadOutput:
         self.waiting = 0
         self._room.set()
         self._on_broken()
-
-    async def drain(self, below: int = HIGH_WATER) -> None:
-        while self.waiting > below:
-            self._room.clear()
-            await self._room.wait()
 
     def close(self) -> None:
         self._queue.put(None)

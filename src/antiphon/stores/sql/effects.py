@@ -16,8 +16,8 @@ from antiphon.ports import (
     EffectRow,
     FailedEffect,
     Finished,
-    HeldRound,
-    HeldTaskRun,
+    LeasedRound,
+    LeasedTaskRun,
     LeaseLost,
     Mismatch,
     Started,
@@ -233,7 +233,7 @@ class SqlEffects(Runs):
         *,
         lease: float,
         ttl: float,
-        under: HeldRound | HeldTaskRun | None,
+        under: LeasedRound | LeasedTaskRun | None,
         retry: bool,
         window: float | None = None,
         nonce: bytes = b"",
@@ -256,7 +256,7 @@ class SqlEffects(Runs):
             "tool": about.tool,
             "caller": about.caller,
             **_restart(effect),
-            **_held(under),
+            **_leased(under),
         }
         at_once = self._dialect.changes_many or under is None
         while True:
@@ -274,21 +274,21 @@ class SqlEffects(Runs):
             # It was freed between the two statements.
 
     def _at_once(
-        self, asked: dict[str, Any], under: HeldRound | HeldTaskRun | None
+        self, asked: dict[str, Any], under: LeasedRound | LeasedTaskRun | None
     ) -> Transaction[Begin | None]:
         if under is None:
             rows = yield Query(self._sql[BEGIN], asked)
             return Started(rows[0][0]) if rows else None
-        both = BEGIN_IN_ROUND if isinstance(under, HeldRound) else BEGIN_IN_TASK
+        both = BEGIN_IN_ROUND if isinstance(under, LeasedRound) else BEGIN_IN_TASK
         [(held, fence)] = yield Query(self._sql[both], asked)
         if not held:
             return LeaseLost()
         return None if fence is None else Started(fence)
 
     def _in_steps(
-        self, asked: dict[str, Any], under: HeldRound | HeldTaskRun | None
+        self, asked: dict[str, Any], under: LeasedRound | LeasedTaskRun | None
     ) -> Transaction[Begin | None]:
-        in_round = isinstance(under, HeldRound)
+        in_round = isinstance(under, LeasedRound)
         if not (yield Query(self._sql[HELD if in_round else KEEP_STATE], asked)):
             return LeaseLost()
         rows = yield Query(self._sql[BEGIN], asked)
@@ -375,10 +375,10 @@ def _restart(effect: Effect) -> dict[str, Any]:
     return {"restart": restart.name, "seed": restart.seed, "generation": restart.generation}
 
 
-def _held(under: HeldRound | HeldTaskRun | None) -> dict[str, Any]:
+def _leased(under: LeasedRound | LeasedTaskRun | None) -> dict[str, Any]:
     if under is None:
         return {}
-    if isinstance(under, HeldTaskRun):
+    if isinstance(under, LeasedTaskRun):
         return {
             "held_task": under.task,
             "held_epoch": under.epoch,

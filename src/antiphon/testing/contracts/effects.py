@@ -10,7 +10,7 @@ from antiphon.ports import (
     Effect,
     FailedEffect,
     Finished,
-    HeldRound,
+    LeasedRound,
     LeaseLost,
     Mismatch,
     Recorded,
@@ -177,21 +177,21 @@ async def an_effect_under_a_lost_round_is_fenced_off(a: Store, b: Store) -> None
     old = await mine_of(a, call, lease=0.0)
     new = await mine_of(b, call)
     effect = effect_of(call)
-    assert await start(a, effect, under=HeldRound(call, 2, old.fence, b"old")) == LeaseLost()
-    assert await start(a, effect, under=HeldRound(call, 3, 1)) == LeaseLost()
+    assert await start(a, effect, under=LeasedRound(call, 2, old.fence, b"old")) == LeaseLost()
+    assert await start(a, effect, under=LeasedRound(call, 3, 1)) == LeaseLost()
     assert await a.effects(call) == []
-    begun = await begun_of(b, effect, under=HeldRound(call, 2, new.fence))
+    begun = await begun_of(b, effect, under=LeasedRound(call, 2, new.fence))
     assert await b.settle(effect.id, begun.fence, result=b"ok", error=None)
     assert await record(b, call, 2, new.fence)
     late = effect_of(call, "late")
-    assert await start(b, late, under=HeldRound(call, 2, new.fence)) == LeaseLost()
+    assert await start(b, late, under=LeasedRound(call, 2, new.fence)) == LeaseLost()
 
 
 async def every_effect_keeps_the_prefix_of_its_round(a: Store, b: Store) -> None:
     call = name()
     mine = await mine_of(a, call)
     for key, prefix in (("one", b"first"), ("two", b"second"), ("three", None)):
-        under = HeldRound(call, 2, mine.fence, prefix)
+        under = LeasedRound(call, 2, mine.fence, prefix)
         assert await begun_of(a, effect_of(call, key), under=under)
     await a.release(call, 2, mine.fence)
     again = await redeem(b, call)
@@ -229,7 +229,7 @@ async def a_lost_reply_is_known_after_the_lease_too(a: Store, b: Store) -> None:
 async def a_round_with_effects_lives_as_long_as_they_do(a: Store, b: Store) -> None:
     call = name()
     mine = await mine_of(a, call, ttl=0.05)
-    await begun_of(a, effect_of(call), under=HeldRound(call, 2, mine.fence, b"prefix"))
+    await begun_of(a, effect_of(call), under=LeasedRound(call, 2, mine.fence, b"prefix"))
     await a.release(call, 2, mine.fence)
     await store_passes(b, 0.1)
     again = await redeem(b, call, ttl=-1.0)
@@ -242,7 +242,7 @@ async def the_effects_of_an_ended_call_live_until_its_last_token_has_expired(
 ) -> None:
     call = name()
     mine = await mine_of(a, call)
-    done = await settled_in(a, call, "done", under=HeldRound(call, 2, mine.fence))
+    done = await settled_in(a, call, "done", under=LeasedRound(call, 2, mine.fence))
     vanished = effect_of(call, "vanished")
     await begun_of(a, vanished, lease=0.0)
     assert await record(a, call, 2, mine.fence, ttl=0.2, final=True)
@@ -266,7 +266,7 @@ async def settled_in(
     call: str,
     key: str,
     *,
-    under: HeldRound | None = None,
+    under: LeasedRound | None = None,
     window: float | None = None,
 ) -> Effect:
     """Run an effect to its end."""
@@ -279,7 +279,7 @@ async def settled_in(
 async def a_round_ends_with_its_outcome_and_not_with_its_prefix(a: Store, b: Store) -> None:
     call = name()
     mine = await mine_of(a, call)
-    await begun_of(a, effect_of(call), under=HeldRound(call, 2, mine.fence, b"prefix"))
+    await begun_of(a, effect_of(call), under=LeasedRound(call, 2, mine.fence, b"prefix"))
     assert await record(a, call, 2, mine.fence, b"outcome")
     assert await redeem(b, call) == Recorded(b"outcome")
 
@@ -339,7 +339,7 @@ async def what_an_operator_decides_lets_the_call_be_tried_again(a: Store, b: Sto
     claim = await redeem(a, call, ttl=0.3, tries=0)
     assert isinstance(claim, Claimed)
     effect = effect_of(call)
-    await begun_of(a, effect, lease=0.0, under=HeldRound(call, 2, claim.fence))
+    await begun_of(a, effect, lease=0.0, under=LeasedRound(call, 2, claim.fence))
     await a.release(call, 2, claim.fence, counts=True)
     assert_spent(await redeem(b, call, tries=0), "tries")
     assert await b.settle_uncertain(call, effect.key, result=b"paid")

@@ -7,7 +7,7 @@ from antiphon.ports import (
     Busy,
     Claimed,
     Finished,
-    HeldRound,
+    LeasedRound,
     LeaseLost,
     Mismatch,
     Store,
@@ -62,7 +62,7 @@ async def tokens_of_a_call_that_was_taken_over_are_spent(a: Store, b: Store) -> 
     assert not await record(a, call, 3, running.fence)
     assert not await a.renew(call, 3, running.fence, lease=LONG)
     late = restartable_of(effect_of(call, "late"), restart)
-    assert await start(a, late, under=HeldRound(call, 3, running.fence)) == LeaseLost()
+    assert await start(a, late, under=LeasedRound(call, 3, running.fence)) == LeaseLost()
 
 
 async def a_token_not_yet_redeemed_is_spent_by_a_restart(a: Store, b: Store) -> None:

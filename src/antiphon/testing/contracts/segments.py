@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 
-from antiphon.ports import HeldRound, Store
+from antiphon.ports import LeasedRound, Store
 from antiphon.testing.contracts.parts import (
     TTL,
     Contract,
@@ -106,7 +106,7 @@ async def a_segment_lives_as_long_as_the_effects_of_its_round(a: Store, b: Store
     call = name()
     assert await kept(a, call, 2, ttl=0.3)
     mine = await mine_of(a, call, 2)
-    await start(a, effect_of(call), under=HeldRound(call, 2, mine.fence, b"prefix"))
+    await start(a, effect_of(call), under=LeasedRound(call, 2, mine.fence, b"prefix"))
     await store_passes(b, 0.4)
     assert await b.fetch(call, 2, ONE) == b"data"
 

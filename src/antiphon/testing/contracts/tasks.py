@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 from antiphon.ports import (
     Finished,
-    HeldTaskRun,
+    LeasedTaskRun,
     LeaseLost,
     NewTask,
     Recorded,
@@ -415,12 +415,12 @@ async def an_effect_begins_with_what_its_run_has_learned(a: TaskStore, b: TaskSt
     await made(a, server)
     run = await run_of(a, server)
     effect = effect_of(name())
-    under = HeldTaskRun(run.id, run.epoch, b"learned")
+    under = LeasedTaskRun(run.id, run.epoch, b"learned")
     begun = await a.begin(effect, lease=LONG, ttl=TTL, under=under, retry=False)
     assert isinstance(begun, Started)
     assert (await shown(b, run.id)).state == b"learned"
     assert await a.settle(effect.id, begun.fence, result=b"done", error=None)
-    again = HeldTaskRun(run.id, run.epoch, b"more")
+    again = LeasedTaskRun(run.id, run.epoch, b"more")
     assert await start(b, effect, under=again) == Finished(b"done", effect.call)
     assert (await shown(b, run.id)).state == b"more"
 
@@ -432,11 +432,11 @@ async def a_run_that_lost_its_task_begins_no_effect(a: TaskStore, b: TaskStore) 
     await a.release_runs([(old.id, old.epoch)])
     now = await run_of(b, server)
     effect = effect_of(name())
-    for lost in (HeldTaskRun(old.id, old.epoch, b"old"), HeldTaskRun(name("task"), 1, b"none")):
+    for lost in (LeasedTaskRun(old.id, old.epoch, b"old"), LeasedTaskRun(name("task"), 1, b"none")):
         assert await start(a, effect, under=lost) == LeaseLost()
     assert (await shown(a, old.id)).state == b"first"
     assert await a.effects(effect.call) == []
-    under = HeldTaskRun(now.id, now.epoch, b"now")
+    under = LeasedTaskRun(now.id, now.epoch, b"now")
     await begun_of(b, effect, under=under)
     assert await finish(b, now, change("cancelled"))
     late = effect_of(effect.call, "late")
@@ -450,7 +450,7 @@ async def what_an_operator_decides_makes_the_task_of_the_call_ready(
     await a.create_task(new(server, call=call))
     run = await run_of(a, server)
     effect = effect_of(call)
-    await begun_of(a, effect, lease=0.0, under=HeldTaskRun(run.id, run.epoch, b"learned"))
+    await begun_of(a, effect, lease=0.0, under=LeasedTaskRun(run.id, run.epoch, b"learned"))
     assert await finish(a, run, change())
     assert await claims(b, server) == []
     assert await b.settle_uncertain(call, effect.key, result=b"paid")
@@ -463,7 +463,7 @@ async def what_is_decided_while_a_run_ends_is_not_slept_through(a: TaskStore, b:
     await a.create_task(new(server, call=call))
     run = await run_of(a, server)
     effect = effect_of(call)
-    await begun_of(a, effect, lease=0.0, under=HeldTaskRun(run.id, run.epoch, b"learned"))
+    await begun_of(a, effect, lease=0.0, under=LeasedTaskRun(run.id, run.epoch, b"learned"))
     assert await b.settle_uncertain(call, effect.key, result=b"paid")
     assert await claims(b, server) == []
     assert await finish(a, run, change())
@@ -477,7 +477,7 @@ async def a_task_that_has_ended_keeps_no_effect(a: TaskStore, b: TaskStore) -> N
         await a.create_task(new(server, call=call))
         run = await run_of(a, server)
         effect = effect_of(call)
-        begun = await begun_of(a, effect, under=HeldTaskRun(run.id, run.epoch, b"learned"))
+        begun = await begun_of(a, effect, under=LeasedTaskRun(run.id, run.epoch, b"learned"))
         assert await a.settle(effect.id, begun.fence, result=b"1", error=None)
         assert len(await b.effects(call)) == 1
         assert await finish(a, run, change(status))

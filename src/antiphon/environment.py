@@ -1,4 +1,4 @@
-"""What the engine is given: time, randomness, keys, store and limits, in one value.
+"""What a server is given: time, randomness, keys, store and limits, in one value.
 
 Also what is said when the store fails: to clients one sentence, to the log one line now and then.
 """

@@ -1,0 +1,231 @@
+"""Effects: each happens once, under a claim with a lease and a fencing token."""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from antiphon.ports.ledger import NOTHING_KNOWN, About
+
+ROUNDS_PER_START = 2**18
+"""Rounds of a call that was started over are numbered from the next multiple of this."""
+
+
+class Restartable(msgspec.Struct, frozen=True, gc=False):
+    """What lets a caller who starts a call over find it again."""
+
+    name: str
+    """The same for every call of one caller with one tool and the same arguments."""
+
+    seed: bytes
+    """The seed of the call, sealed; a store does not look inside."""
+
+    generation: int = 0
+    """How often the call was started over."""
+
+
+class TakenOver(msgspec.Struct, frozen=True):
+    """An unfinished call that was taken over."""
+
+    call: str
+    seed: bytes
+    generation: int
+    """The number of its next round is above `generation * ROUNDS_PER_START`."""
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """The name of one effect and what it must agree with."""
+
+    id: str
+    """Unique for its scope: call and key, or a digest of what several calls share."""
+
+    call: str
+    key: str
+    function: str
+    arguments: bytes
+    restart: Restartable | None = None
+    """Set when the call can be started over."""
+
+
+class Started(msgspec.Struct, frozen=True):
+    """Run it now; settle under this fence."""
+
+    fence: int
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """It has run; this is its result."""
+
+    result: bytes
+    call: str = ""
+    """The call in which it ran."""
+
+
+class FailedEffect(msgspec.Struct, frozen=True):
+    """It has run and raised."""
+
+    error: str
+
+
+class Uncertain(msgspec.Struct, frozen=True):
+    """Its holder's lease ended without a result."""
+
+    call: str = ""
+    """The call in which it was begun; with this and its key an operator names it."""
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """Another holder runs it and its lease is good."""
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """The effect was claimed for another function or other arguments."""
+
+    function: str
+
+
+class LeaseLost(msgspec.Struct, frozen=True):
+    """The round that wants the effect has lost its own claim."""
+
+
+Begin: TypeAlias = Started | Finished | FailedEffect | Uncertain | Busy | Mismatch | LeaseLost
+
+
+class LeasedRound(msgspec.Struct, frozen=True):
+    """The claimed round an effect belongs to, and the journal prefix to commit with it."""
+
+    call: str
+    round: int
+    fence: int
+    prefix: bytes | None = None
+    """Sealed; replaces what an earlier effect of the round committed. None leaves that."""
+
+
+class LeasedTaskRun(msgspec.Struct, frozen=True):
+    """The run of a task that an effect belongs to, and what it has learned before it."""
+
+    task: str
+    epoch: int
+    state: bytes
+    """Sealed; becomes the task's state with the claim."""
+
+
+class EffectRow(msgspec.Struct, frozen=True):
+    """An effect as an operator sees it."""
+
+    call: str
+    key: str
+    function: str
+    state: str
+    """`started`, `uncertain`, `done` or `failed`."""
+
+    started: float
+    settled: float | None
+
+
+class CallRow(msgspec.Struct, frozen=True):
+    """A call as an operator sees it."""
+
+    call: str
+    mark: int
+    state: str
+    """`running`, `recorded`, `released`, `spent` or `superseded`: of the round at the mark.
+    `unredeemed` when it has effects and no token of it was redeemed; its mark is 1 then."""
+
+    expires: float
+    started: float = 0.0
+    """When the call was first seen by the store; 0 when it is not known any more."""
+
+    tool: str = ""
+    caller: str = ""
+    uncertain: int = 0
+    """How many of its effects have an unknown end."""
+
+
+class Effects(Protocol):
+    """Effects that happen once."""
+
+    async def begin(
+        self,
+        effect: Effect,
+        *,
+        lease: float,
+        ttl: float,
+        under: LeasedRound | LeasedTaskRun | None,
+        retry: bool,
+        window: float | None = None,
+        nonce: bytes = b"",
+        about: About = NOTHING_KNOWN,
+    ) -> Begin:
+        """Claim an effect before it runs.
+
+        With `under`, the fence of the round or the epoch of the task run is checked, and what it
+        has learned is kept, in the same step; only a store that keeps tasks is given a task run.
+        `retry` takes over an effect whose holder's lease ended, instead of `Uncertain`. With
+        `window`, a settled effect counts for that many seconds from its settling and is then begun
+        anew.
+
+        `nonce` names this attempt to claim. The same effect with the same nonce, while it is
+        started, is the same claim: it gives the same `Started` again and renews its lease. So a
+        caller who has not heard the reply asks again and knows.
+
+        An effect that an earlier generation of a restarted call has settled with another function
+        or other arguments is begun anew; one that it has not settled is `Busy` or `Uncertain`.
+
+        Raises:
+            StoreFull: A bounded store has no space for another effect.
+        """
+        ...
+
+    async def take_over(
+        self, name: str, *, ttl: float, about: About = NOTHING_KNOWN
+    ) -> TakenOver | None:
+        """Take over the unfinished call of this name that has effects; the latest of several.
+
+        In the same step every token of the call is spent, its running rounds lose their claim, its
+        segments are freed, and its effects live for `ttl` seconds at least. A call that has ended
+        or has become a task is never taken over. None if there is no such call.
+        """
+        ...
+
+    async def has_effect(self, effect: str) -> bool:
+        """Return whether an effect of this id is begun or settled."""
+        ...
+
+    async def hold(self, effect: str, fence: int, *, lease: float) -> bool:
+        """Extend the lease of a running effect; False if the fence is lost."""
+        ...
+
+    async def settle(
+        self, effect: str, fence: int, *, result: bytes | None, error: str | None
+    ) -> bool:
+        """Record the result or the failure; False if the fence is lost."""
+        ...
+
+    async def abandon(self, effect: str, fence: int) -> None:
+        """Free the claim: nothing happened."""
+        ...
+
+    async def effects(self, call: str) -> Sequence[EffectRow]:
+        """List the effects of a call, oldest first."""
+        ...
+
+    async def calls(self, *, limit: int = 100, uncertain: bool = False) -> Sequence[CallRow]:
+        """List calls, the latest to expire first.
+
+        With `uncertain` only those with an effect of unknown end, the longest waiting first.
+        """
+        ...
+
+    async def count_calls(self, *, uncertain: bool = False) -> int:
+        """Count what `calls` would list without a limit."""
+        ...
+
+    async def settle_uncertain(self, call: str, key: str, *, result: bytes | None) -> bool:
+        """Settle an uncertain effect by an operator's word: a result, or None for not done.
+
+        In the same step the unfinished rounds of the call can be tried again as if none had
+        failed, for as long as the effect lives, and a task of the call becomes ready. False if
+        there is no such uncertain effect.
+        """
+        ...

@@ -1,0 +1,177 @@
+"""Tasks: calls that go on in the background, as rows that workers claim."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from antiphon.core.inbox import NewItem
+from antiphon.ports.inbox import HeldCall
+
+
+class NewTask(msgspec.Struct, frozen=True):
+    """A task to be kept. It is ready at once: its first run may be claimed."""
+
+    id: str
+    server: str
+    """Whose workers run it: servers that share a store leave each other's tasks alone."""
+
+    owner: str
+    """Whose it is; every later request is checked against it."""
+
+    tool: str
+    """For limits of how many runs of one tool there are at a time."""
+
+    status: str
+    message: str
+    created: float
+    expires: float
+    """When the row may be removed, whatever its state."""
+
+    state: bytes
+    """Sealed by the server; a store does not look inside."""
+
+    call: str = ""
+    """The call that goes on as this task."""
+
+    held: "HeldCall | None" = None
+    """Set when the call waits for somebody's decision."""
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    """A task as the store keeps it."""
+
+    id: str
+    server: str
+    """The server whose workers run it."""
+
+    owner: str
+    tool: str
+    status: str
+    message: str
+    created: float
+    updated: float
+    expires: float
+    state: bytes
+    revision: int
+    """Grows with every change, and with every claim."""
+
+    epoch: int
+    """The fencing token of its last run."""
+
+    cancel: bool
+    """Whether somebody wants it cancelled."""
+
+    leased: bool
+    """Whether a run is going on and its lease is good."""
+
+
+class TaskChange(msgspec.Struct, frozen=True):
+    """What becomes of a task."""
+
+    status: str
+    message: str
+    state: bytes
+    updated: float
+    ready: float | None = None
+    """Seconds from now until a run may be claimed; None: nothing to run."""
+
+    keeps_ready: bool = False
+    """Whether the task stays as ready, or as little ready, as it was."""
+
+    cancel: bool = False
+    items: tuple[NewItem, ...] = ()
+    """Asks that the run has put into the inbox."""
+
+    answered: tuple[str, ...] = ()
+    """Keys of asks that were answered in the client: their items are withdrawn."""
+
+    lasts: float = 0.0
+    """Seconds from now for which the task is kept at least: longer than people may decide."""
+
+
+class Tasks(Protocol):
+    """Tasks and their runs. A run is leased; a task has at most one at a time.
+
+    Redis keeps no tasks; a store without tasks has no such methods. `working` and `input_required`
+    are open; every other status is final and never changes again. A task that has become final
+    ends its call: see `Ledger.end_call`.
+    """
+
+    async def create_task(self, task: NewTask) -> bool:
+        """Keep a new task with its inbox items: ready now, or when it is held, when that ends.
+
+        False, and nothing is kept, when it is a held call and another one of the same owner, tool
+        and arguments waits already.
+        """
+        ...
+
+    async def open_tasks(self, owner: str, *, most: int) -> int:
+        """Count the open tasks of an owner, but no further than `most`."""
+        ...
+
+    async def task(self, id: str) -> TaskRow | None:
+        """Return a task, or None."""
+        ...
+
+    async def tasks_updated(self, ids: Sequence[str]) -> Mapping[str, float]:
+        """Return when each of these tasks was last updated; unknown ones are left out."""
+        ...
+
+    async def change_task(self, id: str, revision: int, change: TaskChange) -> bool:
+        """Change an open task that is still at this revision; False otherwise.
+
+        Used for answers, wake-ups and cancelling; a running one keeps its lease. A change with
+        `ready` wakes the workers. A run that finishes afterwards must not undo it: see
+        `finish_run`.
+        """
+        ...
+
+    async def claim_runs(
+        self, *, server: str, limit: int, lease: float, busy: Sequence[str] = ()
+    ) -> Sequence[TaskRow]:
+        """Claim up to `limit` ready tasks that no good lease holds, the longest ready first.
+
+        Tasks of the tools in `busy` and expired ones are left. Each comes with a new epoch and a
+        new revision. Claiming a task whose last run's lease ended is a takeover.
+        """
+        ...
+
+    async def renew_runs(
+        self, runs: Sequence[tuple[str, int]], *, lease: float
+    ) -> Mapping[str, bool]:
+        """Extend leases; returns the tasks still held, and whether each is to be cancelled.
+
+        The run of an expired task is not held any more.
+        """
+        ...
+
+    async def finish_run(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
+        """End a run with its outcome, in one step; False if the epoch is lost.
+
+        When the task was changed since the claim (its revision is not `revision`), somebody
+        wants it cancelled or has settled an effect of it: the change is made, and the task is
+        ready at once if still open.
+        """
+        ...
+
+    async def save_run(
+        self, id: str, epoch: int, *, state: bytes | None, message: str | None, updated: float
+    ) -> bool:
+        """Keep what a run has learned or says; False if the epoch is lost.
+
+        Does not change the revision: the run itself is the one that writes.
+        """
+        ...
+
+    async def release_runs(self, runs: Sequence[tuple[str, int]]) -> None:
+        """Give runs back unfinished, ready at once: the worker stops."""
+        ...
+
+    async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
+        """Return when a run may be ready to claim, or after `timeout` seconds."""
+        ...
+
+    async def remove_tasks(self, *, limit: int = 1000) -> int:
+        """Remove expired tasks, at most `limit`; returns how many."""
+        ...
