@@ -296,8 +296,8 @@ async def test_a_verify_that_fails_leaves_the_effect_uncertain_and_says_why(roun
 
     world = rounds(serving(order))
     step = await world.begin("order")
+    server = world.make(store=MortalStore(world.store, process))
     with pytest.raises(Crash):
-        server = world.make(store=MortalStore(world.store, process))
         await world.answer(step, {"place": EU}, server=server)
     world.clock.advance(LEASE)
     for _ in range(7):  # more than the tries of a round

@@ -496,7 +496,7 @@ def _written(value: Any, options: dict[str, Any]) -> Any:
         items = [comparable(item, **options) for item in cast("set[Any]", value)]
         return sorted(items, key=canonical)
     if isinstance(value, _BINARY):
-        return _text_or_digest(bytes(value))
+        return _text_or_digest(bytes(cast("bytes", value)))
     if isinstance(value, Iterator):
         return _type_name(value)
     if not _needs_care(value):
