@@ -512,6 +512,21 @@ async def test_a_call_that_a_task_has_not_begun_yet_is_not_forgotten(rounds):
     assert (await rounds(serving(order)).begin("order")).text == "done"
 
 
+async def test_an_effect_that_was_left_to_a_task_and_never_begun_fails_the_call(rounds, tally):
+    left: list[Any] = []
+
+    async def order(ctx: Context) -> str:
+        left.append(asyncio.create_task(ctx.once("mail", tally.mark, "mail")))
+        return "sent"
+
+    done = await rounds(serving(order)).begin("order")
+    assert done.is_error
+    assert "ctx.once(...) in line" in done.text
+    assert "Await the task." in done.text
+    assert tally["mail"] == 0
+    await asyncio.gather(*left, return_exceptions=True)
+
+
 async def test_on_commit_does_not_run_when_the_result_cannot_be_written(rounds, tally):
     async def order(ctx: Context) -> Plan:
         await ctx.on_commit("mail", tally.mark, "mail")

@@ -48,6 +48,7 @@ from antiphon.engine.mistakes import (
     HandedOut,
     called_too_late,
     check_awaited,
+    check_begun,
     close_unawaited,
     explained,
 )
@@ -540,6 +541,7 @@ class Execution:
             return Failed(self.verdict)
         if self.calls and any(map(_frame_of, self.calls)):
             check_awaited(self.calls)
+            check_begun(self.calls)
         if self.replay.unread:
             self._check_read()
         if isinstance(value, InputRequired):
