@@ -9,11 +9,21 @@ from typing import Any
 
 import pytest
 
-from antiphon import Context, EffectUncertain, Limits, MemoryStore, Server, StoreError, StoreFull
+from antiphon import (
+    Context,
+    EffectUncertain,
+    Limits,
+    MemoryStore,
+    Server,
+    StoreError,
+    StoreFull,
+    ToolError,
+)
 from antiphon.ports import Store
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing import Crash, FakeClock, MortalStore, Process, Rounds, Tally
 from tests.linear.one_tool_server import EU, US, Place, Plan, serving
+from tests.transports.wire import call, post, request
 
 ANSWERS = {"place": EU, "plan": {"name": "big"}}
 REFUSED = "Invalid or expired requestState. Start the call again without it."
@@ -178,6 +188,65 @@ async def test_a_client_that_hangs_up_uses_up_no_try(world: World, tally: Tally)
             await running
     go.set()
     assert (await rounds.answer(step, ANSWERS)).text == "done"
+
+
+FORMS = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+
+
+@pytest.mark.parametrize("way", ["finally", "except", "converted", "in a branch"])
+async def test_a_handler_whose_client_has_gone_does_nothing_while_it_is_unwound(
+    tally: Tally, way: str
+) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await go.wait()
+
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        try:
+            if way == "in a branch":
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(ctx.memo("work", work))
+            else:
+                await work()
+        except asyncio.CancelledError:
+            if way == "except":
+                await ctx.memo("why", lambda: "cancelled")
+                await ctx.once("refund", tally.mark, "refund")
+            if way == "converted":
+                raise ToolError("cancelled") from None
+            raise
+        finally:
+            if way in ("finally", "in a branch"):
+                await ctx.once("unlock", tally.mark, "unlock")
+        await ctx.elicit("What?", Plan)
+        return await ctx.once("ship", lambda: "shipped")
+
+    server = serving(order)()
+    app = server.asgi()
+    async with server.running():
+        message = request(name="order", arguments={}, meta=FORMS)
+        asked = (await post(app, message)).result
+        message["params"]["requestState"] = asked["requestState"]
+        accept = {"action": "accept", "content": {"region": "eu"}}
+        message["params"]["inputResponses"] = {"place": accept}
+        left = call(app, message)
+        running = left.start()
+        await begun.wait()
+        left.disconnect()
+        await running
+        assert not tally.counts
+        go.set()
+        again = (await post(app, message)).result
+        assert list(again["inputRequests"]) == ["plan"]
+        message["params"]["requestState"] = again["requestState"]
+        accept = {"action": "accept", "content": {"name": "large"}}
+        message["params"]["inputResponses"] = {"plan": accept}
+        done = (await post(app, message)).result
+    assert done["content"][0]["text"] == "shipped"
+    assert "refund" not in tally.counts
 
 
 async def test_a_client_that_cannot_be_asked_uses_up_no_try(world: World) -> None:

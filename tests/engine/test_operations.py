@@ -530,6 +530,29 @@ def test_an_effect_of_unknown_end_is_settled_by_what_the_world_says_and_then_giv
     simulated(play, pay)
 
 
+def test_a_verify_that_hangs_is_given_up_after_the_time_of_a_lease() -> None:
+    async def forever() -> str:
+        return await asyncio.sleep(1e9, "never")
+
+    async def pay(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return await ctx.once("pay", forever, verify=forever)
+
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("pay")
+        first = asyncio.create_task(world.answer(step, {"place": EU}))
+        await asyncio.sleep(1)
+        store.fails = {"hold": 10, "renew": 10}  # the process hangs: its leases end
+        await asyncio.sleep(60)
+        before = asyncio.get_running_loop().time()
+        second = await world.answer(step, {"place": EU}, server=world.make())
+        assert "its end is not known" in second.text
+        assert asyncio.get_running_loop().time() - before == pytest.approx(30)
+        first.cancel()
+
+    simulated(play, pay)
+
+
 @pytest.mark.parametrize("store", [Watched, Elsewhere])
 def test_a_round_that_could_not_be_recorded_is_free_at_once(store: type[Watched]) -> None:
     async def play(world: Rounds, store: Watched) -> None:

@@ -8,13 +8,23 @@ import uuid
 import weakref
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretBytes, SecretStr
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretBytes,
+    SecretStr,
+    StringConstraints,
+    field_validator,
+)
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from antiphon import Context
+from antiphon import Context, Server
 from antiphon.testing import Rounds
 from tests.linear.one_tool_server import EU, Place, serving
 
@@ -192,6 +202,157 @@ async def test_a_memo_that_is_no_json_is_named_and_not_shown(rounds: Any, make: 
     assert "hunter2" not in done.text
 
 
+class Taxed(BaseModel):
+    price: float
+
+    @field_validator("price")
+    @classmethod
+    def with_tax(cls, price: float) -> float:
+        return price * 2
+
+
+@dataclass
+class Counted:
+    number: int
+
+    def __post_init__(self) -> None:
+        self.number += 1
+
+
+class Trimmed(BaseModel):
+    text: Annotated[str, StringConstraints(strip_whitespace=True)]
+    tags: set[str]
+
+
+def taxed() -> Taxed:
+    return Taxed(price=100)
+
+
+def counted() -> list[Counted]:
+    return [Counted(1)]
+
+
+def trimmed() -> Trimmed:
+    return Trimmed.model_construct(text=" eu ", tags={"a", "b", "c"})
+
+
+@pytest.mark.parametrize("make", [taxed, counted])
+@pytest.mark.parametrize("what", ["once", "memo"])
+async def test_a_type_that_changes_its_values_at_every_reading_is_refused(
+    rounds: Any, what: str, make: Any
+) -> None:
+    async def order(ctx: Context) -> str:
+        return repr(await getattr(ctx, what)("price", make))
+
+    done = await rounds(serving(order)).begin("order")
+    assert done.is_error
+    assert "changes whenever it is read" in done.text
+
+
+@pytest.mark.parametrize("what", ["once", "memo"])
+async def test_a_type_that_brings_values_into_one_form_is_kept(rounds: Any, what: str) -> None:
+    async def order(ctx: Context) -> str:
+        found = await getattr(ctx, what)("place", trimmed)
+        return f"{found.text} {sorted(found.tags)}"
+
+    assert (await rounds(serving(order)).begin("order")).text == "eu ['a', 'b', 'c']"
+
+
+async def test_a_step_whose_type_changes_its_values_at_every_reading_is_refused() -> None:
+    server = Server("shop")
+    flow = server.flow("order")
+
+    @flow.step
+    def price() -> Taxed:
+        return Taxed(price=100)
+
+    @flow.finish
+    def finish(price: Taxed) -> str:
+        return str(price.price)
+
+    async with Rounds(server) as world:
+        assert "step 'price' changes whenever it is read" in (await world.begin("order")).text
+
+
+def opened(folder: Path) -> Any:
+    path = folder / "invoice.txt"
+    path.write_text("line 1\nline 2\n")
+    return path.open()
+
+
+@dataclass
+class Upload:
+    name: str
+    lines: Any
+
+
+@pytest.mark.parametrize("where", ["argument", "in a dataclass", "in a list"])
+@pytest.mark.parametrize("kind", ["file", "generator", "iterator"])
+async def test_an_effect_gets_what_can_be_read_only_once_unread(
+    rounds: Any, tmp_path: Path, kind: str, where: str
+) -> None:
+    with opened(tmp_path) as file:
+        lines = {
+            "file": file,
+            "generator": (f"line {n}\n" for n in (1, 2)),
+            "iterator": iter(["line 1\n", "line 2\n"]),
+        }[kind]
+        given = {"in a dataclass": Upload("invoice", lines), "in a list": [lines]}.get(where, lines)
+
+        def send(upload: Any) -> str:
+            if isinstance(upload, Upload):
+                upload = upload.lines
+            return "".join(upload[0] if isinstance(upload, list) else upload)
+
+        async def order(ctx: Context) -> str:
+            return await ctx.once("send", send, given)
+
+        assert (await rounds(serving(order)).begin("order")).text == "line 1\nline 2\n"
+
+
+async def test_binary_arguments_of_an_effect_are_compared_by_their_bytes(rounds: Any) -> None:
+    scan = [b"\xff\x00first"]
+
+    def send(image: bytes, parts: list[memoryview]) -> int:
+        return len(image) + len(parts)
+
+    async def order(ctx: Context) -> str:
+        sent = await ctx.once("send", send, scan[0], [memoryview(scan[0])])
+        await ctx.elicit("Where?", Place)
+        return str(sent)
+
+    world = rounds(serving(order))
+    assert (await world.call("order", answers={"place": EU})).text == "8"
+    step = await world.begin("order")
+    scan[0] = b"\xff\x00other"
+    assert "this re-run diverged" in (await world.answer(step, {"place": EU})).text
+
+
+async def test_an_error_comes_back_where_nobody_has_imported_its_module_yet(
+    rounds: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "price_service.py").write_text("class Down(ConnectionError):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def look_up() -> int:
+        from price_service import Down  # pyright: ignore[reportMissingImports]
+
+        raise Down("for an hour")
+
+    async def order(ctx: Context) -> str:
+        try:
+            await ctx.memo("price", look_up)
+        except ConnectionError as error:
+            place = await ctx.elicit("Where else?", Place)
+            return f"{error}: {place.region}"
+        return "never"
+
+    world = rounds(serving(order))
+    step = await world.begin("order")
+    monkeypatch.delitem(sys.modules, "price_service")  # as in another process
+    assert (await world.answer(step, {"place": EU})).text == "for an hour: eu"
+
+
 async def test_functions_of_ended_calls_are_not_kept() -> None:
     class Large:
         pass
@@ -215,7 +376,8 @@ async def test_functions_of_ended_calls_are_not_kept() -> None:
 DIGEST = """
 import collections
 import dataclasses
-from pydantic import BaseModel
+import enum
+from pydantic import BaseModel, computed_field
 from antiphon.engine.serialization import arguments_digest
 
 class Model(BaseModel):
@@ -226,7 +388,25 @@ class Data:
     inner: list[Model]
 
 names = {f"name{n}" for n in range(20)}
-arguments = (Data([Model(tags=names)]), {"plain": names}, collections.deque([names]))
+
+class Computed(BaseModel):
+    tags: list[str]
+
+    @computed_field
+    @property
+    def unique(self) -> set[str]:
+        return set(self.tags)
+
+class Groups(enum.Enum):
+    ALL = frozenset(names)
+
+arguments = (
+    Data([Model(tags=names)]),
+    {"plain": names},
+    collections.deque([names]),
+    Computed(tags=sorted(names)),
+    Groups.ALL,
+)
 print(arguments_digest(print, arguments).hex())
 """
 

@@ -279,6 +279,33 @@ async def test_verify_is_asked_before_an_effect_is_uncertain(rounds, tally, look
     assert tally["charge"] == charges
 
 
+@pytest.mark.parametrize("exit_", [asyncio.CancelledError(), SystemExit(2), ZeroDivisionError()])
+async def test_a_verify_that_fails_leaves_the_effect_uncertain_and_says_why(rounds, caplog, exit_):
+    process = Process()
+
+    def charge() -> str:
+        process.alive = False
+        return "paid"
+
+    async def look() -> str:
+        raise exit_
+
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        return await ctx.once("charge", charge, verify=look)
+
+    world = rounds(serving(order))
+    step = await world.begin("order")
+    server = world.make(store=MortalStore(world.store, process))
+    with pytest.raises(Crash):
+        await world.answer(step, {"place": EU}, server=server)
+    world.clock.advance(LEASE)
+    for _ in range(7):  # more than the tries of a round
+        assert "its end is not known" in (await world.answer(step, {"place": EU})).text
+    assert "verify of effect 'charge' of tool:order could not tell" in caplog.text
+    assert type(exit_).__name__ in caplog.text
+
+
 # --- the end of an execution ---------------------------------------------------------------------
 
 
@@ -485,6 +512,21 @@ async def test_a_call_that_a_task_has_not_begun_yet_is_not_forgotten(rounds):
     assert (await rounds(serving(order)).begin("order")).text == "done"
 
 
+async def test_an_effect_that_was_left_to_a_task_and_never_begun_fails_the_call(rounds, tally):
+    left: list[Any] = []
+
+    async def order(ctx: Context) -> str:
+        left.append(asyncio.create_task(ctx.once("mail", tally.mark, "mail")))
+        return "sent"
+
+    done = await rounds(serving(order)).begin("order")
+    assert done.is_error
+    assert "ctx.once(...) in line" in done.text
+    assert "Await the task." in done.text
+    assert tally["mail"] == 0
+    await asyncio.gather(*left, return_exceptions=True)
+
+
 async def test_on_commit_does_not_run_when_the_result_cannot_be_written(rounds, tally):
     async def order(ctx: Context) -> Plan:
         await ctx.on_commit("mail", tally.mark, "mail")
@@ -673,6 +715,35 @@ async def test_a_validator_of_an_argument_that_raises_no_exception_has_failed(ro
     done = await rounds(serving(order)).begin("order", {"place": "eu"})
     assert done.is_error
     assert done.text == "tool 'order' failed: an unexpected error occurred on the server"
+
+
+@pytest.mark.parametrize("exit_", EXITS, ids=lambda exit_: type(exit_).__name__)
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_function_that_names_the_caller_and_exits_has_failed(era, exit_):
+    def leave(arguments: Any) -> str:
+        raise exit_
+
+    async def order(ctx: Context) -> str:
+        return "never"
+
+    options: dict[str, Any] = {"restarts": "adopt", "restart_key": leave}
+    async with Rounds(serving(order, **options), era=era) as world:
+        done = await world.begin("order")
+    assert done.is_error
+    assert done.text == "tool 'order' failed: an unexpected error occurred on the server"
+
+
+@pytest.mark.parametrize("exit_", EXITS, ids=lambda exit_: type(exit_).__name__)
+async def test_a_tool_is_hidden_by_a_function_that_exits(rounds, exit_):
+    def leave(principal: Any) -> bool:
+        raise exit_
+
+    async def order(ctx: Context) -> str:
+        return "never"
+
+    world = rounds(serving(order, visible=leave))
+    assert "Unknown tool" in (await world.begin("order")).text
+    assert (await world.send("tools/list", {})).result["tools"] == []
 
 
 async def test_an_effect_that_was_cancelled_from_inside_has_failed_in_every_round(rounds, tally):

@@ -170,6 +170,8 @@ async def test_first_rounds_at_the_same_time_repeat_nothing(tally, store):
         for step in steps:
             if step.waiting:
                 step = await world.answer(step, {"place": EU})
+            else:
+                assert "begun again at the same time" in step.text
             live += [step] if step.waiting else []
         assert len(live) == 1
         done = await world.answer(live[0], {"approve": YES})

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -238,17 +238,25 @@ async def test_an_on_cancel_that_exits_has_failed_and_the_task_is_cancelled(
         assert (await peer.ended(id))["status"] == "cancelled"
 
 
-@pytest.mark.parametrize("exit_", EXITS)
-async def test_a_completion_that_exits_is_an_error_of_its_own_request(exit_: BaseException) -> None:
+@pytest.mark.parametrize("exit_", [*EXITS, asyncio.CancelledError()])
+@pytest.mark.parametrize("when", ["at once", "while it is read"])
+async def test_a_completion_that_exits_is_an_error_of_its_own_request(
+    when: str, exit_: BaseException
+) -> None:
     server: Server = serving()()
 
     @server.prompt
     async def letter(to: str) -> str:
         return to
 
-    @server.completion("letter", "to")
     def names(value: str) -> list[str]:
         raise exit_
+
+    def one_by_one(value: str) -> Iterator[str]:
+        yield "Ann"
+        raise exit_
+
+    server.completion("letter", "to")(names if when == "at once" else one_by_one)
 
     async with server.running():
         ref = {"type": "ref/prompt", "name": "letter"}

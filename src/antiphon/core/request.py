@@ -70,6 +70,9 @@ class Channel:
     can_ask = False
     """Whether the client answers while the handler waits, as on a legacy session."""
 
+    aborted = False
+    """Whether the round was cancelled because the client disconnected."""
+
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification that belongs to this request, before its response."""
 
@@ -109,9 +112,6 @@ class ConnectedChannel(Channel):
     round (`runs_in`) and reports the disconnect; whoever else waits for the outcome of the round
     keeps it running (`on_disconnect`), and everything else cancels it.
     """
-
-    aborted = False
-    """Whether the round was cancelled because the client disconnected."""
 
     disconnected = False
     over = False

@@ -22,9 +22,8 @@ from antiphon.core.digest import canonical, short_digest
 from antiphon.core.failures import log_failure
 from antiphon.core.journal import Entry, EntryOutcome, decode_value, encode_value
 from antiphon.core.retry import back_off
-from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.execution import ASLEEP, Execution
-from antiphon.engine.handler import call_user, cancelled_from_inside
+from antiphon.engine.handler import call_to_end
 from antiphon.engine.mistakes import check_secret
 from antiphon.engine.questions import check_key
 from antiphon.engine.restarts import restartable
@@ -377,17 +376,25 @@ async def _verify(
     """Ask the author's function how an effect of unknown end has ended, and settle it so.
 
     Raises:
-        EffectUncertain: It could not tell.
+        EffectUncertain: It could not tell, or not within the time of a lease.
     """
     what, environment = f"the result of verify for effect {spec.key!r}", execution.environment
     try:
-        with execution.inside(spec.key):
-            value = await call_user(verify, spec.args, _extra(verify, call, spec.key))
-        data = codec.dump(value, what)
-        codec.load(data)
+        async with asyncio.timeout(environment.limits.lease.total_seconds()):
+            with execution.inside(spec.key):
+                value = await call_to_end(verify, spec.args, _extra(verify, call, spec.key))
+        data, _ = codec.keep(value, what)
     except NotDone:
         result = None
     except Exception as error:
+        log_failure(
+            log,
+            error,
+            "verify of effect %r of %s could not tell",
+            spec.key,
+            execution.handler.identity,
+            expose=environment.expose_errors,
+        )
         raise EffectUncertain(call, spec.key) from error
     else:
         result = await environment.protect(data, effect_place(call, spec.key))
@@ -465,8 +472,7 @@ async def _body(
     with _lease_renewed(execution, effect.id, fence):
         try:
             value = await _attempts(execution, spec, effect.call)
-            payload = codec.dump(value, what)
-            codec.load(payload)  # what cannot be read back must not be settled as done
+            payload, _ = codec.keep(value, what)  # what cannot be read back is not settled as done
         except NotDone:
             await _abandon(execution, effect, fence)
             raise
@@ -524,7 +530,7 @@ async def _attempts(execution: Execution, spec: Once, call: str) -> Any:
     for pause in (*_RETRIES, None):
         try:
             with execution.inside(spec.key):
-                return await _call(spec.fn, spec.args, kwargs)
+                return await call_to_end(spec.fn, spec.args, kwargs)
         except (NotDone, asyncio.CancelledError):
             raise
         except Exception:
@@ -532,16 +538,6 @@ async def _attempts(execution: Execution, spec: Once, call: str) -> Any:
                 raise
             await asyncio.sleep(pause)
     return None
-
-
-async def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call the function of an effect or memo; that it was cancelled from inside is its failure."""
-    try:
-        return await call_user(fn, args, kwargs)
-    except asyncio.CancelledError as error:
-        if cancelled_from_inside():
-            raise UserCodeExit(error) from error
-        raise
 
 
 def _extra(fn: Callable[..., Any], call: str, key: str) -> dict[str, Any]:
@@ -693,9 +689,8 @@ async def memo(
     record = partial(execution.record, "memo", key, note=name, secret=secret)
     try:
         with execution.inside(key):
-            value = await _call(fn, args, {})
-        payload = codec.dump(value, f"the result of memo {key!r}")
-        value = codec.load(payload)
+            value = await call_to_end(fn, args)
+        payload, value = codec.keep(value, f"the result of memo {key!r}")
     except asyncio.CancelledError:
         if not execution.ending:
             record(_cut_payload(execution), outcome="cut")

@@ -50,6 +50,7 @@ from antiphon.errors import (
     InvalidRequest,
     StoreError,
     TokenRefused,
+    Unavailable,
 )
 from antiphon.ports import ROUNDS_PER_START
 from antiphon.wire import results
@@ -166,9 +167,14 @@ class Engine:
         request.call = call.id
         key, version = (call.id, call.number), handler.options.version
         binding = self._tokens.binding(request, handler)
-        return await self.redemptions.redeem(
-            RunningRound(key, request, handler, call, binding, version, bound, b"", call.deadline)
-        )
+        own = RunningRound(key, request, handler, call, binding, version, bound, b"", call.deadline)
+        try:
+            return await self.redemptions.redeem(own)
+        except TokenRefused as refusal:
+            # There was no token to refuse.
+            raise Unavailable(
+                "the same call was begun again at the same time, and that one goes on"
+            ) from refusal
 
     async def _again(
         self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None

@@ -48,6 +48,7 @@ from antiphon.engine.mistakes import (
     HandedOut,
     called_too_late,
     check_awaited,
+    check_begun,
     close_unawaited,
     explained,
 )
@@ -512,7 +513,7 @@ class Execution:
             except GeneratorExit as exit:
                 raise UserCodeExit(exit) from exit
             self.started = loop.time()
-            return await go_on(running, waits_for, self._swallowed)
+            return await go_on(running, waits_for, self._interrupted)
         except GeneratorExit:
             mark = None  # the loop is closed, and the collector ends this in another context
             raise
@@ -532,7 +533,7 @@ class Execution:
 
     def _returned(self, value: Any) -> ExecutionOutcome:
         """The handler returned: check what it has read, and write its result."""
-        if self.state is ENDING:
+        if self.state is ENDING and not self._left_by_client:
             raise SwallowedAsk(self._first_key())
         if self.abandoned:
             raise Abandoned
@@ -540,6 +541,7 @@ class Execution:
             return Failed(self.verdict)
         if self.calls and any(map(_frame_of, self.calls)):
             check_awaited(self.calls)
+            check_begun(self.calls)
         if self.replay.unread:
             self._check_read()
         if isinstance(value, InputRequired):
@@ -563,6 +565,8 @@ class Execution:
         branches, task = self.branches, self.task
         if branches is not None:
             branches.uncancel_handler(task)
+        if self._left_by_client:
+            raise asyncio.CancelledError from error
         if isinstance(error, asyncio.CancelledError):
             if task is not None and task.cancelling() > before:
                 raise error  # the client went away, perhaps in the same moment: cancelled wins
@@ -574,6 +578,12 @@ class Execution:
         if failure is None:
             return self.suspended()
         return self._failed(explained(failure, self.calls))
+
+    @property
+    def _left_by_client(self) -> bool:
+        """Whether the round ends because its client has gone, and not by an ask."""
+        asks = self.asked or self.held or self._ending
+        return self.state is ENDING and not asks and self.request.channel.aborted
 
     def _failed(self, error: Exception) -> Failed:
         """Return how a handler that raised has ended.
@@ -602,8 +612,14 @@ class Execution:
         while self.task is not None and self.task.cancelling() > before:
             self.task.uncancel()
 
-    def _swallowed(self) -> SwallowedAsk | None:
-        """Return the error with which a handler is left that cannot be unwound."""
+    def _interrupted(self) -> SwallowedAsk | None:
+        """Something is raised into the handler; return the error of one that cannot be unwound.
+
+        When the client of a claimed round has gone, the round will run again: what the handler
+        does while it is unwound must not count then.
+        """
+        if self.fence and self.request.channel.aborted:
+            self.end_round()
         return SwallowedAsk(self._first_key()) if self._unwindable else None
 
     def _first_key(self) -> str:

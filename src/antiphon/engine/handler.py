@@ -283,6 +283,32 @@ async def call_user(
             in_user_code.reset(mark)
 
 
+async def call_to_end(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    """Call a function of the author's; that it was cancelled from inside is its failure, too."""
+    try:
+        return await call_user(fn, args, kwargs)
+    except asyncio.CancelledError as error:
+        if cancelled_from_inside():
+            raise UserCodeExit(error) from error
+        raise
+
+
+def call_here(fn: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of the author's that waits for nothing.
+
+    Raises:
+        UserCodeExit: It raised what is no `Exception`.
+    """
+    try:
+        return fn(*args)
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            raise
+        raise UserCodeExit(error) from error
+
+
 def call_in_thread(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
     """Call a function of the author's in a thread.
 

@@ -53,6 +53,27 @@ def check_awaited(calls: Mapping[Coroutine[Any, Any, Any], HandedOut], since: in
         raise forgotten
 
 
+def check_begun(calls: Mapping[Coroutine[Any, Any, Any], HandedOut]) -> None:
+    """Refuse the end of a handler that left an effect to a task which has not even begun it.
+
+    The context is dead when the task would, and the effect would be missing without a word. One
+    that the author has cancelled is not meant to happen.
+    """
+    for task in asyncio.all_tasks():
+        made = coroutine_of(task)
+        name, code, at = calls.get(made, ("", None, 0))
+        if name != "once" or task.cancelling() or made.cr_suspended or made.cr_frame is None:
+            continue
+        assert code is not None
+        line = _line(code, at)
+        error = HandlerError(
+            f"ctx.once(...) in line {line} of {code.co_name} was left to a task that had not begun "
+            "when the handler returned, so that it never happened. Await the task."
+        )
+        error.place = f"{code.co_filename}:{line}"
+        raise error
+
+
 def unawaited(
     calls: Mapping[Coroutine[Any, Any, Any], HandedOut], since: int = 0
 ) -> HandlerError | None:

@@ -13,7 +13,7 @@ from antiphon.core.digest import arguments_digest
 from antiphon.core.journal import Journal
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
-from antiphon.engine.handler import Handler
+from antiphon.engine.handler import Handler, call_here
 from antiphon.environment import Environment
 from antiphon.errors import ConfigError
 from antiphon.ports import ROUNDS_PER_START, About, Clock, Restartable, TakenOver
@@ -34,7 +34,7 @@ def restart_names(environment: Environment, handler: Handler, request: Request) 
         ConfigError: Callers cannot be told apart.
     """
     principal, key = request.principal, handler.options.restart_key
-    own = None if key is None else key(request.arguments or {})
+    own = None if key is None else call_here(key, request.arguments or {})
     if key is None and principal.anonymous and principal.transport == "http":
         raise ConfigError(
             f'{handler.kind} {handler.name!r} has restarts="adopt", but callers over HTTP are not '

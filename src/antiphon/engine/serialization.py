@@ -15,6 +15,8 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
+from enum import Enum
+from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
@@ -51,6 +53,29 @@ class JsonCodec:
             lost = next(_left_out(self._adapter.core_schema), None)
             if lost is not None:
                 raise _lost_field(*lost)
+
+    def keep(self, value: Any, what: str) -> tuple[bytes, Any]:
+        """Encode a value that is read again in every round; returns it as it is read, too.
+
+        Raises:
+            HandlerError: It cannot be kept as JSON, does not fit the type, or would be another
+                value after each reading.
+        """
+        data = self.dump(value, what)
+        read = self.load(data)
+        if self._adapter is not None:
+            again = self.dump(read, what)
+            if again != data and not self._is_stable(read, again, what):
+                raise HandlerError(
+                    f"{what} changes whenever it is read: a validator or `__post_init__` of its "
+                    "type makes something else of a value that it made before. Let it leave such "
+                    "values as they are, or pass returns= a plain type."
+                )
+        return data, read
+
+    def _is_stable(self, read: Any, data: bytes, what: str) -> bool:
+        last = self.load(data)
+        return last == read or self.dump(last, what) == data
 
     def dump(self, value: Any, what: str) -> bytes:
         """Encode a value as JSON.
@@ -362,9 +387,12 @@ def load_error(payload: bytes) -> Exception | None:
     """Make an exception again; None where its type is not known here or takes other arguments."""
     failure = RecordedError.of(payload)
     module, _, name = failure.type.partition(":")
+    if not module:
+        return None
     try:
-        found: Any = attrgetter(name)(sys.modules.get(module))
-    except AttributeError:
+        # Only the function that raised it may have imported it, and here that is not called.
+        found: Any = attrgetter(name)(sys.modules.get(module) or import_module(module))
+    except (ImportError, AttributeError):
         return None
     if not (isinstance(found, type) and issubclass(found, Exception)):
         return None
@@ -402,8 +430,7 @@ def arguments_digest(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         fn = cast("Callable[..., Any]", fn.func)
     # What is no JSON (a connection, a client) counts by its type: the effect is not about it.
     try:
-        plain = _jsonable(_ordered(values) if _has_set(values) else values)
-        return short_digest(canonical(plain), *_hidden(values))
+        return short_digest(canonical(comparable(values, fallback=_type_name)), *_hidden(values))
     except (ValueError, TypeError, RecursionError) as error:
         raise HandlerError(
             "the arguments of an effect must be JSON values, models or dataclasses: "
@@ -411,14 +438,29 @@ def arguments_digest(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         ) from error
 
 
-def _jsonable(value: Any) -> Any:
+def comparable(value: Any, **options: Any) -> Any:
+    """Return a value as JSON that every process writes in the same way; nothing is used up by it.
+
+    Args:
+        value: What is to be compared.
+        options: For pydantic, such as `fallback`.
+    """
     from pydantic_core import to_jsonable_python
 
-    return to_jsonable_python(value, fallback=lambda one: f"<{type(one).__qualname__}>")
+    # Fields that are computed follow from the others.
+    if _needs_care(value):
+        value = _written(value, options)
+    return to_jsonable_python(value, round_trip=True, **options)
+
+
+def _type_name(value: Any) -> str:
+    return f"<{type(value).__qualname__}>"
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Return what a container, a model or a dataclass holds."""
+    """Return what a container, a member of an enumeration, a model or a dataclass holds."""
+    if isinstance(value, Enum):
+        return (value.value,)
     if isinstance(value, dict):
         return cast("dict[Any, Any]", value).values()
     if isinstance(value, (list, tuple, deque, set, frozenset)):
@@ -430,24 +472,51 @@ def _parts(value: Any) -> Iterable[Any]:
     return ()
 
 
-def _has_set(value: Any) -> bool:
-    return isinstance(value, (set, frozenset)) or any(map(_has_set, _parts(value)))
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_BINARY = (bytes, bytearray, memoryview)
 
 
-def _ordered(value: Any) -> Any:
-    """Put sets in order, also inside models and dataclasses: theirs differs between processes."""
+def _needs_care(value: Any) -> bool:
+    """Return whether a value holds what pydantic would not write the same way every time."""
+    kind = cast("type[Any]", type(value))
+    if kind in _PLAIN:
+        return False
+    if isinstance(value, (set, frozenset, Iterator, *_BINARY)):
+        return True
+    return any(map(_needs_care, _parts(value)))
+
+
+def _written(value: Any, options: dict[str, Any]) -> Any:
+    """Replace what needs care, also inside models and dataclasses.
+
+    Sets are put in order, which differs between processes; binary data counts by its digest; what
+    can be read only once (a file, a generator) counts by its type and is left unread.
+    """
     if isinstance(value, (set, frozenset)):
-        items = [_jsonable(_ordered(item)) for item in cast("set[Any]", value)]
+        items = [comparable(item, **options) for item in cast("set[Any]", value)]
         return sorted(items, key=canonical)
-    if not _has_set(value):
+    if isinstance(value, _BINARY):
+        return _text_or_digest(bytes(cast("bytes", value)))
+    if isinstance(value, Iterator):
+        return _type_name(value)
+    if not _needs_care(value):
         return value
+    if isinstance(value, Enum):
+        return _written(value.value, options)
     if isinstance(value, dict):
-        return {k: _ordered(v) for k, v in cast("dict[Any, Any]", value).items()}
+        return {k: _written(v, options) for k, v in cast("dict[Any, Any]", value).items()}
     if is_model_type(cast("type[Any]", type(value))):
-        return {name: _ordered(field) for name, field in value}
+        return {name: _written(field, options) for name, field in value}
     if is_dataclass(value):
-        return {f.name: _ordered(getattr(value, f.name, None)) for f in fields(value)}
-    return [_ordered(item) for item in cast("list[Any]", value)]
+        return {f.name: _written(getattr(value, f.name, None), options) for f in fields(value)}
+    return [_written(item, options) for item in cast("list[Any]", value)]
+
+
+def _text_or_digest(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"<bytes {short_digest(data).hex()}>"
 
 
 def _hidden(value: Any) -> Iterator[bytes]:

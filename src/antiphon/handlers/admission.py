@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from antiphon.core.failures import log_failure
 from antiphon.core.request import Principal, Request
-from antiphon.engine.handler import is_async
+from antiphon.engine.handler import call_here, is_async
 from antiphon.errors import ConfigError
 from antiphon.handlers.call_limits import CallLimits
 
@@ -36,7 +36,7 @@ class ToolAdmission:
         if self._visible is None:
             return True
         try:
-            return self._visible(principal) is True
+            return call_here(self._visible, principal) is True
         except Exception as error:  # noqa: BLE001 - whatever it is, it did not say yes
             text = "visible= of tool %r failed; the tool is hidden"
             log_failure(_log, error, text, self._tool)

@@ -2,7 +2,7 @@
 
 import inspect
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -11,7 +11,7 @@ from antiphon.core.capabilities import TASKS
 from antiphon.core.limits import Limits
 from antiphon.core.methods import METHODS
 from antiphon.core.request import Principal, Request
-from antiphon.engine.handler import CachePolicy, Handler, call_user
+from antiphon.engine.handler import CachePolicy, Handler, call_here, call_to_end
 from antiphon.errors import ConfigError, InvalidRequest, TokenRefused
 from antiphon.handlers.output import DeclaredOutput
 from antiphon.handlers.registry import Listed, Registry
@@ -252,7 +252,7 @@ def completer(fn: Callable[..., Any]) -> Completer:
 
     def complete(value: str, others: Mapping[str, Any]) -> Awaitable[Any]:
         given = (value, others) if takes_others else (value,)
-        return call_user(fn, given)
+        return call_to_end(fn, given)
 
     return complete
 
@@ -260,4 +260,10 @@ def completer(fn: Callable[..., Any]) -> Completer:
 async def _values(complete: Completer, value: str, round: Request) -> list[str]:
     context = cast("dict[str, Any]", round.params.get("context") or {})
     others = cast("dict[str, Any]", context.get("arguments") or {})
-    return [str(item) for item in await complete(value, others)]
+    found = await complete(value, others)
+    return call_here(_texts, found)
+
+
+def _texts(found: Iterable[Any]) -> list[str]:
+    """Read what a completer returned, which may be a generator of the author's."""
+    return [str(item) for item in found]

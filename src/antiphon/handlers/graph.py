@@ -37,7 +37,7 @@ from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Invoke, call_user, needs_of
 from antiphon.engine.mistakes import check_awaited
 from antiphon.engine.questions import question, read_answer
-from antiphon.engine.serialization import JsonCodec
+from antiphon.engine.serialization import JsonCodec, comparable
 from antiphon.errors import AnswerInvalid, ConfigError, Diverged, HandlerError, UnsupportedForm
 from antiphon.forms import form as forms
 from antiphon.forms.form import Form
@@ -341,10 +341,10 @@ def _keep(execution: Execution, node: Node, value: Any, left: _Kept) -> Outcome[
             return cast("Outcome[Any]", value)
         return Outcome("accepted", value)
     execution.enter("step")
-    data = node.codec.dump(value, f"the value of step {node.name!r}")
+    data, value = node.codec.keep(value, f"the value of step {node.name!r}")
     kept = msgspec.structs.replace(left, v=msgspec.Raw(data))
     execution.record("patch", node.entry, encode_value(kept), secret=node.secret)
-    return Outcome("accepted", _load(node, data))
+    return Outcome("accepted", value)
 
 
 def _load(node: Node, data: bytes) -> Any:
@@ -364,10 +364,8 @@ def _inputs(node: Node, values: Values, live: set[str]) -> str:
     taken = [values[want.node] for want in node.wants if want.node in live]
     if not taken:
         return ""
-    from pydantic_core import to_jsonable_python
-
     try:
-        plain = to_jsonable_python([(outcome.status, outcome.value) for outcome in taken])
+        plain = comparable([(outcome.status, outcome.value) for outcome in taken])
         return short_digest(canonical(plain)).hex()
     except (ValueError, TypeError, RecursionError):
         return _UNKNOWN

@@ -30,7 +30,7 @@ from antiphon.engine.approvals import face_of
 from antiphon.engine.call import Call
 from antiphon.engine.delivery import END_ROUND
 from antiphon.engine.execution import Execution
-from antiphon.engine.handler import Handler
+from antiphon.engine.handler import Handler, call_here
 from antiphon.engine.questions import Asked, Question, question
 from antiphon.engine.redemption import RunningRound
 from antiphon.engine.reply import Reply
@@ -211,7 +211,7 @@ class HeldCalls:
             return b""
         holds = handler.options.holds
         if callable(holds):
-            chosen = str(holds(request.arguments or {}))
+            chosen = str(call_here(holds, request.arguments or {}))
             return short_digest(b"held", chosen.encode("utf-8", "surrogatepass"))
         return arguments_digest(request.arguments)
 
