@@ -36,7 +36,15 @@ class Mutant:
     path: Path
     line: int
     last_line: int
+    at_import: bool
+    """Whether what is changed runs when the module is imported: a constant, a default."""
+
     change: Callable[[ast.Module], None]
+
+    @property
+    def function(self) -> str:
+        """File and function, without the change."""
+        return self.name.partition(": ")[0]
 
     @property
     def module(self) -> str:
@@ -58,7 +66,7 @@ class Mutant:
 def unchanged(path: Path) -> Mutant:
     """Return a file as it is, to be tried like a mutant."""
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    return Mutant("unchanged", path, 1, lines, lambda tree: None)
+    return Mutant("unchanged", path, 1, lines, at_import=False, change=lambda tree: None)
 
 
 def ruined(path: Path) -> Mutant:
@@ -77,7 +85,7 @@ def mutants_of(path: Path, shown: str) -> list[Mutant]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     seen: Counter[str] = Counter()
     found: list[Mutant] = []
-    for place, (function, node) in _places(tree, list(ast.walk(tree))).items():
+    for place, (function, node, at_import) in _places(tree, list(ast.walk(tree))).items():
         for said, change in _changes(node):
             name = f"{shown} {function}: {said}"
             seen[name] += 1
@@ -86,7 +94,7 @@ def mutants_of(path: Path, shown: str) -> list[Mutant]:
             line = getattr(node, "lineno", 1)
             last = getattr(node, "end_lineno", None) or line
             apply = partial(_apply, place=place, change=change)
-            found.append(Mutant(name, path, line, min(last, line + 2), apply))
+            found.append(Mutant(name, path, line, min(last, line + 2), at_import, apply))
     return found
 
 
@@ -106,21 +114,22 @@ def _apply(tree: ast.Module, place: int, change: Callable[[ast.AST], ast.AST]) -
                 return
 
 
-def _places(tree: ast.Module, numbered: list[ast.AST]) -> dict[int, tuple[str, ast.AST]]:
-    """Find what may be changed: its number in a walk, and the function it stands in."""
+def _places(tree: ast.Module, numbered: list[ast.AST]) -> dict[int, tuple[str, ast.AST, bool]]:
+    """Find what may be changed: its number in a walk, its function, and if it runs at import."""
     numbers = {id(node): number for number, node in enumerate(numbered)}
-    places: dict[int, tuple[str, ast.AST]] = {}
+    places: dict[int, tuple[str, ast.AST, bool]] = {}
 
-    def visit(node: ast.AST, function: str) -> None:
+    def visit(node: ast.AST, function: str, at_import: bool) -> None:
         if _is_left_alone(node):
             return
-        places[numbers[id(node)]] = (function or "module", node)
+        places[numbers[id(node)]] = (function or "module", node, at_import)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             function = f"{function}.{node.name}".lstrip(".")
+        is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         for child in _children(node):
-            visit(child, function)
+            visit(child, function, at_import and not (is_function and isinstance(child, ast.stmt)))
 
-    visit(tree, "")
+    visit(tree, "", True)
     return dict(sorted(places.items()))
 
 
