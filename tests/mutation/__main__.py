@@ -46,37 +46,51 @@ class Campaign:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._build = Path(options.build)
-        self._files = {file: Path(options.package, file).resolve() for file in options.files}
+        self.files = {file: Path(options.package, file).resolve() for file in options.files}
         self.mutants = {
             mutant.name: mutant
-            for file, path in self._files.items()
+            for file, path in self.files.items()
             for mutant in mutants_of(path, file)
             if any(text in mutant.name for text in options.only)
         }
         self.outcomes: dict[str, str] = {}
+        self._sound: set[str] = set()
+        """Tests that were seen to pass without a mutant."""
 
     def run(self, trials: Trials) -> None:
         """Learn what the tests execute, see that trials can fail, and try every mutant."""
-        choice = Choice(self._learned(trials))
+        choice = Choice(self._learned(trials), self._options.budget)
         self._hold_control(trials, choice)
-        order = list(self.mutants.values())
+        written = self._build / "outcomes.txt"
+        if self._options.resume:
+            self._recall(written.read_text("utf-8").splitlines(), choice)
+        order = [mutant for name, mutant in self.mutants.items() if name not in self.outcomes]
         random.Random(1).shuffle(order)
         end = time.monotonic() + self._options.seconds
-        with (self._build / "outcomes.txt").open("w") as kept:
+        with written.open("a" if self._options.resume else "w", encoding="utf-8") as kept:
             for mutant in order:
                 if time.monotonic() > end:
                     break
-                outcome, test = tried(mutant, trials, choice)
+                outcome, test = self._tried(mutant, trials, choice)
                 self.outcomes[mutant.name] = outcome
                 print(f"{outcome}: {mutant.name} [{test}]", file=kept, flush=True)
                 if outcome != "killed":
                     print(f"{outcome}: {mutant.name} [line {mutant.line}]", flush=True)
                 if len(self.outcomes) % 50 == 0:
-                    print(f"{len(self.outcomes)} of {len(order)} mutants tried", flush=True)
+                    print(f"{len(self.outcomes)} of {len(self.mutants)} tried", flush=True)
+
+    def _recall(self, lines: list[str], choice: Choice) -> None:
+        """Take over which mutants were killed before, and by which tests."""
+        for line in lines:
+            outcome, _, rest = line.partition(": ")
+            name, _, test = rest.removesuffix("]").rpartition(" [")
+            if outcome == "killed" and name in self.mutants:
+                self.outcomes[name] = outcome
+                choice.killed(self.mutants[name], test.rpartition(" ")[0])
 
     def _learned(self, trials: Trials) -> dict[str, dict[str, Any]]:
         """Learn which lines each test executes; kept until its file or the package changes."""
-        package = hashlib.sha256("\n".join(map(str, self._files.values())).encode())
+        package = hashlib.sha256("\n".join(map(str, self.files.values())).encode())
         for source in sorted(Path(self._options.package).rglob("*.py")):
             package.update(source.read_bytes())
         learned: dict[str, dict[str, Any]] = {}
@@ -86,36 +100,39 @@ class Campaign:
             kept = self._build / f"{digest.hexdigest()[:16]}.json"
             if not kept.exists():
                 print(f"learning what the tests of {file} execute", flush=True)
-                trials.learn(file, Lines(self._files.values(), kept))
+                trials.learn(file, Lines(self.files.values(), kept))
             learned |= json.loads(kept.read_text())
         return learned
 
     def _hold_control(self, trials: Trials, choice: Choice) -> None:
-        """Try each file with every function ruined: some test must fail."""
-        for path in self._files.values():
+        """Try each file with every function ruined: its tests must notice."""
+        for path in dict.fromkeys(mutant.path for mutant in self.mutants.values()):
             end = trials.run(choice.of(ruined(path)), ruined(path)).end
-            if end != "failed":
-                sys.exit(f"the trials are worth nothing: {path} is ruined, and its tests {end}")
+            if end not in ("failed", "hung"):
+                pytest.exit(f"the trials are worth nothing: {path} is ruined, its tests {end}", 3)
 
-
-def tried(mutant: Mutant, trials: Trials, choice: Choice) -> tuple[str, str]:
-    """Try one mutant: what came of it, and the test that told."""
-    while tests := choice.of(mutant):
-        trial = trials.run(tests, mutant)
-        if trial.end == "passed":
-            return "survived", ""
-        if trial.end == "broken":
-            return "not tried", trial.test
-        if mutant.at_import:
-            sound = trials.run(tests).end == "passed"
-            return ("killed", trial.end) if sound else ("not tried", "tests fail without it")
-        blamed = {trial.test: tests[trial.test]}
-        if trials.run(blamed).end != "passed":
-            choice.drop(trial.test)
-        elif trials.run(blamed, mutant).end != "passed":  # again: a test may fail by chance
-            choice.killed(mutant, trial.test)
-            return "killed", f"{trial.test} {trial.end}"
-    return "survived", "no test executes it"
+    def _tried(self, mutant: Mutant, trials: Trials, choice: Choice) -> tuple[str, str]:
+        """Try one mutant: what came of it, and the test that told."""
+        doubtful: set[str] = set()
+        while tests := choice.of(mutant, doubtful):
+            trial = trials.run(tests, mutant)
+            if trial.end == "passed":
+                return "survived", ""
+            if trial.end == "broken":
+                return "not tried", trial.test
+            if mutant.at_import:
+                sound = trials.run(tests).end == "passed"
+                return ("killed", trial.end) if sound else ("not tried", "tests fail without it")
+            blamed = {trial.test: tests[trial.test]}
+            if trial.test not in self._sound and trials.run(blamed).end != "passed":
+                choice.drop(trial.test)
+                continue
+            self._sound.add(trial.test)
+            if trials.run(blamed, mutant).end != "passed":  # again: a test may fail by chance
+                choice.killed(mutant, trial.test)
+                return "killed", f"{trial.test} {trial.end}"
+            doubtful.add(trial.test)
+        return "survived", "no test executes it"
 
 
 def report(outcomes: dict[str, str], unobservable: set[str]) -> bool:
@@ -148,8 +165,10 @@ def main() -> None:
     parser.add_argument("--files", nargs="+", default=list(HEART), help="of the package")
     parser.add_argument("--tests", nargs="+", default=list(TESTS))
     parser.add_argument("--only", nargs="+", default=[""], help="parts of mutants' names")
+    parser.add_argument("--budget", type=float, default=60, help="seconds of tests for a mutant")
     parser.add_argument("--seconds", type=float, default=36_000, help="then say what is known")
     parser.add_argument("--build", default="build/mutants", help="for what is kept")
+    parser.add_argument("--resume", action="store_true", help="try only what was not killed before")
     parser.add_argument("--list", action="store_true", help="list the mutants and try none")
     options = parser.parse_args()
     campaign = Campaign(options)
@@ -161,7 +180,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as files:
         ignored = [f"--ignore={file}" for file in TOO_LONG]
         arguments = [*PYTEST, f"--basetemp={files}", *ignored, *options.tests]
-        code = pytest.main(arguments, plugins=[Trials(campaign.run)])
+        trials = Trials(campaign.files.values(), campaign.run)
+        code = pytest.main(arguments, plugins=[trials])
     enough = report(campaign.outcomes, set(read_unobservable()))
     sys.exit(code or not (enough and campaign.outcomes))
 

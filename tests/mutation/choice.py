@@ -1,6 +1,7 @@
 """Chooses the tests for a mutant: those that execute its line, the most likely to fail first."""
 
 from collections import Counter
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,20 @@ from tests.mutation.mutants import Mutant
 SLOW = 8.0
 """Seconds beyond which a test is not used."""
 
-BUDGET = 40.0
-"""Seconds that the tests of one mutant take together on the original, at most."""
-
 NEAR = 12
 """Lines before and after a mutant that are near it."""
 
-_FIRST = 10
+_FIRST = 30
 """How many of the tests that have killed most are tried first."""
 
 
 class Choice:
     """Which tests execute which lines, and which have killed."""
 
-    def __init__(self, tests: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, tests: dict[str, dict[str, Any]], budget: float) -> None:
+        self._budget = budget
+        """Seconds that the tests of one mutant take together on the original, at most."""
+
         self._tests = {
             name: test for name, test in tests.items() if test["passed"] and test["seconds"] < SLOW
         }
@@ -32,25 +33,27 @@ class Choice:
     def killed(self, mutant: Mutant, test: str) -> None:
         """Note which test a mutant failed: its neighbours may fail it, too."""
         self._kills[mutant.function, test] += 1
+        self._kills[str(mutant.path), test] += 1
 
     def drop(self, test: str) -> None:
         """Use a test no more: it fails without a mutant."""
         self._tests.pop(test, None)
 
-    def of(self, mutant: Mutant) -> dict[str, float]:
+    def of(self, mutant: Mutant, doubtful: Collection[str] = ()) -> dict[str, float]:
         """Return the tests to try a mutant with, and how long each may take."""
         file = str(mutant.path)
-        lines = set(range(mutant.line, mutant.last_line + 1))
         using = [name for name, test in self._tests.items() if file in test["lines"]]
-        chosen = [name for name in using if lines & set(self._tests[name]["lines"][file])]
+        chosen = [name for name in using if mutant.lines & set(self._tests[name]["lines"][file])]
         # What runs at import is executed before any test: whoever uses the file may notice.
         ordered = self._ordered(chosen or (using if mutant.at_import else []), mutant)
         picked: dict[str, float] = {}
         spent = 0.0
         for name in ordered:
+            if name in doubtful:
+                continue
             seconds = self._tests[name]["seconds"]
             spent += seconds
-            if spent > BUDGET:
+            if spent > self._budget:
                 break
             picked[name] = 3 + 10 * seconds
         return picked
@@ -58,8 +61,10 @@ class Choice:
     def _ordered(self, names: list[str], mutant: Mutant) -> list[str]:
         """Put those first that killed others nearby, then by what they tell for their time."""
         worth = self._worth(names, mutant)
-        killers = sorted(names, key=lambda name: -self._kills[mutant.function, name])
-        first = [name for name in killers[:_FIRST] if self._kills[mutant.function, name]]
+        first: list[str] = []
+        for place in (mutant.function, str(mutant.path)):
+            rate = {n: self._kills[place, n] / (0.1 + self._tests[n]["seconds"]) for n in names}
+            first += sorted(filter(rate.__getitem__, names), key=lambda n: -rate[n])[:_FIRST]
         rest = sorted(names, key=lambda name: -worth[name])
         return list(dict.fromkeys([*first, *rest]))
 
@@ -69,7 +74,8 @@ class Choice:
         Hundreds of tests pass through a line of the hot path; those that take the unusual branches
         around it, and those that import its module, are the ones that hold what it decides.
         """
-        file, near = str(mutant.path), range(mutant.line - NEAR, mutant.last_line + NEAR + 1)
+        file = str(mutant.path)
+        near = {line + away for line in mutant.lines for away in range(-NEAR, NEAR + 1)}
         lines = {name: set(self._tests[name]["lines"][file]).intersection(near) for name in names}
         seen = Counter(line for of_test in lines.values() for line in of_test)
         worth: dict[str, float] = {}

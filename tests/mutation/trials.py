@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import NoReturn
 
@@ -49,14 +50,18 @@ class Trial:
 class Trials:
     """A plugin of pytest that does its work where pytest would run the tests."""
 
-    def __init__(self, work: Callable[["Trials"], None]) -> None:
+    def __init__(self, paths: Iterable[Path], work: Callable[["Trials"], None]) -> None:
+        self._paths = frozenset(map(str, paths))
         self._work = work
         self._items: dict[str, pytest.Item] = {}
+        self._functions: list[FunctionType] = []
+        """Those of the files that are changed."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Do the work; no test runs in this process."""
         self._items = {item.nodeid: item for item in session.items}
+        self._functions = _functions_of(self._paths)
         gc.collect()
         gc.freeze()  # a forked process need not look at what was imported
         self._work(self)
@@ -72,31 +77,40 @@ class Trials:
         pid = os.fork()
         if pid == 0:
             tests = [name for name in self._items if name.partition("::")[0] == file]
-            self._run_in_child(tests, lines, before=lambda: True, after=lines.write)
+            self._run_in_child(tests, lines, after=lines.write)
         os.waitpid(pid, 0)
 
     def run(self, tests: dict[str, float], mutant: Mutant | None = None) -> Trial:
         """Run tests until one fails; each may take so many seconds."""
         if mutant is not None and mutant.at_import:
             return _run_anew(tests, mutant)
+        codes = {} if mutant is None else _codes(mutant.code())
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(reader)
-            before = (lambda: True) if mutant is None else (lambda: place(mutant))
-            self._run_in_child([*tests], _Progress(writer), before, after=lambda: None)
+            if mutant is not None and not self._place(str(mutant.path), codes):
+                os._exit(_NOT_PLACED)
+            self._run_in_child([*tests], _Progress(writer), after=lambda: None)
         os.close(writer)
         try:
             return _follow(pid, reader, tests)
         finally:
             os.close(reader)
 
+    def _place(self, path: str, codes: dict[tuple[str, int], CodeType]) -> bool:
+        """Give every function of a file its changed code; tells if one has changed."""
+        placed = False
+        for function in self._functions:
+            old = function.__code__
+            new = codes.get((old.co_qualname, old.co_firstlineno), old)
+            if old.co_filename == path and new != old:
+                function.__code__ = new
+                placed = True
+        return placed
+
     def _run_in_child(
-        self,
-        tests: Sequence[str],
-        plugin: object,
-        before: Callable[[], bool],
-        after: Callable[[], None],
+        self, tests: Sequence[str], plugin: object, after: Callable[[], None]
     ) -> NoReturn:
         """Run tests in this forked process, which ends then."""
         code = 99
@@ -105,8 +119,6 @@ class Trials:
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):
                 os.dup2(null, descriptor)
-            if not before():
-                os._exit(_NOT_PLACED)
             items = [self._items[name] for name in tests]
             items[0].config.pluginmanager.register(plugin)
             for item, following in zip(items, [*items[1:], None], strict=True):
@@ -166,25 +178,20 @@ def _run_anew(tests: dict[str, float], mutant: Mutant) -> Trial:
     return Trial({**_ENDS, 2: "failed"}.get(ended.returncode, "broken"))
 
 
-def place(mutant: Mutant) -> bool:
-    """Give every function that a mutant changes its changed code; tells if there was one."""
-    path, codes, placed = str(mutant.path), _functions(mutant.code()), False
-    gc.unfreeze()
-    for function in gc.get_objects():
-        if type(function) is FunctionType and function.__code__.co_filename == path:
-            old = function.__code__
-            new = codes.get((old.co_qualname, old.co_firstlineno), old)
-            if new != old:
-                function.__code__ = new
-                placed = True
-    return placed
+def _functions_of(paths: Collection[str]) -> list[FunctionType]:
+    """Return all functions that were made from the code of some files."""
+    return [
+        one
+        for one in gc.get_objects()
+        if type(one) is FunctionType and one.__code__.co_filename in paths
+    ]
 
 
-def _functions(code: CodeType) -> dict[tuple[str, int], CodeType]:
+def _codes(code: CodeType) -> dict[tuple[str, int], CodeType]:
     """Return the code of all functions of a module, nested ones too."""
     found: dict[tuple[str, int], CodeType] = {}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found[constant.co_qualname, constant.co_firstlineno] = constant
-            found |= _functions(constant)
+            found |= _codes(constant)
     return found
