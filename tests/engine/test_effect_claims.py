@@ -111,9 +111,11 @@ class Seen(Watched):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.arguments: list[bytes] = []
+        self.restartable: list[bool] = []
 
     async def begin(self, effect: Any, **options: Any) -> Any:
         self.arguments.append(effect.arguments)
+        self.restartable.append(effect.restart is not None)
         return await super().begin(effect, **options)
 
 
@@ -248,3 +250,39 @@ def test_a_shared_effect_does_not_run_while_the_store_cannot_say_if_it_has() -> 
         assert (paid, store.times("begin")) == ([], [])
 
     simulated(play, order, store=Unreadable)
+
+
+def test_a_failure_of_a_handler_that_has_lost_its_round_is_not_its_outcome() -> None:
+    sleeps = [60.0, 0.0]
+
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        await asyncio.sleep(sleeps.pop(0))
+        try:
+            return await ctx.once("pay", lambda: "paid")
+        except BaseException:
+            raise ZeroDivisionError from None
+
+    async def play(world: Rounds, store: Watched) -> None:
+        step = await world.begin("order")
+        late = asyncio.create_task(world.answer(step, {"place": EU}))
+        store.fails = {**HANGS}
+        await asyncio.sleep(40)
+        winner = await world.answer(step, {"place": EU}, server=world.make())
+        assert (winner.text, (await late).text) == ("paid", "paid")
+
+    simulated(play, order)
+
+
+def test_a_call_can_be_taken_over_by_its_own_effects_but_not_by_those_it_shares() -> None:
+    async def order(ctx: Context) -> str:
+        await ctx.once("own", lambda: 1)
+        await ctx.once("shared", lambda: 1, scope="arguments", window=60)
+        return "done"
+
+    async def play(world: Rounds, store: Watched) -> None:
+        assert (await world.call("order")).text == "done"
+        assert isinstance(store, Seen)
+        assert store.restartable == [True, False]
+
+    simulated(play, order, store=Seen, restarts="adopt")
