@@ -184,9 +184,10 @@ async def test_a_type_that_the_result_does_not_fit_is_told_without_the_value(rou
     assert "hunter2" not in step.text
 
 
-async def test_a_key_must_be_short_and_printable(rounds):
+@pytest.mark.parametrize("what", ["once", "memo"])
+async def test_a_key_must_be_short_and_printable(rounds, what):
     async def order(ctx: Context, key: str) -> str:
-        await ctx.once(key, lambda: 1)
+        await getattr(ctx, what)(key, lambda: 1)
         return "done"
 
     world = rounds(serving(order))

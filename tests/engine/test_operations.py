@@ -310,6 +310,7 @@ def test_what_a_store_elsewhere_does_goes_on_when_its_client_leaves(
         await asyncio.wait({leaving})
         await asyncio.sleep(2)
         assert [name for name, _ in store.seen if name in ROUND] == left.split()
+        assert store.options("release", "counts") == [False] * left.count("release")
         assert (await world.answer(step, {"place": EU})).text == "eu"
 
     simulated(play, order, store=Elsewhere)
@@ -434,6 +435,26 @@ def test_a_call_that_ended_in_its_first_round_frees_its_effects_at_once() -> Non
     simulated(play, pay)
 
 
+def test_a_call_that_ended_in_its_first_round_is_freed_although_its_client_left() -> None:
+    calls: list[str] = []
+
+    async def pay(ctx: Context) -> str:
+        calls.append(ctx.call_id)
+        return await ctx.once("pay", lambda: "paid")
+
+    async def play(world: Rounds, store: Watched) -> None:
+        store.takes = {"end_call": 5.0}
+        sent = asyncio.create_task(world.call("pay"))
+        await asyncio.sleep(2)
+        assert [row.key for row in await store.effects(calls[0])] == ["pay"]
+        sent.cancel()
+        await asyncio.wait({sent})
+        await asyncio.sleep(10)
+        assert await store.effects(calls[0]) == []
+
+    simulated(play, pay, store=Elsewhere)
+
+
 def test_a_renewal_that_is_slow_is_not_begun_again_while_it_lasts() -> None:
     async def play(world: Rounds, store: Watched) -> None:
         store.takes = {"renew": 15.0}
@@ -460,7 +481,9 @@ def test_a_round_that_cannot_be_given_back_is_tried_again_with_pauses() -> None:
     simulated(play, failing)
 
 
-def test_a_server_that_ends_does_not_wait_long_for_a_store_that_hangs() -> None:
+def test_a_server_that_ends_does_not_wait_long_for_a_store_that_hangs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def failing(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
         raise ZeroDivisionError
@@ -479,6 +502,7 @@ def test_a_server_that_ends_does_not_wait_long_for_a_store_that_hangs() -> None:
         assert len(asyncio.all_tasks()) == 1
 
     simulated(play, failing, store=Elsewhere)
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_an_effect_is_kept_to_the_deadline_of_its_call_and_for_its_window_beyond() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import CodeType
-from typing import TypeVar, cast
+from typing import TypeGuard, TypeVar, cast
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -35,8 +35,18 @@ class Mutant:
     name: str
     path: Path
     line: int
-    last_line: int
+    lines: frozenset[int]
+    """Where a test that notices the change must pass: at the line, or at its uses."""
+
+    at_import: bool
+    """Whether what is changed runs when the module is imported: a constant, a default."""
+
     change: Callable[[ast.Module], None]
+
+    @property
+    def function(self) -> str:
+        """File and function, without the change."""
+        return self.name.partition(": ")[0]
 
     @property
     def module(self) -> str:
@@ -57,8 +67,8 @@ class Mutant:
 
 def unchanged(path: Path) -> Mutant:
     """Return a file as it is, to be tried like a mutant."""
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    return Mutant("unchanged", path, 1, lines, lambda tree: None)
+    lines = frozenset(range(len(path.read_text(encoding="utf-8").splitlines()) + 1))
+    return Mutant("unchanged", path, 1, lines, at_import=False, change=lambda tree: None)
 
 
 def ruined(path: Path) -> Mutant:
@@ -77,7 +87,7 @@ def mutants_of(path: Path, shown: str) -> list[Mutant]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     seen: Counter[str] = Counter()
     found: list[Mutant] = []
-    for place, (function, node) in _places(tree, list(ast.walk(tree))).items():
+    for place, (function, node, at_import) in _places(tree, list(ast.walk(tree))).items():
         for said, change in _changes(node):
             name = f"{shown} {function}: {said}"
             seen[name] += 1
@@ -86,8 +96,36 @@ def mutants_of(path: Path, shown: str) -> list[Mutant]:
             line = getattr(node, "lineno", 1)
             last = getattr(node, "end_lineno", None) or line
             apply = partial(_apply, place=place, change=change)
-            found.append(Mutant(name, path, line, min(last, line + 2), apply))
+            lines = range(line, min(last, line + 2) + 1)
+            passed = frozenset(_uses(tree, node) if at_import else lines)
+            found.append(Mutant(name, path, line, passed, at_import, apply))
     return found
+
+
+def _uses(tree: ast.Module, node: ast.AST) -> Iterator[int]:
+    """Find the lines that use what a node gives its value to at import: a name, or a function."""
+    line = getattr(node, "lineno", 0)
+    names: set[str] = set()
+    for one in ast.walk(tree):
+        if not getattr(one, "lineno", line + 1) <= line <= (getattr(one, "end_lineno", 0) or 0):
+            continue
+        match one:
+            case ast.Assign(targets=targets):
+                names |= {part.id for to in targets for part in ast.walk(to) if _is_name(part)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+            case ast.FunctionDef(body=body) | ast.AsyncFunctionDef(body=body):
+                yield from range(body[0].lineno, (body[-1].end_lineno or 0) + 1)
+            case _:
+                pass
+    for one in ast.walk(tree):
+        name = getattr(one, "id", None) or getattr(one, "attr", None) or getattr(one, "arg", None)
+        if name in names:
+            yield getattr(one, "lineno", line)
+
+
+def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
 
 
 def _apply(tree: ast.Module, place: int, change: Callable[[ast.AST], ast.AST]) -> None:
@@ -106,21 +144,22 @@ def _apply(tree: ast.Module, place: int, change: Callable[[ast.AST], ast.AST]) -
                 return
 
 
-def _places(tree: ast.Module, numbered: list[ast.AST]) -> dict[int, tuple[str, ast.AST]]:
-    """Find what may be changed: its number in a walk, and the function it stands in."""
+def _places(tree: ast.Module, numbered: list[ast.AST]) -> dict[int, tuple[str, ast.AST, bool]]:
+    """Find what may be changed: its number in a walk, its function, and if it runs at import."""
     numbers = {id(node): number for number, node in enumerate(numbered)}
-    places: dict[int, tuple[str, ast.AST]] = {}
+    places: dict[int, tuple[str, ast.AST, bool]] = {}
 
-    def visit(node: ast.AST, function: str) -> None:
+    def visit(node: ast.AST, function: str, at_import: bool) -> None:
         if _is_left_alone(node):
             return
-        places[numbers[id(node)]] = (function or "module", node)
+        places[numbers[id(node)]] = (function or "module", node, at_import)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             function = f"{function}.{node.name}".lstrip(".")
+        is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         for child in _children(node):
-            visit(child, function)
+            visit(child, function, at_import and not (is_function and isinstance(child, ast.stmt)))
 
-    visit(tree, "")
+    visit(tree, "", True)
     return dict(sorted(places.items()))
 
 

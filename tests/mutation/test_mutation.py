@@ -1,6 +1,9 @@
 """The mutation tool itself: its mutants differ from the original, and its list is true."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,78 @@ def f(a: int, b: bool = False) -> int:
     assert all(ast.dump(mutant.tree()) != original for mutant in mutants)
     for mutant in mutants:
         mutant.code()
+
+
+SMALL = """
+LIMIT = 3
+
+def doubled(number):
+    while number > LIMIT:
+        number -= 1
+    list.append([], number)
+    return number * 2
+
+def never():
+    return 1
+
+class Held:
+    @property
+    def value(self):
+        return doubled(2)
+"""
+SMALL_TESTS = """
+from small.numbers import Held, doubled
+
+def test_doubled():
+    assert (doubled(1), doubled(3), doubled(4)) == (2, 6, 6)
+
+def test_held():
+    assert Held().value == 4
+"""
+
+
+@pytest.mark.timeout(240)
+def test_the_tool_tells_mutants_that_tests_notice_from_those_that_none_does(
+    tmp_path: Path,
+) -> None:
+    package = tmp_path / "src" / "small"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "numbers.py").write_text(SMALL)
+    (tmp_path / "test_small.py").write_text(SMALL_TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope=function\n")
+    ended = subprocess.run(
+        [
+            sys.executable, "-m", "tests.mutation",
+            "--package", "src/small", "--files", "numbers.py", "--tests", "test_small.py",
+        ],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}src"}, timeout=220,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1, ended.stdout  # fewer than 90 % were killed
+    told = (tmp_path / "build" / "mutants" / "outcomes.txt").read_text("utf-8").splitlines()
+    outcomes = {line.rpartition(" [")[0]: line.rpartition(" [")[2] for line in told}
+    survived = {name for name in outcomes if not name.startswith("killed: ")}
+    assert survived == {
+        "survived: numbers.py doubled: list.append([], number) -> pass",
+        "survived: numbers.py never: 1 -> 2",
+        "survived: numbers.py never: return 1 -> return None",
+    }
+    assert set(outcomes) - survived == {
+        "killed: numbers.py Held.value: 2 -> 3",
+        "killed: numbers.py Held.value: return doubled(2) -> return None",
+        "killed: numbers.py doubled: 1 -> 2",
+        "killed: numbers.py doubled: 2 -> 3",
+        "killed: numbers.py doubled: number * 2 -> number + 2",
+        "killed: numbers.py doubled: number -= 1 -> number += 1",
+        "killed: numbers.py doubled: number > LIMIT -> number >= LIMIT",
+        "killed: numbers.py doubled: return number * 2 -> return None",
+        "killed: numbers.py module: 3 -> 4",
+    }
+    held = outcomes["killed: numbers.py Held.value: 2 -> 3"]
+    assert held == "test_small.py::test_held failed]"
+    endless = outcomes["killed: numbers.py doubled: number -= 1 -> number += 1"]
+    assert endless == "test_small.py::test_doubled hung]"
 
 
 @pytest.mark.parametrize("file", HEART)
