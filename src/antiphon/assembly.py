@@ -94,6 +94,7 @@ def assemble(
         environment.holdings.listeners,
         changes,
         offered=registry.served.capabilities,
+        hidden=registry.hides,
         tasks=tasks if tasks.available else None,
     )
     polling = None

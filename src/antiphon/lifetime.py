@@ -14,7 +14,7 @@ from antiphon.engine.engine import Engine
 from antiphon.environment import Environment, LifespanState
 from antiphon.errors import ConfigError, StartError
 from antiphon.handlers.registry import Registry
-from antiphon.seal.keys_in_use import KeysInUse
+from antiphon.seal.keys_in_use import KeptInFile, KeysInUse
 from antiphon.subscriptions import TaskPolling
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.runner import Runner
@@ -184,12 +184,42 @@ class ServerLifetime:
                 f"{purpose}, so it needs a store that they share and that keeps tasks: "
                 'Server(store="sqlite:///..." or "postgresql://...")'
             )
+        self._check_keys(who)
+
+    def _check_keys(self, who: str) -> None:
         if self._keys.made:
             raise ConfigError(
                 f"{who} needs the keys of the processes that accept the calls, or it cannot open "
                 "what they keep: set ANTIPHON_KEYS to the same value everywhere (make a key with "
                 "`antiphon keygen`), or start the server first where both use one SQLite file"
             )
+
+    @asynccontextmanager
+    async def open_ledger(self, *, seals: bool) -> AsyncGenerator[None]:
+        """Keep the store open for an operator: no task, no lifespan, no handler.
+
+        Args:
+            seals: Whether something will be sealed for the processes that serve.
+
+        Raises:
+            ConfigError: No other process sees the store, there is none yet, or, to seal, the keys
+                were made for this process.
+        """
+        store = self._environment.store
+        if not store.shared:
+            raise ConfigError(
+                "this server's store is in memory, where its own process alone sees it: give it "
+                "Server(store=...), or name the store by its URL"
+            )
+        if isinstance(store, KeptInFile) and not store.path.exists():
+            raise ConfigError(f"there is no store in {store.path}: start the server first")
+        if seals:
+            self._check_keys("a result that is kept for other processes")
+        await store.open()
+        try:
+            yield
+        finally:
+            await store.close()
 
     @asynccontextmanager
     async def open_store(self) -> AsyncGenerator[None]:

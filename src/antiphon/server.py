@@ -14,7 +14,7 @@ from antiphon.core.request import Channel, Era, Principal
 from antiphon.dispatcher import Dispatcher, ServerInfo
 from antiphon.engine.handler import CachePolicy, check_choice
 from antiphon.engine.suspension import running_loop
-from antiphon.environment import Redeem
+from antiphon.environment import Environment, Redeem
 from antiphon.errors import ConfigError, StoreError
 from antiphon.handlers.decorators import HandlerDecorators
 from antiphon.handlers.middleware import Middleware
@@ -220,6 +220,20 @@ class Server(HandlerDecorators):
             raise ConfigError("this server has no inbox: give it Server(console=Console(...))")
         async with self._lifetime.open_store():
             yield pages
+
+    @asynccontextmanager
+    async def ledger(self, *, seals: bool = False) -> AsyncGenerator[Environment]:
+        """Open the store from a process that serves nothing, as `antiphon calls` does.
+
+        Args:
+            seals: Whether something will be sealed for the processes that serve.
+
+        Raises:
+            ConfigError: No other process sees the store, or, to seal, the keys were made for this
+                process.
+        """
+        async with self._lifetime.open_ledger(seals=seals):
+            yield self._services
 
     @asynccontextmanager
     async def _notifying(self) -> AsyncGenerator[None]:

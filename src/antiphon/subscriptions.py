@@ -130,6 +130,7 @@ class Subscriptions:
         announced: Changes,
         *,
         offered: Collection[str],
+        hidden: Callable[[str, Principal], bool] = lambda uri, principal: False,
         tasks: OwnedTasks | None = None,
     ) -> None:
         """Listen to the changes of a server.
@@ -138,10 +139,12 @@ class Subscriptions:
             allowance: How many subscriptions each caller may have.
             announced: Where changes are announced.
             offered: The capabilities that the server has declared; may still grow.
+            hidden: Says whether a resource is one that a caller may not know of.
             tasks: The tasks that can be listened to, if there are any.
         """
         self._allowance = allowance
         self._offered = offered
+        self._hidden = hidden
         self._tasks = tasks
         self._open: set[Subscription] = set()
         self._sessions: set[Subscription] = set()
@@ -237,6 +240,8 @@ class Subscriptions:
         """Return the notification of a change; None when there is nothing to show any more."""
         kind, name = change
         if kind == changes.RESOURCE:
+            if self._hidden(name, principal):
+                return None
             return "notifications/resources/updated", {"uri": name}
         if kind != changes.TASK:
             return _LISTS[kind][1], {}

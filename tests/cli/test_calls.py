@@ -157,6 +157,25 @@ async def test_what_happened_is_settled_with_its_result_and_the_call_continues(
     assert KEYS not in settled.out + settled.err + till.log
 
 
+async def test_an_operator_may_name_the_server_instead_of_its_store(
+    till: Several, tmp_path: Path, url: str
+) -> None:
+    env = {"ANTIPHON_KEYS": KEYS, "ANTIPHON_STORE": url}
+    async with fresh() as http:
+        again = await buy_and_die(till, http, tmp_path)
+        call = await uncertain(till, http, url, again)
+        listed = await asyncio.to_thread(spawned, "calls", "till.py", "--uncertain", **env)
+        assert listed.out.startswith(f"{call}  round 2 uncertain, buy by ")
+        words = ("calls", "settle", "till:server", call, "pay", "--done", '"receipt by hand"')
+        refused = await asyncio.to_thread(spawned, *words, **{**env, "ANTIPHON_KEYS": ""})
+        assert (refused.code, "needs the keys of the processes" in refused.err) == (2, True)
+        settled = await asyncio.to_thread(spawned, *words, **env)
+        assert (settled.code, settled.err) == (0, "")
+        done = await post(http, till.url, **again)
+        assert done["content"][0]["text"] == "receipt by hand"
+    assert paid(tmp_path) == ["7"]
+
+
 async def test_what_did_not_happen_is_run_by_the_next_try(
     till: Several, tmp_path: Path, url: str
 ) -> None:
@@ -187,6 +206,8 @@ async def test_what_did_not_happen_is_run_by_the_next_try(
     [
         (["sqlite:///nowhere.db"], "there is no store"),
         (["memory:"], "its own process only"),
+        (["nothing.py"], "there is no file"),
+        (["nothing:server"], "there is no module"),
         (["mongodb://x:secret@y"], "'mongodb' is not known"),
         (["settle", STORE, "c", "k"], "either --done RESULT or --not-done"),
         (["settle", STORE, "c", "k", "--done", "1", "--not-done"], "either --done"),

@@ -198,7 +198,17 @@ async def test_a_task_against_the_protocol_is_refused(looks: list[Any]):
 
 
 @pytest.mark.requirement("TASK-05")
-@pytest.mark.parametrize("bad", [{"taskId": ""}, {"taskId": 7}, {"status": "new"}, {"ttlMs": True}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"taskId": ""},
+        {"taskId": 7},
+        {"status": "new"},
+        {"ttlMs": True},
+        {"ttlMs": 10**400},
+        {"pollIntervalMs": 10**400},
+    ],
+)
 async def test_a_handle_against_the_protocol_is_refused(bad: dict[str, Any]):
     server = tasked(shows(completed()), first={**handle(), **bad})
     await fails(server, InvalidResponse)

@@ -105,6 +105,13 @@ class Shop:
             await ctx.pause()
             return "done without"
 
+        @server.tool(holds=True)
+        async def visit_after(ctx: Context) -> str:
+            await ctx.approve("Go?", by="finance", grace=GRACE)
+            await ctx.once("act", pay_back, "acted")
+            await ctx.elicit_url("Pay there", "https://pay.example/1")
+            return "visited"
+
         @server.tool(approve=Approve("Delete {name}?", by="ops", grace=GRACE))
         def delete(name: str) -> str:
             return f"deleted {name}"

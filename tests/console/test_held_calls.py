@@ -4,13 +4,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from antiphon import ConfigError, Context, Server
 from antiphon.core.retry import back_off
 from antiphon.errors import HandlerError
 from tests.console.shop import ANNA, BO, CARL, FORMS, NOTHING, TASKS, URLS, Shop
-from tests.legacy.wire import old, serving
+from tests.legacy.wire import Old, old, serving
+from tests.transports.wire import call, mirrored, request
 
 DONE = "receipt 4711, approved by anna, fine"
 
@@ -202,6 +204,49 @@ async def test_a_legacy_client_is_told_to_come_back(shop: Shop, revision: str) -
     await shop.decide(who=BO)
     # Callers without a name over HTTP are all alike: nobody may collect for another.
     assert await shop.open_items() == []
+
+
+@pytest.mark.parametrize("can", [NOTHING, URLS], ids=["nothing", "urls"])
+async def test_a_legacy_client_reads_what_helps_when_a_held_call_asks_it_later(
+    shop: Shop, can: dict[str, Any]
+) -> None:
+    async with (
+        serving(shop.server()) as url,
+        httpx2.AsyncClient(timeout=20, headers={"x-user": "carl"}) as http,
+    ):
+        client = await Old(http, url, "2025-11-25").open(can)
+        assert "Not done yet" in await client.text("visit_after")
+        await shop.decide()
+        for pause in back_off(0.02, 0.2):
+            result = await client.tool("visit_after")
+            if "Not done yet" not in result["content"][0]["text"]:
+                break
+            await asyncio.sleep(pause)
+    text = result["content"][0]["text"]
+    missing = "tasks (extensions" if can else "a person who opens a page (elicitation.url)"
+    assert result["isError"] is True
+    for words in (missing, "What was done before stays done", "will not help", "use a client that"):
+        assert words in text
+    assert shop.refunds() == ["acted"]
+
+
+async def test_a_held_call_that_nobody_can_answer_later_ends_with_what_helps(shop: Shop) -> None:
+    assert "Not done yet" in await shop.text("visit_after", URLS, arguments={})
+    await shop.decide()
+    await shop.work()
+    server = shop.server()
+    async with server.running(), asyncio.timeout(20):
+        for pause in back_off(0.02, 0.2):
+            meta = {"io.modelcontextprotocol/clientCapabilities": URLS}
+            message = request("tools/call", meta=meta, name="visit_after", arguments={})
+            answer = await call(server.asgi(), message, mirrored(message, x_user="carl")).run()
+            if "error" in answer.json:
+                break
+            await asyncio.sleep(pause)
+    error = answer.json["error"]
+    assert error["code"] == -32021
+    assert error["data"]["requiredCapabilities"] == TASKS
+    assert "a question of tool 'visit_after' after its approval needs tasks" in error["message"]
 
 
 async def test_a_question_that_the_author_took_back_holds_nothing(shop: Shop) -> None:

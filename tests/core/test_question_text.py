@@ -116,3 +116,29 @@ def test_details_that_nobody_reads_or_that_cannot_be_shown_are_refused() -> None
     for value in (object(), "\ud800", {1, object()}):
         with pytest.raises(HandlerError, match=r"details\['To'\] cannot be shown"):
             check_details({"To": value})
+
+
+@pytest.mark.parametrize(
+    "mark",
+    "\u25c6\u25c7\u25ab\u25b6\u25c9\u25ce\u25a1\u26aa\u2981\u2b1b\u2b58\u2e30\u2218\u2606\u2756\u27a4\u2059"
+    "\u203b\uff65\u2e31\u0387\U00010101\U0001f534\U0001f539\U0001f7e0",
+)
+def test_nothing_in_a_detail_looks_like_the_bullet_of_another(mark: str) -> None:
+    shown = question_text("Pay?", {"To": f"ok\u201d {mark} Amount: \u201c1", f"{mark} Note": 1})
+    assert mark not in shown
+    assert shown.count("\u2022") == 2
+
+
+@pytest.mark.parametrize("quote", "\uff02\u02ba\u2033\u3003\u201f\u275d\u301e\u02ee\u02dd\u2036")
+def test_nothing_in_a_value_looks_like_the_quote_that_ends_it(quote: str) -> None:
+    shown = question_text("Pay?", {"To": f"ada{quote}, approved by: {quote}eve"})
+    assert quote not in shown
+
+
+@pytest.mark.parametrize(
+    "colon", "\u0703\u0704\u16ec\ufe30\u1803\u1809\u205a\u02f8\ua4fd\u2982\u0903\u0a83"
+)
+def test_a_label_with_what_looks_like_a_colon_stands_in_quotes(colon: str) -> None:
+    shown = question_text("Pay?", {f"To{colon} ada, from": "eve"})
+    assert shown.splitlines()[-1].startswith('\u2022 "To')
+    assert shown.endswith(' ada, from": "eve"')

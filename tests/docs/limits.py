@@ -100,7 +100,7 @@ HEAD_BOUNDS = {
 MEMORY = """
 ## The memory store
 
-`MemoryStore(...)` takes these. One caller may use half of the effects and of the tasks.
+`MemoryStore(...)` takes these. One caller may use half of the rounds, effects and tasks.
 
 | setting | default | at the bound |
 |---|---|---|

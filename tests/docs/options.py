@@ -33,9 +33,9 @@ TEMPLATES = """\
 A URI with variables is a template; the parameters of the function are its variables. `{name}`
 matches within one segment of the path, `{+name}` matches any rest, and only one of these may occur.
 Between two variables there must be some text. Values are percent-decoded. What would lead out of
-a directory that the value is joined to does not match: `..`, an encoded slash in `{name}`, an
-absolute path, a drive letter. To serve absolute paths, write the slash into the template:
-`file:///{+path}`.
+a directory that the value is joined to does not match: `..`, a name of dots and blanks alone, an
+encoded slash in `{name}`, an absolute path, a drive letter. To serve absolute paths, write the
+slash into the template: `file:///{+path}`.
 """
 
 

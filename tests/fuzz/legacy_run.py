@@ -1,5 +1,6 @@
 """One session of the earlier era: a handshake, calls that ask, answers, and messages bent."""
 
+from tests.fuzz.fuzzed_server import UNWANTED
 from tests.fuzz.inputs import Inputs, encode
 from tests.fuzz.verdict import Verdict
 from tests.fuzz.wire import Connection
@@ -20,6 +21,9 @@ class LegacyClient:
         self._session = b""
         self._revision = self._dice.choice(REVISIONS)
         self._sent = 0
+        self._unwanted = False
+        """Whether a payment may wait that nobody is to approve. The answers here name an ask by
+        chance, so from then on none of them approves."""
 
     def converse(self) -> int:
         """Hold one conversation; returns how many inputs it took."""
@@ -59,7 +63,8 @@ class LegacyClient:
         if what < 0.5:
             return encode(message)
         if what < 0.7:
-            result = {"action": "accept", "content": {"room": "elm", "approve": True}}
+            content = {"room": "elm", "approve": not self._unwanted}
+            result = {"action": "accept", "content": content}
             return encode({"jsonrpc": "2.0", "id": dice.randrange(9), "result": result})
         if what < 0.9:
             return encode(inputs.bent(message))
@@ -69,6 +74,7 @@ class LegacyClient:
         self, body: bytes, *, method: bytes = b"POST", patience: float = ASK_SECONDS
     ) -> bytes:
         self._sent += 1
+        self._unwanted = self._unwanted or UNWANTED.encode() in body
         head = (
             b"%s /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Accept: application/json, text/event-stream\r\nConnection: close\r\n" % method

@@ -10,9 +10,11 @@ from pydantic import BaseModel
 from antiphon import (
     CallInfo,
     ConfigError,
+    Console,
     Context,
     Elicit,
     InputRequired,
+    MemoryStore,
     Middleware,
     Next,
     Server,
@@ -246,3 +248,22 @@ def test_what_is_no_async_function_is_refused_at_the_start() -> None:
 
     with pytest.raises(ConfigError, match="is no async function of"):
         Server("shop", middleware=[blocking])
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_round_that_others_decide_about_is_held(era: Era) -> None:
+    seen = Seen()
+    server = Server(
+        "shop",
+        middleware=[seen],
+        store=MemoryStore(),
+        console=Console("http://127.0.0.1:8401/console"),
+    )
+
+    @server.tool(holds=True)
+    async def refund(ctx: Context) -> str:
+        return (await ctx.approve("Refund?", by="finance", grace=0)).outcome
+
+    async with Rounds(server, era=era, principal=ADA) as rounds:
+        assert "Not done yet" in (await rounds.call("refund")).text
+    assert seen.lines == ["tool:refund 1 held"]

@@ -66,6 +66,10 @@ def test_what_lacks_a_part_or_has_one_too_many_does_not_match(template: str, uri
         ("docs://{+path}", "docs://%5c%5chost%5cshare"),
         ("docs://{+path}", "docs://c:/windows"),
         ("docs://{+path}", "docs://C%3a%5cwindows"),
+        ("docs://{+path}", "docs://a/..%20/b"),
+        ("docs://{+path}", "docs://.../b"),
+        ("docs://{+path}", "docs://a/%20../b"),
+        ("docs://{name}", "docs://..%20."),
     ],
 )
 def test_what_would_lead_out_of_a_directory_does_not_match(template: str, uri: str) -> None:

@@ -1,4 +1,4 @@
-"""A tool that a caller may not know of: neither listed nor found, as if it did not exist."""
+"""What a caller may not know of: neither listed nor found, as if it did not exist."""
 
 import logging
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from antiphon import ConfigError, Context, Limits, Server
-from antiphon.core.request import Era, Principal
+from antiphon import CachePolicy, ConfigError, Context, Limits, Server
+from antiphon.core.request import Era, Principal, Request
 from antiphon.testing import Rounds
 
 ADA = Principal(transport="process", subject="ada")
@@ -125,6 +125,160 @@ async def test_a_tool_for_old_clients_and_its_limits_are_hidden_with_it() -> Non
         assert (await rounds.call("pay", principal=BOB)).text == "Unknown tool: pay"
         assert (await rounds.call("pay", principal=ADA)).text == "legacy"
         assert "1 times a day" in (await rounds.call("pay", principal=ADA)).text
+
+
+def library() -> Server:
+    server = Server("library", cache=CachePolicy(60, "public"))
+
+    @server.prompt
+    async def summarize() -> str:
+        return "for all"
+
+    @server.prompt(visible=for_ada)
+    async def audit(year: str) -> str:
+        return f"{year} for ada"
+
+    @server.resource("book://plan")
+    async def plan() -> str:
+        return "open"
+
+    @server.resource("book://secret", visible=for_ada)
+    async def secret() -> str:
+        return "closed"
+
+    @server.resource("book://{shelf}/{name}", visible=for_ada)
+    async def staff(shelf: str, name: str) -> str:
+        return f"staff {shelf} {name}"
+
+    @server.resource("book://{shelf}/{name}.txt")
+    async def public(shelf: str, name: str) -> str:
+        return f"public {shelf} {name}"
+
+    @server.completion("audit", "year")
+    async def years(text: str) -> list[str]:
+        return ["2025"]
+
+    @server.completion("book://{shelf}/{name}", "shelf")
+    async def shelves(text: str) -> list[str]:
+        return ["A"]
+
+    return server
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_prompts_resources_and_templates_are_listed_to_those_who_may_use_them(
+    era: Era,
+) -> None:
+    async with Rounds(library(), era=era) as rounds:
+        for principal, expected in (
+            (ADA, ["summarize", "audit", "plan", "secret", "staff", "public"]),
+            (BOB, ["summarize", "plan", "public"]),
+            (ADA, ["summarize", "audit", "plan", "secret", "staff", "public"]),
+        ):
+            found: list[str] = []
+            for method, member in (
+                ("prompts/list", "prompts"),
+                ("resources/list", "resources"),
+                ("resources/templates/list", "resourceTemplates"),
+            ):
+                page: Any = (await rounds.send(method, {}, principal=principal)).result
+                found += [entry["name"] for entry in page[member]]
+            assert found == expected
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_hidden_prompt_is_refused_like_one_that_does_not_exist(era: Era) -> None:
+    params = {"name": "audit", "arguments": {"year": "2025"}}
+    async with Rounds(library(), era=era) as rounds:
+        hidden = await rounds.send("prompts/get", params, principal=BOB)
+        unknown = await rounds.send("prompts/get", {"name": "adult"}, principal=BOB)
+        seen: Any = (await rounds.send("prompts/get", params, principal=ADA)).result
+    assert (hidden.text, unknown.text) == ("Unknown prompt: audit", "Unknown prompt: adult")
+    assert hidden.error is not None
+    assert unknown.error is not None
+    assert (hidden.code, hidden.error.data) == (unknown.code, unknown.error.data)
+    assert seen["messages"][0]["content"]["text"] == "2025 for ada"
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    ("uri", "ada", "bob"),
+    [
+        ("book://secret", "closed", None),
+        ("book://A/list", "staff A list", None),
+        ("book://A/list.txt", "staff A list.txt", "public A list"),
+        ("book://plan", "open", "open"),
+    ],
+)
+async def test_a_hidden_resource_is_refused_like_one_that_does_not_exist(
+    era: Era, uri: str, ada: str, bob: str | None
+) -> None:
+    async with Rounds(library(), era=era) as rounds:
+        seen: Any = (await rounds.send("resources/read", {"uri": uri}, principal=ADA)).result
+        other = await rounds.send("resources/read", {"uri": uri}, principal=BOB)
+        unknown = await rounds.send("resources/read", {"uri": "book://none"}, principal=BOB)
+    assert seen["contents"][0]["text"] == ada
+    if bob is None:
+        assert other.error is not None
+        assert unknown.error is not None
+        assert (other.code, other.text) == (unknown.code, unknown.text)
+        assert other.error.data == {"uri": uri}
+    else:
+        read: Any = other.result
+        assert read["contents"][0]["text"] == bob
+
+
+@pytest.mark.parametrize(
+    ("ref", "argument"),
+    [
+        ({"type": "ref/prompt", "name": "audit"}, "year"),
+        ({"type": "ref/resource", "uri": "book://{shelf}/{name}"}, "shelf"),
+    ],
+)
+async def test_the_arguments_of_what_is_hidden_are_not_completed(
+    ref: dict[str, str], argument: str
+) -> None:
+    params = {"ref": ref, "argument": {"name": argument, "value": ""}}
+    async with Rounds(library()) as rounds:
+        seen: Any = (await rounds.send("completion/complete", params, principal=ADA)).result
+        other = await rounds.send("completion/complete", params, principal=BOB)
+    assert seen["completion"]["total"] == 1
+    assert other.text == "Unknown reference to complete"
+
+
+async def test_a_change_of_a_hidden_resource_is_announced_to_those_who_see_it() -> None:
+    uris = ["book://secret", "book://A/list", "book://plan"]
+    server, heard = library(), dict[str, list[Any]]()
+    for principal in (ADA, BOB):
+        listener = await server.dispatcher.subscriptions.subscribe(
+            Request(
+                method="subscriptions/listen",
+                capabilities={},
+                principal=principal,
+                params={"notifications": {"resourceSubscriptions": uris}},
+            )
+        )
+        for uri in uris:
+            server.resource_updated(uri)
+        heard[principal.subject or ""] = [p["uri"] for _, p in await listener.news()]
+    assert heard == {"ada": uris, "bob": ["book://plan"]}
+
+
+async def test_what_depends_on_the_caller_is_not_shared_by_caches() -> None:
+    async with Rounds(library()) as rounds:
+        scopes: list[str] = []
+        for method, params in (
+            ("prompts/list", {}),
+            ("resources/list", {}),
+            ("resources/read", {"uri": "book://secret"}),
+            ("resources/read", {"uri": "book://plan"}),
+        ):
+            result: Any = (await rounds.send(method, params, principal=ADA)).result
+            scopes.append(result["cacheScope"])
+    async with Rounds(make(cache=CachePolicy(60, "public"))) as rounds:
+        tools: Any = (await rounds.send("tools/list", {}, principal=ADA)).result
+    assert scopes == ["private", "private", "private", "public"]
+    assert tools["cacheScope"] == "private"
 
 
 def test_what_cannot_say_who_sees_it_is_refused_at_registration() -> None:

@@ -176,6 +176,73 @@ async def test_two_sessions_with_equal_request_ids_get_their_own_results(
     await other_stream.__aexit__(None, None, None)
 
 
+@pytest.mark.parametrize("id", [7, "7"])
+@pytest.mark.parametrize("left", [False, True])
+async def test_an_id_in_use_is_refused_and_its_first_request_gets_its_own_answer(
+    server: Server, connect: Connect, id: str | int, left: bool
+) -> None:
+    @server.tool
+    async def name(ctx: Context) -> str:
+        return (await ctx.elicit("Name?", Name)).name
+
+    @server.tool
+    async def other() -> str:
+        return "of another request"
+
+    client = await connect()
+    request = client.request("tools/call", {"name": "name", "arguments": {}}) | {"id": 7}
+    second = client.request("tools/call", {"name": "other", "arguments": {}}) | {"id": id}
+    async with client.stream(request) as messages:
+        ask = await anext(messages)
+        last = client.events[-1]["id"]
+        if not left:
+            refused = await client.http.post(client.url, json=second, headers=client.headers())
+            await client.send(named(ask, "Ada"))
+            answer = await client.follow(messages)
+    if left:
+        refused = await client.http.post(client.url, json=second, headers=client.headers())
+        await client.send(named(ask, "Ada"))
+        async with client.listen(last) as resumed:
+            answer = await client.follow(resumed)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == -32600
+    assert "send it with another id" in refused.json()["error"]["message"]
+    assert answer["result"]["content"][0]["text"] == "Ada"
+    async with client.stream(second) as messages:
+        assert (await client.follow(messages))["result"]["content"][0]["text"] != "Ada"
+
+
+async def test_a_client_that_always_sends_the_same_id_is_served_one_by_one(
+    server: Server, connect: Connect
+) -> None:
+    @server.tool
+    async def echo(number: int) -> str:
+        return str(number)
+
+    client = await connect()
+
+    async def call(number: int) -> str:
+        params = {"name": "echo", "arguments": {"number": number}}
+        async with client.stream(client.request("tools/call", params) | {"id": 1}) as messages:
+            return (await client.follow(messages))["result"]["content"][0]["text"]
+
+    async with asyncio.timeout(20):
+        assert [await call(number) for number in range(20)] == [str(n) for n in range(20)]
+        several = await asyncio.gather(*(call(number) for number in range(8)))
+    assert several == [str(number) for number in range(8)]
+    async with client.stream(client.request("ping") | {"id": 1}) as messages:
+        assert (await client.follow(messages))["result"] == {}
+
+
+async def test_no_request_takes_the_name_of_the_stream_that_belongs_to_none(
+    connect: Connect,
+) -> None:
+    client = await connect()
+    named_like_it = client.request("ping") | {"id": "_GET_stream"}
+    refused = await client.http.post(client.url, json=named_like_it, headers=client.headers())
+    assert refused.status_code == 400
+
+
 # --- lost streams -------------------------------------------------------------------------------
 
 

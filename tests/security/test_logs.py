@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 
 from antiphon import Context, NotDone, Principal, Server, ToolError
 from antiphon.core.failures import failure_text
+from antiphon.processes.event_loop import run_loop
 from antiphon.testing import Rounds
 from tests.legacy.wire import old, serving
 from tests.requirements.demo_server import Peer
@@ -225,3 +227,41 @@ async def test_requests_that_meet_the_end_of_their_session_write_no_traceback(
     assert "Traceback" not in written(caplog)
     assert "ClosedResourceError" not in written(caplog)
     assert "without a complete response" not in written(caplog)
+
+
+async def leave_a_task(word: str) -> None:
+    async def fails() -> None:
+        raise ValueError(word)
+
+    task = asyncio.create_task(fails())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    del task
+
+
+async def leave_a_callback(word: str) -> None:
+    asyncio.get_running_loop().call_soon(int, word)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("leave", [leave_a_task, leave_a_callback])
+def test_what_nobody_handles_in_a_process_of_ours_is_logged_without_its_text(
+    leave: Callable[[str], Awaitable[None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("desk")
+
+    @server.tool
+    async def tell(ctx: Context) -> str:
+        await leave((await ctx.elicit("The word?", Word)).word)
+        return "told"
+
+    async def main() -> str:
+        async with Rounds(server) as rounds:
+            return (await rounds.call("tell", answers={"word": {"word": SECRET}})).text
+
+    assert run_loop(main()) == "told"
+    gc.collect()
+    assert SECRET not in caplog.text
+    assert "nobody has handled an exception of a" in caplog.text
+    assert "ValueError" in caplog.text

@@ -12,7 +12,7 @@ from antiphon import Context, Limits, Principal, Server
 from antiphon.core.capabilities import TASKS
 from antiphon.core.quotas import REFUSED, Quota
 from antiphon.errors import StoreFull
-from antiphon.ports import About, Effect, Started
+from antiphon.ports import About, Claimed, Effect, Started
 from antiphon.stores.memory import MemoryStore
 from tests.legacy.wire import Old, serving
 from tests.requirements.demo_server import Peer, accept
@@ -281,3 +281,45 @@ async def test_one_caller_leaves_half_of_the_bytes_of_effects_to_others() -> Non
     assert isinstance(await begin(store, "2", "bob"), Started)
     await store.end_call("call 0", ttl=0)
     assert isinstance(await begin(store, "1", "ada"), Started)
+
+
+# --- redeemed rounds ----------------------------------------------------------------------------
+
+
+async def redeem(peer: Peer, name: str) -> Any:
+    asked = await peer.call("greet")
+    return await peer.again(asked, "greet", None, {"name": accept(name=name)})
+
+
+@pytest.mark.parametrize("first", [{"x_user": "ada"}, {}], ids=["ada", "anonymous"])
+async def test_one_caller_leaves_half_of_the_redeemed_rounds_to_others(
+    first: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    app = desk(store=MemoryStore(rounds=8)).asgi()
+    greedy, bob = Peer(app, first), Peer(app, {"x_user": "bob"})
+    for number in range(4):
+        assert (await redeem(greedy, f"{number}")).result["content"][0]["text"] == f"{number}"
+    refused = await redeem(greedy, "4")
+    assert refused.error["message"] == "the server's store is full; try again later"
+    assert "this caller holds 4 redeemed rounds, and one caller may hold half, 4" in caplog.text
+    for number in range(4):
+        assert (await redeem(bob, f"{number}")).result["content"][0]["text"] == f"{number}"
+
+
+async def test_expired_rounds_of_a_caller_make_space_for_those_of_the_same_caller() -> None:
+    now = 1_000.0
+    store = MemoryStore(rounds=4, clock=lambda: now)
+
+    async def claim(call: str, caller: str) -> None:
+        about = About("greet", caller)
+        found = await store.claim(call, 2, b"", lease=5, ttl=10, tries=3, about=about)
+        assert isinstance(found, Claimed)
+        await store.record(call, 2, found.fence, b"out", ttl=10)
+
+    for turn in range(3):
+        for caller in ("ada", "bob"):
+            for number in range(2):
+                await claim(f"{turn} {caller} {number}", caller)
+            with pytest.raises(StoreFull):
+                await claim(f"{turn} {caller} 2", caller)
+        now += 60

@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeVar
 
@@ -16,9 +16,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from antiphon import Server
 from antiphon.cli.connect import interactive
 from antiphon.cli.default_command import default_command
+from antiphon.cli.load_server import load_server
 from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, age, fail, say
+from antiphon.cli.serve import configured
 from antiphon.core.text import safe_line
 from antiphon.engine.effects import effect_place
 from antiphon.errors import AntiphonError, ConfigError
@@ -30,7 +33,12 @@ from antiphon.stores.sqlite import SqliteStore
 
 _T = TypeVar("_T")
 Where = Annotated[
-    str, typer.Argument(metavar="STORE", help="URL of the store: sqlite:///..., postgresql://...")
+    str,
+    typer.Argument(
+        metavar="STORE_OR_SERVER",
+        help="URL of the store: sqlite:///..., postgresql://...; or module:server, or "
+        "path/to/file.py[:server].",
+    ),
 ]
 CALL = Annotated[str, typer.Argument(metavar="CALL", help="The call, as listed or as in the log.")]
 KEY = Annotated[str, typer.Argument(metavar="KEY", help="The key of the effect.")]
@@ -72,11 +80,13 @@ def list_calls(
     Examples:
 
     \b
+      antiphon calls shop.py
       antiphon calls sqlite:///calls.db
       antiphon calls postgresql://shop@db.internal/shop --uncertain
       antiphon calls sqlite:///calls.db --uncertain --json
     """
-    rows, more = with_store(store, lambda opened: _read(opened, limit, uncertain=uncertain))
+    source = _source(store)
+    rows, more = with_store(source, lambda opened: _read(opened, limit, uncertain=uncertain))
     if as_json:
         plain = [_plain(call, effects) for call, effects in rows]
         print(json.dumps({"calls": plain, "more": more}))
@@ -103,9 +113,9 @@ def settle(
     """Decide how an uncertain effect ended, so that its call can continue.
 
     An effect is uncertain if the process that ran it died before it recorded the end. First find
-    out whether it happened: nothing checks your decision. --done needs the server's keys in
-    ANTIPHON_KEYS, because results are sealed in the store. On a terminal the command asks for
-    confirmation.
+    out whether it happened: nothing checks your decision. --done needs the server's keys, because
+    results are sealed in the store: those of the server that you name, or ANTIPHON_KEYS. On a
+    terminal the command asks for confirmation.
 
     Exit codes: 0 settled, or nothing to settle with --all; 1 no such effect, or the store failed;
     2 wrong arguments or settings; 3 not confirmed.
@@ -114,7 +124,7 @@ def settle(
 
     \b
       antiphon calls settle sqlite:///calls.db 17e9... charge --done '"receipt 7"'
-      antiphon calls settle sqlite:///calls.db 17e9... charge --not-done
+      antiphon calls settle shop.py 17e9... charge --not-done
       antiphon calls settle sqlite:///calls.db --all --not-done --yes
     """
     if (done is None) == (not not_done):
@@ -122,9 +132,10 @@ def settle(
     if every == bool(key) or not (every or call):
         fail("give a CALL and a KEY, or --all", USAGE)
     result = None if done is None else _result(done)
-    sealer = None if result is None else _sealer()
+    source = _source(store)
+    sealer = None if result is None or isinstance(source, Server) else _sealer()
     outcome = "not done" if not_done else "done"
-    found = with_store(store, lambda opened: _uncertain(opened, call))
+    found = with_store(source, lambda opened: _uncertain(opened, call))
     wanted = [one for one in found if every or one.key == key]
     if not wanted:
         if every:
@@ -135,7 +146,10 @@ def settle(
             "process that runs it may still be alive (its lease lasts up to half a minute)"
         )
     _confirm(wanted, outcome, yes=yes)
-    settled = with_store(store, lambda opened: _decide(opened, wanted, result, sealer))
+    if result is not None and isinstance(source, Server):
+        settled = _run(_decide_for(source, wanted, result))
+    else:
+        settled = with_store(source, lambda opened: _decide(opened, wanted, result, sealer))
     for effect in settled:
         print(safe_line(f"effect {effect.key!r} of call {effect.call} is settled: {outcome}", 300))
     if len(settled) < len(wanted):
@@ -154,6 +168,12 @@ def _confirm(wanted: list[EffectRow], outcome: str, *, yes: bool) -> None:
     count = "this effect" if len(wanted) == 1 else f"these {len(wanted)} effects"
     if not typer.confirm(f"Settle {count} as {outcome}?", err=True):
         fail("nothing was settled", REFUSED)
+
+
+async def _decide_for(server: Server, wanted: list[EffectRow], result: bytes) -> list[EffectRow]:
+    """Settle effects with a result that is sealed by the keys of a server."""
+    async with server.ledger(seals=True) as environment:
+        return await _decide(environment.store, wanted, result, environment.sealer)
 
 
 async def _decide(
@@ -209,25 +229,40 @@ def _sealer() -> Sealer:
     )
 
 
-def with_store(url: str, work: Callable[[Store], Awaitable[_T]]) -> _T:
+def _source(text: str) -> Server | str:
+    """Return the server that a text names, or the text where it is the URL of a store."""
+    is_url = "://" in text or text.startswith("memory:")
+    return text if is_url else configured(load_server, text)
+
+
+def with_store(source: Server | str, work: Callable[[Store], Awaitable[_T]]) -> _T:
     """Open a store that other processes use, run `work` on it, and close it."""
+    return _run(_in_server(source, work) if isinstance(source, Server) else _at(source, work))
 
-    async def run() -> _T:
-        store = open_store(url)
-        if not store.shared:
-            raise ConfigError(
-                "a store in memory is seen by its own process only: give the URL of a shared one"
-            )
-        if isinstance(store, SqliteStore) and not store.path.exists():
-            raise ConfigError(f"there is no store in {store.path}: check the path")
-        await store.open()
-        try:
-            return await work(store)
-        finally:
-            await store.close()
 
+async def _in_server(server: Server, work: Callable[[Store], Awaitable[_T]]) -> _T:
+    async with server.ledger() as environment:
+        return await work(environment.store)
+
+
+async def _at(url: str, work: Callable[[Store], Awaitable[_T]]) -> _T:
+    store = open_store(url)
+    if not store.shared:
+        raise ConfigError(
+            "a store in memory is seen by its own process only: give the URL of a shared one"
+        )
+    if isinstance(store, SqliteStore) and not store.path.exists():
+        raise ConfigError(f"there is no store in {store.path}: check the path")
+    await store.open()
     try:
-        return asyncio.run(run())
+        return await work(store)
+    finally:
+        await store.close()
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
+    try:
+        return asyncio.run(work)
     except ConfigError as error:
         fail(str(error), USAGE)
     except AntiphonError as error:

@@ -171,6 +171,10 @@ class Task:
         return seconds * (1 + JITTER * crc32(f"{self.id} {polls}".encode()) / 2**32)
 
 
+MOST_MILLISECONDS = 10**15
+"""Of a time that a server names; a larger number is none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSnapshot:
     """A task with the asks, result or error of its status."""
@@ -244,7 +248,7 @@ def _whole(value: object) -> bool:
 
 
 def _counts(value: object) -> bool:
-    return _whole(value) and cast("int", value) >= 0
+    return _whole(value) and 0 <= cast("int", value) <= MOST_MILLISECONDS
 
 
 def _text(value: object) -> str:

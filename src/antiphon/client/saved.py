@@ -23,7 +23,9 @@ MAX_BYTES = 8 * 1024 * 1024
 """Length of the text; larger than any token, a bound against a wrong file."""
 
 
-_URL = re.compile(r"https?://[^\s\x00-\x1f]+", re.IGNORECASE)
+_URL = re.compile(r"https?://[^\s\\\x00-\x1f\x7f]+", re.IGNORECASE)
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +80,8 @@ class _SavedTask(msgspec.Struct):
     message: str = ""
     created: str = ""
     updated: str = ""
-    ttl: float | None = None
-    poll: float | None = None
+    ttl: _Seconds | None = None
+    poll: _Seconds | None = None
     keys: dict[str, tuple[str, bool]] = {}
 
     def task(self) -> Task:
@@ -93,14 +95,14 @@ class _SavedText(msgspec.Struct):
     method: str
     params: dict[str, Any]
     asks: dict[str, Any]
-    rounds: int = 0
-    pauses: int = 0
+    rounds: _Count = 0
+    pauses: _Count = 0
     token: str | None = None
     answers: dict[str, Any] | None = None
     target: str | list[str] | None = None
     server: dict[str, str] | None = None
     protocol: str = ""
-    received: float = 0.0
+    received: _Seconds = 0.0
     task: _SavedTask | None = None
 
 

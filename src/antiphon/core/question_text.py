@@ -31,17 +31,25 @@ MAX_DETAILS = 16
 
 _REASON_CHARS = 1_000
 
-# What looks like a bullet. Middle dots stand inside of Catalan words, and stay there.
+# What looks like a bullet: dots, circles, squares, diamonds, triangles, stars and arrowheads.
+# Middle dots stand inside of Catalan words, and stay there.
 _BULLET = re.compile(
-    "[\u2022\u2023\u2043\u204c\u204d\u2219\u25a0\u25aa\u25b8\u25b9\u25ba\u25cb\u25cf\u25d8\u25d9"
-    "\u25e6\u25fe\u2605\u2619\u2666\u26ab\u2765\u2767\u29be\u29bf\u2b24\u2b25\u2b2a\u23fa]"
-    "|(?<!\\w)[\u00b7\u22c5\u2027\u30fb]"
+    "[\u2022\u2023\u203b\u2043\u204c\u204d\u2058\u2059\u2218\u2219\u23fa\u25a0-\u25ff\u2605\u2606"
+    "\u2619\u2662\u2666\u26aa-\u26ac\u2726\u2727\u2756\u2765\u2767\u2794-\u27be\u2981\u29be\u29bf"
+    "\u2a00-\u2a02\u2b1b-\u2b2f\u2b50-\u2b58\u2e2d\u2e30\U0001f518\U0001f534-\U0001f53b"
+    "\U0001f7e0-\U0001f7eb]"
+    "|(?<!\\w)[\u00b7\u0387\u16eb\u22c5\u2027\u2e31\u2e33\u30fb\ua78f\uff65\U00010101]"
+)
+# What looks like the quotes around a value.
+_QUOTE = re.compile(
+    "[\u02ba\u02dd\u02ee\u1cd3\u201f\u2033\u2036\u275d\u275e\u3003\u301d-\u301f\uff02]"
 )
 # A blank after a blank, and marks that pile up on one letter.
 _PILED = re.compile("(?<=[ \u3000])[ \u3000]|(?<=[\u0300-\u036f]{3})[\u0300-\u036f]")
 # In a label these could end it. Among them are letters and marks that only look like a colon.
 _ENDS_LABEL = re.compile(
-    '[\n\t\\\\":\u02d0\u0589\u05c3\u2236\ua789\ufe13\ufe55\uff1a]|^\\s|\\s$|^$'
+    '[\n\t\\\\":\u02d0\u02f8\u0589\u05c3\u0703\u0704\u0903\u0a83\u16ec\u1803\u1809\u205a\u2236\u2982'
+    "\ua4fd\ua789\ufe13\ufe30\ufe55\uff1a]|^\\s|\\s$|^$"
 )
 _EMPTY_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*){2,}")
 _PADDING = re.compile(r"[^\S\n]{17,}")
@@ -125,10 +133,11 @@ def _cut(count: int) -> str:
 
 
 def _visible(text: str) -> str:
-    """Return one line with escapes in place of bullets, of blanks in a row and of what hides."""
+    """Return one line with escapes for bullets, quotes, blanks in a row and what hides."""
     if text.isascii() and text.isprintable() and "  " not in text:
         return text
-    return _PILED.sub(_code_point, _BULLET.sub(_code_point, escape(text)))
+    text = _QUOTE.sub(_code_point, _BULLET.sub(_code_point, escape(text)))
+    return _PILED.sub(_code_point, text)
 
 
 def _code_point(match: re.Match[str]) -> str:

@@ -37,7 +37,7 @@ REFUSED = (
 class Quota:
     """One bounded amount and who uses how much of it."""
 
-    __slots__ = ("_by_owner", "_used", "each", "most", "together")
+    __slots__ = ("by_owner", "each", "most", "together", "used")
 
     def __init__(self, most: int, each: int) -> None:
         """Bound an amount.
@@ -51,17 +51,15 @@ class Quota:
         self.together = max(self.each, most - most // 2)
         """For all callers without authentication together."""
 
-        self._used = 0
-        self._by_owner: dict[str, int] = {}
-
-    @property
-    def used(self) -> int:
+        self.used = 0
         """How much is used in all."""
-        return self._used
+
+        self.by_owner: dict[str, int] = {}
+        """How much of it each caller uses; callers that use nothing are not in it."""
 
     def used_by(self, owner: str) -> int:
         """Return how much one caller uses."""
-        return self._by_owner.get(owner, 0)
+        return self.by_owner.get(owner, 0)
 
     def share(self, owner: str) -> int:
         """Return how much one caller may use. Nobody in particular may use everything."""
@@ -71,22 +69,22 @@ class Quota:
 
     def fits(self, owner: str, amount: int) -> bool:
         """Return whether a caller may use so much more."""
-        used, held = self._used + amount, self._by_owner.get(owner, 0) + amount
+        used, held = self.used + amount, self.by_owner.get(owner, 0) + amount
         return used <= self.most and held <= self.share(owner)
 
     def add(self, owner: str, amount: int) -> None:
         """Count what is used, whether it fits or not."""
-        self._used += amount
-        self._by_owner[owner] = self._by_owner.get(owner, 0) + amount
+        self.used += amount
+        self.by_owner[owner] = self.by_owner.get(owner, 0) + amount
 
     def remove(self, owner: str, amount: int) -> None:
         """Count what is used no more."""
-        self._used -= amount
-        left = self._by_owner[owner] - amount
+        self.used -= amount
+        left = self.by_owner[owner] - amount
         if left:
-            self._by_owner[owner] = left
+            self.by_owner[owner] = left
         else:
-            del self._by_owner[owner]
+            del self.by_owner[owner]
 
 
 class Allowance:

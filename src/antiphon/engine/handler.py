@@ -158,6 +158,10 @@ class CachePolicy:
         span = self.ttl.total_seconds() if isinstance(self.ttl, timedelta) else self.ttl
         return round(span * 1000)
 
+    def for_one_caller(self) -> "CachePolicy":
+        """Return the same for what other callers may not see: it is not shared."""
+        return CachePolicy(self.ttl, "private")
+
     def members(self) -> bytes:
         """Return the members as JSON, with a comma before them."""
         return b',"ttlMs":%d,"cacheScope":"%s"' % (self._milliseconds(), self.scope.encode())

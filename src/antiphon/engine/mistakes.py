@@ -186,8 +186,18 @@ def unable_to_ask(execution: "Execution", asked: "Sequence[Question]") -> Capabi
     """Return the error that names everything that the client lacks for what is asked now."""
     handler, capabilities = execution.handler, execution.request.capabilities
     lacking = missing(capabilities, [need for ready in asked for need in ready.needs])
-    acted = any(entry.kind == "effect" for entry in execution.replay.entries())
-    return CapabilityMissing(required(lacking), f"{handler.kind} {handler.name!r}", acted=acted)
+    what = f"{handler.kind} {handler.name!r}"
+    return CapabilityMissing(required(lacking), what, acted=_has_acted(execution))
+
+
+def unable_to_ask_later(execution: "Execution") -> CapabilityMissing:
+    """Return the error of a held call that asks its client, which cannot be asked any more."""
+    what = f"a question of tool {execution.handler.name!r} after its approval"
+    return CapabilityMissing(required(("tasks",)), what, acted=_has_acted(execution))
+
+
+def _has_acted(execution: "Execution") -> bool:
+    return any(entry.kind == "effect" for entry in execution.replay.entries())
 
 
 def too_many_asks(limit: int) -> HandlerError:

@@ -1,4 +1,4 @@
-"""Whether a request gets to a tool: who may know of it, and how often each may begin a call."""
+"""Whether a request gets to a handler: who may know of it, and how often each may begin a call."""
 
 import inspect
 import logging
@@ -16,51 +16,63 @@ _log = logging.getLogger("antiphon")
 Visible: TypeAlias = Callable[[Principal], bool]
 
 
-class ToolAdmission:
-    """What stands before one tool."""
+class HandlerAdmission:
+    """What stands before one tool, prompt, resource or template."""
 
-    __slots__ = ("_limits", "_tool", "_visible")
+    __slots__ = ("_limits", "_visible", "_what")
 
-    def __init__(self, tool: str, visible: Visible | None, limits: CallLimits) -> None:
-        self._tool = tool
+    def __init__(self, what: str, visible: Visible | None, limits: CallLimits | None) -> None:
+        self._what = what
         self._visible = visible
         self._limits = limits
 
     @property
     def restricted(self) -> bool:
-        """Whether not every caller sees the tool."""
+        """Whether not every caller sees the handler."""
         return self._visible is not None
 
     def sees(self, principal: Principal) -> bool:
-        """Return whether a caller may know of the tool; nobody does where that cannot be told."""
+        """Return whether a caller may know of it; nobody does where that cannot be told."""
         if self._visible is None:
             return True
         try:
             return call_here(self._visible, principal) is True
         except Exception as error:  # noqa: BLE001 - whatever it is, it did not say yes
-            text = "visible= of tool %r failed; the tool is hidden"
-            log_failure(_log, error, text, self._tool)
+            log_failure(_log, error, "visible= of %s failed; it is hidden", self._what)
             return False
 
     def admits(self, request: Request) -> bool:
-        """Count a request to the tool; False where its caller does not know of it.
+        """Count a request to the handler; False where its caller does not know of it.
 
         Raises:
             TooManyCalls: The caller has begun too many calls of it.
         """
         if not self.sees(request.principal):
             return False
-        self._limits.begin(request)
+        if self._limits is not None:
+            self._limits.begin(request)
         return True
 
 
-def admission(tool: str, visible: Visible | None, limits: CallLimits) -> ToolAdmission | None:
-    """Return what stands before a tool; None where everybody may call it as often as they like."""
-    return ToolAdmission(tool, visible, limits) if visible is not None or limits.has_rate else None
+def admission(
+    kind: str, name: str, visible: Visible | None, limits: CallLimits | None = None
+) -> HandlerAdmission | None:
+    """Return what stands before a handler; None where everybody may call it as often as they like.
+
+    Args:
+        kind: What it is, for the log.
+        name: Its name or URI, for the log.
+        visible: Says who may know of it.
+        limits: How often each may begin a call of it.
+    """
+    limited = limits is not None and limits.has_rate
+    if visible is None and not limited:
+        return None
+    return HandlerAdmission(f"{kind} {name!r}", visible, limits)
 
 
 def check_visible(visible: object) -> None:
-    """Refuse what cannot say who sees a tool."""
+    """Refuse what cannot say who sees a handler."""
     if visible is None:
         return
     if not callable(visible) or is_async(visible) or inspect.isclass(visible):

@@ -95,7 +95,7 @@ class Catalog:
         if self._pages_of != self._registry.revision:
             self._pages.clear()
             self._pages_of = self._registry.revision
-        if method == "tools/list" and self._registry.restricted:
+        if METHODS[method].capability in self._registry.restricted:
             return await self._write(method, member, after, round.principal)
         kept = self._pages.get((method, after))
         if kept is not None:
@@ -114,9 +114,9 @@ class Catalog:
         A cursor names the last entry that was sent by its number, which no other entry ever has:
         what is removed or added between two pages makes the next one skip nothing.
         """
-        entries = list(self._table(method).values())
+        entries, cache = list(self._table(method).values()), self._cache
         if principal is not None:
-            entries = [e for e in entries if e.admission is None or e.admission.sees(principal)]
+            entries, cache = [e for e in entries if e.sees(principal)], cache.for_one_caller()
         start = bisect_right(entries, after, key=_number)
         page = entries[start : start + self._page_size]
         body = b'"' + member.encode() + b'":[' + b",".join([e.entry for e in page]) + b"]"
@@ -126,7 +126,7 @@ class Catalog:
             if not isinstance(cursor, str):
                 cursor = await cursor
             body += b',"nextCursor":' + msgspec.json.encode(cursor)
-        return results.complete(body + self._cache.members(), self._meta)
+        return results.complete(body + cache.members(), self._meta)
 
     async def _last_sent(self, method: str, cursor: str) -> int:
         try:
@@ -149,7 +149,7 @@ class Catalog:
         """Answer `completion/complete`."""
         ref, argument = round.params["ref"], round.params["argument"]
         name = ref.get("name") if ref["type"] == "ref/prompt" else ref.get("uri")
-        known = self._known(ref["type"], cast("str", name))
+        known = self._known(ref["type"], cast("str", name), round.principal)
         if argument["name"] not in known:
             raise InvalidRequest("Unknown argument to complete")
         complete = self.completers.get((cast("str", name), argument["name"]))
@@ -161,10 +161,10 @@ class Catalog:
         }
         return results.complete(results.members({"completion": shown}), self._meta)
 
-    def _known(self, kind: str, name: str) -> tuple[str, ...]:
+    def _known(self, kind: str, name: str, principal: Principal) -> tuple[str, ...]:
         table = self._registry.prompts if kind == "ref/prompt" else self._registry.templates
         listed = table.get(name)
-        if listed is None:
+        if listed is None or not listed.sees(principal):
             raise InvalidRequest("Unknown reference to complete")
         return listed.arguments
 

@@ -112,7 +112,7 @@ class HandlerDecorators:
                 annotations=declared.annotations,
                 meta=declared.meta,
             )
-            admitting = admission(own, declared.visible, limits)
+            admitting = admission("tool", own, declared.visible, limits)
             self._registry.add_tool(handler, entry, admitting)
             return self._with_legacy(fn, handler, limits, output)
 
@@ -139,7 +139,7 @@ class HandlerDecorators:
             entry = prompt_entry(
                 handler, title=declared.title, description=text, meta=declared.meta
             )
-            self._registry.add_prompt(handler, entry)
+            self._registry.add_prompt(handler, entry, admission("prompt", own, declared.visible))
             return self._with_legacy(fn, handler)
 
         return register if fn is None else register(fn)
@@ -152,7 +152,8 @@ class HandlerDecorators:
 
         def register(fn: Callable[..., Any]) -> Any:
             own = own_name(fn, declared.name, "resource")
-            hints = (declared.cache or self._cache).members()
+            cache = declared.cache or self._cache
+            hints = (cache if declared.visible is None else cache.for_one_caller()).members()
             handler = self._compiler.resource(
                 fn, uri, names, declared.calls, mime_type=declared.mime_type, hints=hints
             )
@@ -164,7 +165,8 @@ class HandlerDecorators:
                 mime_type=declared.mime_type,
                 meta=declared.meta,
             )
-            self._registry.add_resource(handler, entry)
+            admitting = admission("resource", uri, declared.visible)
+            self._registry.add_resource(handler, entry, admitting)
             return self._with_legacy(fn, handler)
 
         return register

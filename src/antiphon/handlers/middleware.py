@@ -24,13 +24,17 @@ from antiphon.engine.context import Context, execution_of
 from antiphon.engine.context_base import CallView
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import HandlerKind, Invoke, is_async
-from antiphon.engine.outcome import Detached
+from antiphon.engine.outcome import Detached, ExecutionOutcome, Held
 from antiphon.engine.suspension import Suspended
 from antiphon.errors import ConfigError, HandlerError
 
 CallOutcome: TypeAlias = Literal[
-    "running", "complete", "input_required", "task", "error", "cancelled"
+    "running", "complete", "input_required", "held", "task", "error", "cancelled"
 ]
+
+
+_ENDINGS: Mapping[type[ExecutionOutcome], CallOutcome] = {Detached: "task", Held: "held"}
+"""Rounds that end in the middle of a handler without a question to the client."""
 
 
 class Next(Protocol):
@@ -62,8 +66,9 @@ class CallInfo(CallView):
 
         self.outcome: CallOutcome = "running"
         """How the round ended, once `next()` has returned or raised: `complete`, `input_required`
-        (the handler asked or paused), `task` (the rest is a task), `error`, or `cancelled` (the
-        client went away, or the server stops)."""
+        (the handler asked or paused), `held` (somebody who is not the client has to decide),
+        `task` (the rest is a task), `error`, or `cancelled` (the client went away, or the server
+        stops)."""
 
     @property
     def id(self) -> str:
@@ -153,8 +158,7 @@ async def _handle(call: CallInfo, execution: Execution, running: Awaitable[Any])
         raise
     except BaseException as error:
         if isinstance(error, Suspended) or execution.ending:
-            detached = isinstance(execution.suspended(), Detached)
-            call.outcome = "task" if detached else "input_required"
+            call.outcome = _ENDINGS.get(type(execution.suspended()), "input_required")
         else:
             call.outcome = "cancelled"
         raise

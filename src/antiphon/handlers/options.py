@@ -60,6 +60,9 @@ class _Common(TypedDict, total=False):
     park: Seconds | None
     """How long the waiting handler is kept in memory between rounds."""
 
+    visible: Callable[[Principal], bool] | None
+    """Says whether a caller may know of it: to others it is neither listed nor found."""
+
 
 class PromptOptions(_Common, total=False):
     """Options of `@server.prompt`."""
@@ -119,9 +122,6 @@ class FlowOptions(_Common, total=False):
 
     max_concurrent: int | None
     """How many of its tasks one process runs at a time; `concurrency` unless given."""
-
-    visible: Callable[[Principal], bool] | None
-    """Says whether a caller may know of it: to others it is neither listed nor found."""
 
     timeout: Seconds | None
     """How long it may work in one round; the time that people take to answer does not count, and

@@ -4,7 +4,7 @@ Owns what exists and which methods that opens; a listing is encoded once, at reg
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -12,11 +12,11 @@ import msgspec
 from antiphon.core import changes
 from antiphon.core.changes import Changes
 from antiphon.core.methods import Offered, opened_by
-from antiphon.core.request import MODERN, Request
+from antiphon.core.request import MODERN, Principal, Request
 from antiphon.core.text import safe
 from antiphon.engine.handler import Handler
 from antiphon.errors import ConfigError, InvalidRequest, ResourceNotFound
-from antiphon.handlers.admission import ToolAdmission
+from antiphon.handlers.admission import HandlerAdmission
 from antiphon.handlers.uri_template import Template, is_template
 from antiphon.wire.envelope import Served
 from antiphon.wire.headers import HeaderParam, compile_header_params
@@ -35,11 +35,23 @@ class Listed(msgspec.Struct, frozen=True):
     number: int = 0
     """Grows with each registration; the lists are in this order, and cursors name it."""
 
-    admission: ToolAdmission | None = None
+    admission: HandlerAdmission | None = None
     """Who may call it, and how often; None where that is not limited."""
 
     direct: bool = True
     """Whether every request to it gets this handler: nothing has to be looked at first."""
+
+    def sees(self, principal: Principal) -> bool:
+        """Return whether a caller may know of it."""
+        return self.admission is None or self.admission.sees(principal)
+
+    def admits(self, request: Request) -> bool:
+        """Count a request to it; False where its caller does not know of it.
+
+        Raises:
+            TooManyCalls: The caller has begun too many calls of it.
+        """
+        return self.admission is None or self.admission.admits(request)
 
     def settled(self) -> "Listed":
         """Return the same with what follows from the rest."""
@@ -63,8 +75,8 @@ class Registry:
         self.revision = 0
         """Grows with every change; a cached page of another revision is stale."""
 
-        self.restricted = False
-        """Whether not every caller sees the same tools."""
+        self.restricted: set[Offered] = set()
+        """The lists that are not the same for every caller."""
 
     def offer(self, capability: Offered) -> None:
         """Declare a capability, which opens its methods."""
@@ -75,7 +87,7 @@ class Registry:
     # --- adding and removing ---------------------------------------------------------------------
 
     def add_tool(
-        self, handler: Handler, entry: Mapping[str, Any], admission: ToolAdmission | None = None
+        self, handler: Handler, entry: Mapping[str, Any], admission: HandlerAdmission | None = None
     ) -> None:
         """Register a tool with its entry in `tools/list`."""
         name = _checked(handler.name, "tool")
@@ -89,27 +101,30 @@ class Registry:
         self._add("tools", self.tools, name, listed)
         if headers is not None:
             self.served.header_params[name] = headers
-        self.restricted = self.restricted or (admission is not None and admission.restricted)
         self._changes.announce(changes.TOOLS)
 
-    def add_prompt(self, handler: Handler, entry: Mapping[str, Any]) -> None:
+    def add_prompt(
+        self, handler: Handler, entry: Mapping[str, Any], admission: HandlerAdmission | None = None
+    ) -> None:
         """Register a prompt with its entry in `prompts/list`."""
         name = _checked(handler.name, "prompt")
         arguments = tuple(a["name"] for a in entry.get("arguments", ()))
-        self._add(
-            "prompts", self.prompts, name, Listed(handler, _encode(entry), arguments=arguments)
-        )
+        listed = Listed(handler, _encode(entry), arguments=arguments, admission=admission)
+        self._add("prompts", self.prompts, name, listed)
         self._changes.announce(changes.PROMPTS)
 
-    def add_resource(self, handler: Handler, entry: Mapping[str, Any]) -> None:
+    def add_resource(
+        self, handler: Handler, entry: Mapping[str, Any], admission: HandlerAdmission | None = None
+    ) -> None:
         """Register a resource or, when its URI has variables, a template."""
         uri = handler.name
+        listed = Listed(handler, _encode(entry), admission=admission)
         if is_template(uri):
             template = Template(uri)
-            listed = Listed(handler, _encode(entry), template=template, arguments=template.names)
+            listed = msgspec.structs.replace(listed, template=template, arguments=template.names)
             self._add("resources", self.templates, uri, listed)
         else:
-            self._add("resources", self.resources, uri, Listed(handler, _encode(entry)))
+            self._add("resources", self.resources, uri, listed)
         self._changes.announce(changes.RESOURCES)
 
     def _add(self, kind: Offered, table: dict[str, Listed], name: str, listed: Listed) -> None:
@@ -120,6 +135,8 @@ class Registry:
         self._registered += 1
         table[name] = msgspec.structs.replace(listed, number=self._registered).settled()
         self.offer(kind)
+        if listed.admission is not None and listed.admission.restricted:
+            self.restricted.add(kind)
         self.revision += 1
 
     def replace(self, old: Handler, new: Handler) -> None:
@@ -161,26 +178,39 @@ class Registry:
             if listed is not None:
                 if listed.direct:
                     return listed.handler, round.arguments
-                if listed.admission is None or listed.admission.admits(round):
+                if listed.admits(round):
                     return self._for(round, listed.handler), round.arguments
             raise InvalidRequest(_unknown_tool(target))
         if round.method == "prompts/get":
             listed = self.prompts.get(target)
-            if listed is not None:
+            if listed is not None and listed.admits(round):
                 return self._for(round, listed.handler), round.arguments
             raise InvalidRequest(f"Unknown prompt: {safe(target, 200)}")
         return self._find_resource(round)
 
     def _find_resource(self, round: Request) -> tuple[Handler, Mapping[str, Any] | None]:
         uri = round.target
+        for listed, values in self._readable(uri):
+            if listed.admits(round):
+                return self._for(round, listed.handler), values
+        raise ResourceNotFound("Resource not found", data={"uri": safe(uri, 2_000)})
+
+    def _readable(self, uri: str) -> Iterator[tuple[Listed, Mapping[str, Any] | None]]:
+        """Return what a URI could be read from, in the order in which they are tried."""
         listed = self.resources.get(uri)
         if listed is not None:
-            return self._for(round, listed.handler), None
+            yield listed, None
         for listed in self.templates.values():
             values = listed.template.match(uri) if listed.template is not None else None
             if values is not None:
-                return self._for(round, listed.handler), values
-        raise ResourceNotFound("Resource not found", data={"uri": safe(uri, 2_000)})
+                yield listed, values
+
+    def hides(self, uri: str, principal: Principal) -> bool:
+        """Return whether a resource exists that a caller may not know of."""
+        if "resources" not in self.restricted:
+            return False
+        found = [listed.sees(principal) for listed, _ in self._readable(uri)]
+        return bool(found) and not any(found)
 
     def _for(self, round: Request, handler: Handler) -> Handler:
         """Return the handler for the client's era."""

@@ -6,7 +6,8 @@ occurs more often than the template has it, the variables on the left take the m
 reads `a.tar.gz` as `a.tar` and `gz`. In front of a `{+name}` they take the least.
 
 Values are percent-decoded. A value that would lead out of the directory it is joined to does not
-match (RES-01): `..`, an encoded slash in `{name}`, an absolute path, a drive letter.
+match (RES-01): `..`, a name of dots and blanks alone, an encoded slash in `{name}`, an absolute
+path, a drive letter.
 """
 
 import re
@@ -82,7 +83,8 @@ class Template:
             return False
         if not parts[0] or _DRIVE.match(value) or "\0" in value:
             return False
-        return ".." not in parts and "." not in parts
+        # Windows ignores dots and blanks at the end of a name: `.. ` is `..` there.
+        return all(part.rstrip(". ") for part in parts if part)
 
 
 def is_template(text: str) -> bool:

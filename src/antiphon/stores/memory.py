@@ -38,7 +38,8 @@ class MemoryStore(MemoryInbox, MemorySegments, MemoryEffects):
         task_bytes: int = 128 * _MIB,
         clock: Clock = time.time,
     ) -> None:
-        """Bound the store. One caller may use half of the effects and tasks, in number and bytes.
+        """Bound the store. One caller may use half of the rounds, effects and tasks, in number and
+        bytes.
 
         Args:
             rounds: Redeemed rounds kept until their tokens expire. Beyond it redemptions are

@@ -30,12 +30,14 @@ from antiphon.ports import (
     Running,
     Spent,
 )
-from antiphon.stores.memory_expiry import WIDTH, ExpiryWheel, Gauge
+from antiphon.stores.memory_expiry import WIDTH, ExpiryWheel, Gauge, full
+from antiphon.stores.memory_owners import RoundOwners
 
 _FIRST = Claimed(1)
 _RUNNING = Running()
-_HEAD = struct.Struct("<IdBi")
-"""Of a recorded round: number, expiry, bytes of the answers' digest, bytes of the outcome."""
+_HEAD = struct.Struct("<IdBiI")
+"""Of a recorded round: number, expiry, bytes of the answers' digest, bytes of the outcome, and the
+number of its owner."""
 
 _NO_BODY = -1
 _STALE = 10_000
@@ -44,10 +46,7 @@ _STALE = 10_000
 _LOOK_AGAIN = 600.0
 """Seconds after which a sweep looks again at a round that has outlived its token."""
 
-_FULL = (
-    "the memory store is full: it holds as many redeemed rounds as it may. Raise "
-    "MemoryStore(rounds=...), or configure a store on disk."
-)
+_CURE = "Raise MemoryStore(rounds=...), or configure a store on disk"
 
 _Key: TypeAlias = bytes | str
 """A call: the bytes of an id, or a name that is no id."""
@@ -66,6 +65,7 @@ class OpenRound(msgspec.Struct, gc=False):
     below: "OpenRound | None"
     started: float
     about: About
+    owner: int
     fence: int = 1
     failures: int = 0
     state: str = "running"
@@ -81,18 +81,19 @@ class RecordedRound(NamedTuple):
     expires: float
     answers: bytes
     body: bytes | None
+    owner: int
 
 
 def _unpack(rows: bytes) -> Iterator[RecordedRound]:
     at = 0
     while at < len(rows):
-        round, expires, answers, body = _HEAD.unpack_from(rows, at)
+        round, expires, answers, body, owner = _HEAD.unpack_from(rows, at)
         at += _HEAD.size
         digest = rows[at : at + answers]
         at += answers
         kept = None if body == _NO_BODY else rows[at : at + body]
         at += max(body, 0)
-        yield RecordedRound(round, expires, digest, kept)
+        yield RecordedRound(round, expires, digest, kept, owner)
 
 
 def _find(rows: bytes, round: int) -> RecordedRound | None:
@@ -112,7 +113,7 @@ def _with(rows: bytes, done: RecordedRound) -> bytes:
 
 def _pack(row: RecordedRound) -> bytes:
     size = _NO_BODY if row.body is None else len(row.body)
-    head = _HEAD.pack(row.round, row.expires, len(row.answers), size)
+    head = _HEAD.pack(row.round, row.expires, len(row.answers), size, row.owner)
     return b"".join((head, row.answers, row.body or b""))
 
 
@@ -144,17 +145,15 @@ class MemoryRounds(ABC):
 
     def __init__(self, clock: Clock, *, rounds: int, outcome_bytes: int) -> None:
         self._clock = clock
-        self._max_rounds = rounds
+        self._owners = RoundOwners(rounds)
         self._max_bodies = outcome_bytes
         self._calls: dict[_Key, OpenRound | bytes] = {}
-        self._count = 0
         self._body_bytes = 0
         self._bodies: deque[_Key] = deque()
         """Calls by the age of their outcomes."""
 
         self._due: ExpiryWheel[_Key] = ExpiryWheel()
-        cure = "Raise MemoryStore(rounds=...), or configure a store on disk"
-        self._rounds_gauge = Gauge(rounds, "redeemed rounds", cure)
+        self._rounds_gauge = Gauge(rounds, "redeemed rounds", _CURE)
 
     # --- finding -------------------------------------------------------------------------------
 
@@ -200,12 +199,19 @@ class MemoryRounds(ABC):
         about: About = NOTHING_KNOWN,
     ) -> Claim:
         """Claim a round for running it."""
-        now, key, gauge = self._clock(), _key(call), self._rounds_gauge
+        now, key, owners, caller = self._clock(), _key(call), self._owners, about.caller
         if self._due.next <= now:
             self._due.sweep(now, self._remove_call)
+            self._rounds_gauge.show(owners.used)
         known = self._calls.get(key)
-        if ttl > 0 and self._count < gauge.low and not gauge.warned and _is_above(known, round):
-            row = OpenRound(key, round, answers, now + lease, now + ttl, None, now, about)
+        plenty = ttl > 0 and owners.used < owners.plenty
+        if plenty and (known is None or _is_above(known, round)):
+            owner = owners.numbers.get(caller)
+            if owner is None:
+                owner = owners.number(caller)
+            owners.used += 1
+            owners.by_owner[caller] += 1
+            row = OpenRound(key, round, answers, now + lease, now + ttl, None, now, about, owner)
             if type(known) is bytes:
                 row.recorded = known
             elif (bucket := self._due.buckets.get(int(now + ttl) // WIDTH + 1)) is not None:
@@ -213,7 +219,6 @@ class MemoryRounds(ABC):
             else:
                 self._due.add(key, now + ttl)
             self._calls[key] = row
-            self._count += 1
             return _FIRST
         return self._claim_otherwise(key, known, round, answers, now, lease, ttl, tries, about)
 
@@ -230,29 +235,30 @@ class MemoryRounds(ABC):
         about: About,
     ) -> Claim:
         """Claim a round that was claimed before or is not the highest, or while space is short."""
-        gauge = self._rounds_gauge
         if known is not None:
             found = self._claim_known(key, round, answers, now, lease, ttl, tries)
             if found is not None:
                 return found
         if ttl <= 0:
             return Spent("expired")
-        if self._count >= self._max_rounds:
-            raise StoreFull(_FULL)
+        self._check_round_space(about.caller)
         below, recorded = (None, b"") if known is None else (known, b"")
         if isinstance(below, bytes):
             below, recorded = None, below
         elif below is not None:
             recorded, below.recorded = below.recorded, b""
+        owner = self._owners.take(about.caller)
         self._calls[key] = OpenRound(
-            key, round, answers, now + lease, now + ttl, below, now, about, recorded=recorded
+            key, round, answers, now + lease, now + ttl, below, now, about, owner, recorded=recorded
         )
-        self._count += 1
-        if self._count >= gauge.low or gauge.warned:
-            gauge.show(self._count)
+        self._rounds_gauge.show(self._owners.used)
         if known is None:
             self._due.add(key, now + ttl)
         return _FIRST
+
+    def _check_round_space(self, owner: str) -> None:
+        if not self._owners.fits(owner, 1):
+            raise StoreFull(f"{full(self._owners, owner, 1, 'redeemed rounds')}. {_CURE}.")
 
     def _claim_known(
         self,
@@ -310,12 +316,17 @@ class MemoryRounds(ABC):
         until, before, answers = self._clock() + ttl, row.recorded, row.answers
         if row.prefix is not None:
             self._drop_prefix(row)
-        if row.below is None and self._calls[key] is row and _is_above(before or None, round):
+        if (
+            row.below is None
+            and self._calls[key] is row
+            and (not before or _HEAD.unpack_from(before)[0] < round)
+        ):
             # The only open round of its call, above all recorded ones: nearly always.
-            head = _HEAD.pack(round, until, len(answers), len(outcome))
+            head = _HEAD.pack(round, until, len(answers), len(outcome), row.owner)
             self._calls[key] = head + answers + outcome + before
         else:
-            self._become_recorded(key, row, RecordedRound(round, until, answers, outcome))
+            done = RecordedRound(round, until, answers, outcome, row.owner)
+            self._become_recorded(key, row, done)
         if outcome:
             self._bodies.append(row.key)
             self._body_bytes += len(outcome)
@@ -355,7 +366,7 @@ class MemoryRounds(ABC):
             if done.expires > now:
                 kept.append(_pack(done))
             else:
-                self._count -= 1
+                self._owners.give_back(done.owner)
                 self._body_bytes -= len(done.body or b"")
         return b"".join(kept)
 
@@ -396,8 +407,7 @@ class MemoryRounds(ABC):
 
     def supersede(self, call: str, until: float, about: About) -> int:
         """Spend every token of a call, also those not redeemed yet; returns its new generation."""
-        if self._count >= self._max_rounds:
-            raise StoreFull(_FULL)
+        self._check_round_space(about.caller)
         now, key = self._clock(), _key(call)
         generation = self._mark(key) // ROUNDS_PER_START + 1
         known = self._calls.get(key)
@@ -412,11 +422,10 @@ class MemoryRounds(ABC):
             row = row.below
         mark = OpenRound(
             key, generation * ROUNDS_PER_START, b"", now, until, below, now, about,
-            state="spent", why="superseded", recorded=recorded,
+            self._owners.take(about.caller), state="spent", why="superseded", recorded=recorded,
         )  # fmt: skip
         self._calls[key] = mark
-        self._count += 1
-        self._rounds_gauge.show(self._count)
+        self._rounds_gauge.show(self._owners.used)
         if known is None:
             self._due.add(key, until)
         return generation
@@ -510,7 +519,7 @@ class MemoryRounds(ABC):
             if held or row.expires > now:
                 kept.append(row)
             else:
-                self._count -= 1
+                self._owners.give_back(row.owner)
                 self._drop_prefix(row)
             row = row.below
         if kept:
@@ -563,9 +572,9 @@ class MemoryRounds(ABC):
         """Let the effects of a call live no longer than until then."""
 
 
-def _is_above(known: OpenRound | bytes | None, round: int) -> bool:
+def _is_above(known: OpenRound | bytes, round: int) -> bool:
     """Return whether a round is above all that is known of its call, none of which is open."""
-    return known is None or (type(known) is bytes and _HEAD.unpack_from(known)[0] < round)
+    return type(known) is bytes and _HEAD.unpack_from(known)[0] < round
 
 
 def _claim_again(

@@ -36,7 +36,7 @@ from antiphon.engine.redemption import RunningRound
 from antiphon.engine.reply import Reply
 from antiphon.engine.tokens import Tokens
 from antiphon.environment import Environment
-from antiphon.errors import ConfigError, StoreError, Unavailable
+from antiphon.errors import CAPABILITY_MISSING, ConfigError, StoreError, Unavailable
 from antiphon.ports import HeldCall, Inbox, ItemFilter, TaskRow
 from antiphon.tasks.service import TaskService, poll_interval
 from antiphon.wire import tasks as wire
@@ -144,7 +144,7 @@ class HeldCalls:
         ask = cast("Approve", next(iter(asks.values())).question.ask)
         if not execution.replay.unread:
             await execution.delivery.report(execution, 0.0, None, reply.task.message)
-        ended = await self._ended(reply.task.id, seconds(ask.grace))
+        ended = await self._ended(reply.task.id, request, seconds(ask.grace))
         return msgspec.structs.replace(reply, task=None) if ended is None else ended
 
     async def _admit(self, principal: Principal) -> None:
@@ -232,7 +232,7 @@ class HeldCalls:
                 row = await self._awaited(row, handler) or row
             if row.status in wire.TERMINAL:
                 await self._inbox.collect(row.id)
-                return await self._result(row)
+                return await self._result(row, request)
         except StoreError as error:
             raise self._environment.trouble.refused(error) from error
         if request.era == "modern" and allows(request.capabilities, "tasks"):
@@ -272,7 +272,7 @@ class HeldCalls:
             row = await self._terminal(handle.task, _WAIT)
             if row is not None:
                 await self._inbox.collect(row.id)
-                return await self._result(row)
+                return await self._result(row, request)
         except StoreError as error:
             raise self._environment.trouble.refused(error) from error
         execution = Execution(
@@ -318,7 +318,7 @@ class HeldCalls:
         can_visit = ask.by is None and allows(request.capabilities, "url")
         if can_visit and request.channel.can_ask:
             patience = await self._visit(execution, reply, ask) or patience
-        ended = await self._ended(reply.task.id, patience)
+        ended = await self._ended(reply.task.id, request, patience)
         if can_visit and ended is not None:
             await request.channel.visited("approve")
         return Reply(reply.result) if ended is None else ended
@@ -404,14 +404,14 @@ class HeldCalls:
             self._environment.meta,
         )
 
-    async def _ended(self, task: str, patience: float) -> Reply | None:
+    async def _ended(self, task: str, request: Request, patience: float) -> Reply | None:
         """Return the result of a task that ends within so many seconds, and collect it."""
         try:
             row = await self._terminal(task, patience)
             if row is None:
                 return None
             await self._inbox.collect(row.id)
-            return await self._result(row)
+            return await self._result(row, request)
         except StoreError as error:
             raise self._environment.trouble.refused(error) from error
 
@@ -431,13 +431,18 @@ class HeldCalls:
             await asyncio.sleep(min(pause, left))
         raise AssertionError("the back-off has no end")
 
-    async def _result(self, row: TaskRow) -> Reply:
-        """Return the reply that a task which has ended stands for."""
+    async def _result(self, row: TaskRow, request: Request) -> Reply:
+        """Return the reply that a task which has ended stands for.
+
+        Legacy clients have no error of the protocol for what they lack: they read it as a result.
+        """
         state = await self._tasks.opened(row)
         if state.result:
             return Reply(state.result)
         if state.error is not None:
             code, message = state.error["code"], state.error["message"]
+            if code == CAPABILITY_MISSING and request.era == "legacy":
+                return Reply(tool_error(message, self._environment.meta))
             return Reply(code=code, message=message, data=state.error.get("data"), kind="error")
         return Reply(tool_error("It was cancelled. Nothing was done.", self._environment.meta))
 

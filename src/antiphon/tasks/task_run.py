@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from antiphon.core.asks import Approve, Elicit
+from antiphon.core.capabilities import allows
 from antiphon.core.failures import log_failure
 from antiphon.core.inbox import DecisionRecord, Item, NewItem, caller_identity
 from antiphon.core.journal import Journal
@@ -26,6 +27,7 @@ from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
+from antiphon.engine.mistakes import unable_to_ask_later
 from antiphon.engine.outcome import (
     Completed,
     Detached,
@@ -113,6 +115,8 @@ class TaskRuns:
             return await self._ended(row, handler, Failed(error), delivery)
         execution = Execution(service.environment, handler, request_of(state), call, delivery)
         outcome = await execution.run(Context(execution), bound)
+        if isinstance(outcome, NeedsInput) and not self._can_be_answered(state, outcome):
+            outcome = Failed(unable_to_ask_later(execution))
         if isinstance(outcome, NeedsInput | Paused | Detached | Held):
             return await self._waiting(row, execution, outcome, delivery)
         return await self._ended(row, handler, outcome, delivery)
@@ -227,12 +231,28 @@ class TaskRuns:
             row, state, "working", message, ready=ready, items=tuple(items), lasts=lasts
         )
 
+    def _can_be_answered(self, state: TaskState, outcome: NeedsInput) -> bool:
+        """Return whether the asks of a run can reach anybody: in the client, or in the inbox.
+
+        A call that was held goes on as a task also where its client takes none.
+        """
+        if allows(state.capabilities, "tasks"):
+            return True
+        asks = (asked.question.ask for asked in outcome.asks.values())
+        return self._asks_owner(state) and all(isinstance(ask, Elicit | Approve) for ask in asks)
+
+    def _asks_owner(self, state: TaskState) -> bool:
+        """Return whether the owner may answer in the inbox what the client is asked."""
+        return self._service.environment.inbox is not None and bool(
+            caller_identity(state.principal)
+        )
+
     async def _items(
         self, row: TaskRow, execution: Execution, state: TaskState, asks: Mapping[str, Asked]
     ) -> tuple[NewItem, ...]:
         """Return the asks that the owner may answer in the inbox as well as in the client."""
         environment = self._service.environment
-        if environment.inbox is None or not caller_identity(state.principal):
+        if not self._asks_owner(state):
             return ()
         life = row.expires - environment.clock()
         wire_keys = {ask.pending.key: ask.wire_key for ask in state.asks}

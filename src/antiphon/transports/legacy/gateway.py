@@ -11,6 +11,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import msgspec
+
 from antiphon.core.request import Principal
 from antiphon.dispatcher import Dispatcher
 from antiphon.errors import INVALID_REQUEST
@@ -33,6 +35,14 @@ SESSION_NOT_FOUND = "Session not found: initialize again"
 _log = logging.getLogger("antiphon.legacy")
 
 
+class _Identified(msgspec.Struct):
+    id: str | int | None = None
+    method: str = ""
+
+
+_read_id = msgspec.json.Decoder(_Identified).decode
+
+
 class LegacyRequest(NamedTuple):
     """An HTTP request of the earlier era; its access was checked and its body has been read."""
 
@@ -53,6 +63,15 @@ class LegacyRequest(NamedTuple):
     def session(self) -> str | None:
         """The id of the session that it belongs to; None when it opens one."""
         return self.header(b"mcp-session-id")
+
+    @property
+    def id(self) -> str | None:
+        """The id of the request in the body, as text; None for what gets no answer."""
+        try:
+            message = _read_id(self.body)
+        except msgspec.DecodeError:  # the session says what is wrong with it
+            return None
+        return str(message.id) if message.method and message.id is not None else None
 
     async def refuse(self, status: int, text: str, code: int = INVALID_REQUEST) -> None:
         """Answer with a JSON-RPC error that belongs to no request."""

@@ -29,6 +29,7 @@ from antiphon.dispatcher import Dispatcher
 from antiphon.errors import LEGACY_NOT_FOUND, ResourceNotFound, Unavailable
 from antiphon.ports import Entropy
 from antiphon.transports.legacy.back_channel import SessionChannel, SessionlessChannel
+from antiphon.transports.legacy.request_ids import RequestIds
 from antiphon.transports.legacy.revisions import abilities, degrade, server_capabilities
 from antiphon.wire import params as shapes
 
@@ -46,6 +47,9 @@ class ClientState(Protocol):
     level: str
     running: int
     """Requests that its handlers are serving, whether their client still waits or not."""
+
+    ids: RequestIds
+    """The ids of its requests that are in use."""
 
     def watch(self, uri: str) -> None:
         """Subscribe to a resource."""
@@ -125,11 +129,14 @@ class LegacyHandlers:
         owner, size = session.owner.owner, CALL_BYTES + weight(params)
         dispatcher.holdings.legacy_calls.require(owner, size)
         session.running += 1
+        id = str(context.request_id)
+        session.ids.hold(id)
         try:
             request = self._request(context, session, params)
             result = await self._in_own_task(dispatcher.dispatch(request))
         finally:
             session.running -= 1
+            session.ids.release(id)
             dispatcher.holdings.legacy_calls.give_back(owner, size)
         return degrade(method, msgspec.json.decode(result), context.protocol_version)
 

@@ -32,6 +32,7 @@ from antiphon.transports.http.request import Message, Receive, Send
 from antiphon.transports.legacy.event_store import SessionEvents
 from antiphon.transports.legacy.gateway import SESSION_NOT_FOUND, LegacyRequest
 from antiphon.transports.legacy.handlers import HandlerContext, LegacyHandlers
+from antiphon.transports.legacy.request_ids import RequestIds
 from antiphon.transports.legacy.sdk_log import SdkLogFilter
 from antiphon.transports.legacy.stdio import LineSession, WriteMessage
 
@@ -52,6 +53,11 @@ SESSION_BYTES = 40 * 1024
 
 HANDSHAKE = 2
 """POSTs of a client that has done no more than open a session."""
+
+_ID_IN_USE = (
+    "Invalid Request: the id of this request is in use in its session by one that is not answered "
+    "yet. Nothing was done; send it with another id."
+)
 
 CUT_SECONDS = 1.0
 """Of the grace at shutdown: how long cancelled requests have to be answered with an error."""
@@ -75,6 +81,7 @@ class LegacySession:
         self.running = 0
         """Requests that handlers are serving, whether their client still waits or not."""
 
+        self.ids = RequestIds()
         self._changes: Subscription = dispatcher.subscriptions.attach(owner)
         self._watched: set[str] = set()
 
@@ -277,7 +284,14 @@ class LegacySessions:
         if session is None or session.owner != request.owner:
             # The same answer for both: a session of somebody else looks like none.
             return await request.refuse(404, SESSION_NOT_FOUND)
-        await self._pass(session, request)
+        message = request.id if request.scope["method"] == "POST" else None
+        if message is not None and not await session.ids.take(message):
+            return await request.refuse(400, _ID_IN_USE)
+        try:
+            await self._pass(session, request)
+        finally:
+            if message is not None:
+                session.ids.release(message)
         if session.transport.is_terminated:  # the client sent DELETE
             await self._forget(session)
         return None
