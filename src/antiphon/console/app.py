@@ -5,7 +5,7 @@ in; whatever a signed-in person may not see is one 404.
 """
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from antiphon.console import guard, live
 from antiphon.console.decision_log import all_decisions
 from antiphon.console.form_fields import Field, fields_of, read_fields
-from antiphon.console.inbox_view import VIEWS, InboxView, Shown
-from antiphon.console.login import Login, as_login
+from antiphon.console.inbox_view import NOTE, VIEWS, InboxView, Listing, Shown
+from antiphon.console.login import Login, OneTimeLink, as_login
 from antiphon.console.pages import Pages
 from antiphon.console.sessions import Session, Sessions, cookie_name, cookie_of, same
 from antiphon.console.settings import Console
@@ -34,6 +34,9 @@ BODY = 256 * 1024
 """Bytes of a form that is sent."""
 
 _NOT_HERE = "There is nothing here, or it is not for you."
+_SAID = (413, 503)
+"""Statuses whose text is ours to show."""
+
 _REFUSALS = {
     "own": "You made this call, so somebody else has to decide.",
     "role": "You may not decide this.",
@@ -54,7 +57,7 @@ class ConsoleApp:
         self._login: Login = as_login(console.login)
         self._sessions = Sessions(environment, store)
         self._view = InboxView(environment, store, console)
-        self._pages = Pages(console, environment.clock)
+        self._pages = Pages(console, environment.sealer.audience, environment.clock)
         self._streams = live.Streams()
         base = console.path
         self._app: ASGIApp = Starlette(
@@ -103,6 +106,10 @@ class ConsoleApp:
 
     # --- signing in ------------------------------------------------------------------------------
 
+    @property
+    def _by_link(self) -> bool:
+        return isinstance(self._login, OneTimeLink)
+
     async def _session(self, request: Request) -> Session | None:
         secret = cookie_of(request.cookies, secure=self._console.secure)
         return await self._sessions.find(secret) if secret else None
@@ -129,7 +136,7 @@ class ConsoleApp:
         if isinstance(found, Person):
             return await self._welcome(found, following)
         if found is None:
-            return self._pages.sign_in()
+            return self._pages.sign_in(by_link=self._by_link)
         started.tie(found)
         return found
 
@@ -171,7 +178,7 @@ class ConsoleApp:
         if not guard.is_own_form(str(form.get("token", "")), session):
             return self._pages.error("This form was not made for you.", 403)
         await self._sessions.end(session.secret)
-        response = self._pages.sign_in()
+        response = self._pages.sign_in(by_link=self._by_link)
         response.delete_cookie(cookie_name(secure=self._console.secure), path="/")
         return response
 
@@ -187,15 +194,10 @@ class ConsoleApp:
         if view not in VIEWS:
             raise HTTPException(404)
         person = session.person
-        items = await self._view.listed(
-            person,
-            view,
-            tool=_name(query.get("tool", "")),
-            role=_name(query.get("role", "")),
-            after=_after(query.get("after", "")),
-        )
+        listing = _listing(query)
+        items = await self._view.listed(person, listing)
         counts = await self._view.counts(person)
-        version = live.mark(await self._view.version(person, view))
+        version = live.mark(await self._view.version(person, listing))
         return self._pages.inbox(session, view, items, counts, dict(query), version)
 
     async def _item(self, request: Request) -> Response:
@@ -224,7 +226,7 @@ class ConsoleApp:
         notes = [await self._view.note(shown, record) for record in shown.said]
         now = self._environment.clock()
         stamp = f"{now:.3f}"
-        version = await self._view.version(session.person, "", shown.item.id)
+        version = await self._view.item_version(session.person, shown.item.id)
         return self._pages.item(
             session,
             shown,
@@ -304,13 +306,15 @@ class ConsoleApp:
         if not self._streams.enter(session.secret):
             return self._pages.plain("Too many pages are open.", 429)
         query = request.query_params
-        view, id = query.get("view", VIEWS[0]), query.get("item", "")
+        listing, id = _listing(query), query.get("item", "")
 
         async def version() -> str | None:
             current = await self._sessions.find(session.secret, in_use=False)
             if current is None:
                 return None
-            return await self._view.version(current.person, view, id)
+            if id:
+                return await self._view.item_version(current.person, id)
+            return await self._view.version(current.person, listing)
 
         async def stream() -> AsyncGenerator[bytes]:
             try:
@@ -331,8 +335,21 @@ class ConsoleApp:
         assert isinstance(error, HTTPException)
         if error.status_code == 303 and error.headers is not None:
             return RedirectResponse(error.headers["location"], 303, headers=guard.HEADERS)
-        text = error.detail if error.status_code == 401 else _NOT_HERE
+        if error.status_code == 401:
+            return await self._signed_out(request, error.detail)
+        text = error.detail if error.status_code in _SAID else _NOT_HERE
         return self._pages.error(text, error.status_code)
+
+    async def _signed_out(self, request: Request, text: str) -> Response:
+        """Say that the session has ended, lead back to the item, and lose no words."""
+        try:
+            form = await request.form(max_files=0, max_fields=200, max_part_size=BODY)
+            note = str(form.get("note", ""))[:NOTE]
+        except HTTPException:
+            note = ""  # no form of ours
+        item = f"{self._console.path}/ask/{quote(request.path_params.get('id', ''))}"
+        following = item if "id" in request.path_params else f"{self._console.path}/inbox"
+        return self._pages.error(text, 401, following=following, note=note)
 
     async def _no_store(self, request: Request, error: Exception) -> Response:
         return self._pages.error(
@@ -430,6 +447,16 @@ def _digest(text: str) -> bytes:
 def _name(text: str) -> str | None:
     """Return a name to look for; None where nothing can have it."""
     return text if text and text.isprintable() else None
+
+
+def _listing(query: Mapping[str, str]) -> Listing:
+    """Return which list an address names."""
+    return Listing(
+        query.get("view", VIEWS[0]),
+        _name(query.get("tool", "")),
+        _name(query.get("role", "")),
+        _after(query.get("after", "")),
+    )
 
 
 def _after(text: str) -> tuple[float, str] | None:
