@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antiphon.console import guard, live
+from antiphon.console.browser_login import BrowserLogin
 from antiphon.console.decision_log import all_decisions
 from antiphon.console.form_fields import Field, fields_of, read_fields
 from antiphon.console.inbox_view import NOTE, VIEWS, InboxView, Listing, Shown
@@ -28,7 +29,7 @@ from antiphon.console.settings import Console
 from antiphon.core.inbox import Changed, Closed, Decided, DecisionRecord, Person, Verdict
 from antiphon.environment import Environment
 from antiphon.errors import StoreError
-from antiphon.ports import Clock, Inbox
+from antiphon.ports import Inbox
 
 BODY = 256 * 1024
 """Bytes of a form that is sent."""
@@ -129,7 +130,7 @@ class ConsoleApp:
         fresh = request.query_params.get("fresh") == "1"
         if not fresh and await self._session(request) is not None:
             return RedirectResponse(following, 303, headers=guard.HEADERS)
-        started = _BrowserLogin(
+        started = BrowserLogin(
             self._sessions, self._console, self._environment.clock, request, following
         )
         found = await self._login.begin(request, started, fresh=fresh)
@@ -141,7 +142,7 @@ class ConsoleApp:
         return found
 
     async def _signed_in(self, request: Request) -> Response:
-        started = _BrowserLogin(self._sessions, self._console, self._environment.clock, request, "")
+        started = BrowserLogin(self._sessions, self._console, self._environment.clock, request, "")
         person = await self._login.finish(request, started)
         if person is None:
             return self._pages.error("Signing in did not work. Try again.", 403)
@@ -355,61 +356,6 @@ class ConsoleApp:
         return self._pages.error(
             "The store cannot be reached. Nothing was decided; try again in a moment.", 503
         )
-
-
-class _BrowserLogin:
-    """A login under way, tied to the browser that began it."""
-
-    def __init__(
-        self,
-        sessions: Sessions,
-        console: Console,
-        clock: Clock,
-        request: Request,
-        following: str,
-    ) -> None:
-        self._sessions = sessions
-        self._console = console
-        self._clock = clock
-        self._cookie = cookie_name(secure=console.secure) + "-login"
-        self._browser = request.cookies.get(self._cookie, "")[:128] or sessions.secret()
-        self.following = following
-
-    @property
-    def callback(self) -> str:
-        """The address at which the login comes back."""
-        return f"{self._console.place.url}/login/callback"
-
-    @property
-    def now(self) -> float:
-        """The time, in seconds since the epoch."""
-        return self._clock()
-
-    def tie(self, response: Response) -> None:
-        """Let the browser prove later that it began this login."""
-        response.set_cookie(
-            self._cookie,
-            self._browser,
-            max_age=600,
-            httponly=True,
-            secure=self._console.secure,
-            samesite="lax",
-            path="/",
-        )
-        response.headers.update(guard.HEADERS)
-
-    async def remember(self, state: str, data: bytes) -> None:
-        """Keep something until the login comes back, for this browser only."""
-        kept = json.dumps([self.following, data.decode()]).encode()
-        await self._sessions.remember(self._browser, state, kept)
-
-    async def recall(self, state: str) -> bytes | None:
-        """Return what was kept, once."""
-        kept = await self._sessions.recall(self._browser, state)
-        if kept is None:
-            return None
-        self.following, data = json.loads(kept)
-        return str(data).encode()
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
