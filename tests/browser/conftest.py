@@ -48,9 +48,12 @@ async def make_shop(
             if (place, login) not in started:
                 folder = tmp_path_factory.mktemp("shop")
                 store = f"sqlite:///{folder / 'shop.db'}"
+                name = "shop"
                 if place.startswith("postgres"):
-                    store = request.getfixturevalue("postgres_dsn")
-                shop = RunningShop(store, folder, alone=place.endswith("alone"), login=login)
+                    # A database that was given may be used by another run of the tests.
+                    store, name = request.getfixturevalue("postgres_dsn"), f"shop-{uuid4().hex}"
+                alone = place.endswith("alone")
+                shop = RunningShop(store, folder, alone=alone, login=login, name=name)
                 started[place, login] = await stack.enter_async_context(shop.running())
             return started[place, login]
 

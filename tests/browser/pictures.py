@@ -21,7 +21,7 @@ from tests.child_processes import ROOT
 
 IMAGES = ROOT / "docs" / "images"
 PHONE = {"width": 360, "height": 780}
-WIDE = {"width": 900, "height": 560}
+WIDE = {"width": 900, "height": 470}
 WAITING = [
     ("4714", "The shop sent the same parcel twice.", {"within": 40 * 60}),
     ("4713", "Never arrived.", {"within": 3 * 3600}),

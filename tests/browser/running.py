@@ -18,7 +18,7 @@ from antiphon.console.app import ConsoleApp
 from antiphon.core.inbox import DecisionRecord
 from antiphon.core.retry import back_off
 from antiphon.seal.keyring import generate_key
-from tests.browser.shop import LOGIN, PAID, STORE, URL, make_shop
+from tests.browser.shop import LOGIN, NAME, PAID, STORE, URL, make_shop
 from tests.child_processes import PATIENCE, ROOT, environment
 from tests.servers import free_port
 from tests.transports.wire import mirrored, request
@@ -78,7 +78,9 @@ class Process:
 class RunningShop:
     """A shop that is served, and what a test does besides using a browser."""
 
-    def __init__(self, store: str, folder: Path, *, alone: bool, login: str = "") -> None:
+    def __init__(
+        self, store: str, folder: Path, *, alone: bool, login: str = "", name: str = "shop"
+    ) -> None:
         self.paid = folder / f"paid-{uuid4().hex}.txt"
         self.paid.touch()
         self._ports = (free_port(), free_port() if alone else 0)
@@ -86,6 +88,7 @@ class RunningShop:
         self.origin = f"http://127.0.0.1:{self._ports[1] or self._ports[0]}"
         self.url = f"{self.origin}/console"
         self._env = {
+            NAME: name,
             STORE: store,
             URL: self.url,
             LOGIN: login,

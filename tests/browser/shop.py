@@ -8,7 +8,7 @@ from antiphon import Console, Context, Principal, Server
 from antiphon.console import OIDC, OneTimeLink, Person
 
 ISSUER = "https://id.example"
-STORE, URL, LOGIN, PAID = "SHOP_STORE", "SHOP_URL", "SHOP_LOGIN", "SHOP_PAID"
+NAME, STORE, URL, LOGIN, PAID = "SHOP_NAME", "SHOP_STORE", "SHOP_URL", "SHOP_LOGIN", "SHOP_PAID"
 """Variables of the environment in which the shop is served."""
 
 FORM: dict[str, Any] = {
@@ -89,7 +89,7 @@ def console(environ: Mapping[str, str]) -> Console:
 def make_shop(environ: Mapping[str, str]) -> Server:
     """Return the server, as every process of it makes it."""
     server = Server(
-        "shop",
+        environ[NAME],
         store=environ[STORE],
         principal=caller,
         environ={"ANTIPHON_KEYS": environ["ANTIPHON_KEYS"]},

@@ -113,7 +113,10 @@ class ConsoleApp:
 
     async def _session(self, request: Request) -> Session | None:
         secret = cookie_of(request.cookies, secure=self._console.secure)
-        return await self._sessions.find(secret) if secret else None
+        if not secret:
+            return None
+        # A page that is only open asks by itself what has changed.
+        return await self._sessions.find(secret, in_use="x-live" not in request.headers)
 
     async def _signed(self, request: Request) -> Session:
         """Return the session of a request, or send the browser to sign in."""

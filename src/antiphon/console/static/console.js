@@ -7,7 +7,8 @@ let over = false;
 // Fetch the page again and hand its parts to `use`; a page that cannot be fetched changes nothing.
 async function again(use) {
   try {
-    const answer = await fetch(location.href, { credentials: "same-origin" });
+    const headers = { "x-live": "1" }; // asked for by the page, not by the person: keeps no session alive
+    const answer = await fetch(location.href, { credentials: "same-origin", headers });
     if (!answer.ok || answer.redirected) return;
     use(new DOMParser().parseFromString(await answer.text(), "text/html"));
   } catch {
