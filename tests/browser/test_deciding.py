@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Route, expect
 
 from tests.browser.conftest import SignIn
-from tests.browser.people import PHONE
+from tests.browser.people import PATIENCE, PHONE
 from tests.browser.running import RunningShop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
@@ -145,7 +145,7 @@ async def test_a_page_that_is_open_learns_that_its_time_is_over(
         approve = anna.page.get_by_role("button", name="Approve", exact=True)
         await approve.focus()
         over = anna.page.get_by_role("status").filter(has_text="Nobody answered in time")
-        await expect(over).to_be_visible()
+        await expect(over).to_be_visible(timeout=enough * 1000 + PATIENCE)
         assert await anna.focused() == "Approve", "the focus stays where it was"
         await expect(approve).to_be_disabled()
         await approve.press("Enter")
