@@ -17,7 +17,7 @@ DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
-.PHONY: help env peers lock run check format test test-all docs dist try-dist hosts chaos soak fuzz mutants conformance bench clean
+.PHONY: help env peers lock run check format test test-all docs dist try-dist hosts screenshots chaos soak fuzz mutants conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -120,6 +120,9 @@ docs: $(DEV) $(PEERS)/node/.made ## the documentation as a site in build/site, e
 
 hosts: $(DEV) $(MADE_PEERS) ## docs/hosts.md: what people see of our questions in other people's clients
 	$(VENV)/bin/python -m peers.hosts > .hosts.md && mv .hosts.md docs/hosts.md
+
+screenshots: $(DEV) $(PEERS)/chromium/.made ## the pictures in docs/images, from pages that are served
+	$(VENV)/bin/python -m tests.browser.pictures
 
 chaos: $(DEV) $(PEERS)/bin/.made ## processes killed, databases restarted, operators: every call ends, nothing happens twice
 	$(VENV)/bin/python -m tests.chaos

@@ -155,6 +155,19 @@ async def test_a_page_that_is_only_open_does_not_keep_its_session_alive(
         assert (await anna.get("/console/inbox")).status_code == 303
 
 
+async def test_a_page_that_looks_for_changes_does_not_keep_its_session_alive(desk: Desk) -> None:
+    async with desk.signed_in(ANNA) as anna:
+        desk.clock.now += 7 * 3600
+        changed = await anna.get("/console/inbox", headers={"x-live": "1"})
+        assert changed.status_code == 200
+        desk.clock.now += 2 * 3600
+        assert (await anna.get("/console/inbox")).status_code == 303
+    async with desk.signed_in(ANNA) as anna:
+        for _ in range(2):
+            desk.clock.now += 7 * 3600
+            assert (await anna.get("/console/inbox")).status_code == 200
+
+
 async def test_the_cookie_of_a_login_under_way_is_for_this_host_alone() -> None:
     from starlette.requests import Request
     from starlette.responses import RedirectResponse, Response

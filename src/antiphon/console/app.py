@@ -5,7 +5,7 @@ in; whatever a signed-in person may not see is one 404.
 """
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -18,22 +18,26 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antiphon.console import guard, live
+from antiphon.console.browser_login import BrowserLogin
 from antiphon.console.decision_log import all_decisions
 from antiphon.console.form_fields import Field, fields_of, read_fields
-from antiphon.console.inbox_view import VIEWS, InboxView, Shown
-from antiphon.console.login import Login, as_login
+from antiphon.console.inbox_view import NOTE, VIEWS, InboxView, Listing, Shown
+from antiphon.console.login import Login, OneTimeLink, as_login
 from antiphon.console.pages import Pages
 from antiphon.console.sessions import Session, Sessions, cookie_name, cookie_of, same
 from antiphon.console.settings import Console
 from antiphon.core.inbox import Changed, Closed, Decided, DecisionRecord, Person, Verdict
 from antiphon.environment import Environment
 from antiphon.errors import StoreError
-from antiphon.ports import Clock, Inbox
+from antiphon.ports import Inbox
 
 BODY = 256 * 1024
 """Bytes of a form that is sent."""
 
 _NOT_HERE = "There is nothing here, or it is not for you."
+_SAID = (413, 503)
+"""Statuses whose text is ours to show."""
+
 _REFUSALS = {
     "own": "You made this call, so somebody else has to decide.",
     "role": "You may not decide this.",
@@ -54,7 +58,7 @@ class ConsoleApp:
         self._login: Login = as_login(console.login)
         self._sessions = Sessions(environment, store)
         self._view = InboxView(environment, store, console)
-        self._pages = Pages(console, environment.clock)
+        self._pages = Pages(console, environment.sealer.audience, environment.clock)
         self._streams = live.Streams()
         base = console.path
         self._app: ASGIApp = Starlette(
@@ -103,9 +107,16 @@ class ConsoleApp:
 
     # --- signing in ------------------------------------------------------------------------------
 
+    @property
+    def _by_link(self) -> bool:
+        return isinstance(self._login, OneTimeLink)
+
     async def _session(self, request: Request) -> Session | None:
         secret = cookie_of(request.cookies, secure=self._console.secure)
-        return await self._sessions.find(secret) if secret else None
+        if not secret:
+            return None
+        # A page that is only open asks by itself what has changed.
+        return await self._sessions.find(secret, in_use="x-live" not in request.headers)
 
     async def _signed(self, request: Request) -> Session:
         """Return the session of a request, or send the browser to sign in."""
@@ -122,19 +133,19 @@ class ConsoleApp:
         fresh = request.query_params.get("fresh") == "1"
         if not fresh and await self._session(request) is not None:
             return RedirectResponse(following, 303, headers=guard.HEADERS)
-        started = _BrowserLogin(
+        started = BrowserLogin(
             self._sessions, self._console, self._environment.clock, request, following
         )
         found = await self._login.begin(request, started, fresh=fresh)
         if isinstance(found, Person):
             return await self._welcome(found, following)
         if found is None:
-            return self._pages.sign_in()
+            return self._pages.sign_in(by_link=self._by_link)
         started.tie(found)
         return found
 
     async def _signed_in(self, request: Request) -> Response:
-        started = _BrowserLogin(self._sessions, self._console, self._environment.clock, request, "")
+        started = BrowserLogin(self._sessions, self._console, self._environment.clock, request, "")
         person = await self._login.finish(request, started)
         if person is None:
             return self._pages.error("Signing in did not work. Try again.", 403)
@@ -171,7 +182,7 @@ class ConsoleApp:
         if not guard.is_own_form(str(form.get("token", "")), session):
             return self._pages.error("This form was not made for you.", 403)
         await self._sessions.end(session.secret)
-        response = self._pages.sign_in()
+        response = self._pages.sign_in(by_link=self._by_link)
         response.delete_cookie(cookie_name(secure=self._console.secure), path="/")
         return response
 
@@ -187,15 +198,10 @@ class ConsoleApp:
         if view not in VIEWS:
             raise HTTPException(404)
         person = session.person
-        items = await self._view.listed(
-            person,
-            view,
-            tool=_name(query.get("tool", "")),
-            role=_name(query.get("role", "")),
-            after=_after(query.get("after", "")),
-        )
+        listing = _listing(query)
+        items = await self._view.listed(person, listing)
         counts = await self._view.counts(person)
-        version = live.mark(await self._view.version(person, view))
+        version = live.mark(await self._view.version(person, listing))
         return self._pages.inbox(session, view, items, counts, dict(query), version)
 
     async def _item(self, request: Request) -> Response:
@@ -224,7 +230,7 @@ class ConsoleApp:
         notes = [await self._view.note(shown, record) for record in shown.said]
         now = self._environment.clock()
         stamp = f"{now:.3f}"
-        version = await self._view.version(session.person, "", shown.item.id)
+        version = await self._view.item_version(session.person, shown.item.id)
         return self._pages.item(
             session,
             shown,
@@ -304,13 +310,15 @@ class ConsoleApp:
         if not self._streams.enter(session.secret):
             return self._pages.plain("Too many pages are open.", 429)
         query = request.query_params
-        view, id = query.get("view", VIEWS[0]), query.get("item", "")
+        listing, id = _listing(query), query.get("item", "")
 
         async def version() -> str | None:
             current = await self._sessions.find(session.secret, in_use=False)
             if current is None:
                 return None
-            return await self._view.version(current.person, view, id)
+            if id:
+                return await self._view.item_version(current.person, id)
+            return await self._view.version(current.person, listing)
 
         async def stream() -> AsyncGenerator[bytes]:
             try:
@@ -331,68 +339,26 @@ class ConsoleApp:
         assert isinstance(error, HTTPException)
         if error.status_code == 303 and error.headers is not None:
             return RedirectResponse(error.headers["location"], 303, headers=guard.HEADERS)
-        text = error.detail if error.status_code == 401 else _NOT_HERE
+        if error.status_code == 401:
+            return await self._signed_out(request, error.detail)
+        text = error.detail if error.status_code in _SAID else _NOT_HERE
         return self._pages.error(text, error.status_code)
+
+    async def _signed_out(self, request: Request, text: str) -> Response:
+        """Say that the session has ended, lead back to the item, and lose no words."""
+        try:
+            form = await request.form(max_files=0, max_fields=200, max_part_size=BODY)
+            note = str(form.get("note", ""))[:NOTE]
+        except HTTPException:
+            note = ""  # no form of ours
+        item = f"{self._console.path}/ask/{quote(request.path_params.get('id', ''))}"
+        following = item if "id" in request.path_params else f"{self._console.path}/inbox"
+        return self._pages.error(text, 401, following=following, note=note)
 
     async def _no_store(self, request: Request, error: Exception) -> Response:
         return self._pages.error(
             "The store cannot be reached. Nothing was decided; try again in a moment.", 503
         )
-
-
-class _BrowserLogin:
-    """A login under way, tied to the browser that began it."""
-
-    def __init__(
-        self,
-        sessions: Sessions,
-        console: Console,
-        clock: Clock,
-        request: Request,
-        following: str,
-    ) -> None:
-        self._sessions = sessions
-        self._console = console
-        self._clock = clock
-        self._cookie = cookie_name(secure=console.secure) + "-login"
-        self._browser = request.cookies.get(self._cookie, "")[:128] or sessions.secret()
-        self.following = following
-
-    @property
-    def callback(self) -> str:
-        """The address at which the login comes back."""
-        return f"{self._console.place.url}/login/callback"
-
-    @property
-    def now(self) -> float:
-        """The time, in seconds since the epoch."""
-        return self._clock()
-
-    def tie(self, response: Response) -> None:
-        """Let the browser prove later that it began this login."""
-        response.set_cookie(
-            self._cookie,
-            self._browser,
-            max_age=600,
-            httponly=True,
-            secure=self._console.secure,
-            samesite="lax",
-            path="/",
-        )
-        response.headers.update(guard.HEADERS)
-
-    async def remember(self, state: str, data: bytes) -> None:
-        """Keep something until the login comes back, for this browser only."""
-        kept = json.dumps([self.following, data.decode()]).encode()
-        await self._sessions.remember(self._browser, state, kept)
-
-    async def recall(self, state: str) -> bytes | None:
-        """Return what was kept, once."""
-        kept = await self._sessions.recall(self._browser, state)
-        if kept is None:
-            return None
-        self.following, data = json.loads(kept)
-        return str(data).encode()
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
@@ -430,6 +396,16 @@ def _digest(text: str) -> bytes:
 def _name(text: str) -> str | None:
     """Return a name to look for; None where nothing can have it."""
     return text if text and text.isprintable() else None
+
+
+def _listing(query: Mapping[str, str]) -> Listing:
+    """Return which list an address names."""
+    return Listing(
+        query.get("view", VIEWS[0]),
+        _name(query.get("tool", "")),
+        _name(query.get("role", "")),
+        _after(query.get("after", "")),
+    )
 
 
 def _after(text: str) -> tuple[float, str] | None:

@@ -1,6 +1,7 @@
 """The fields of a form as a page shows them, and what a browser sends turned into values."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, cast
 
@@ -100,7 +101,7 @@ def _field(
         required=required,
         kind=_kind(prop),
         value=given[0] if given else "",
-        options=_options(prop, given),
+        options=_options(prop, given, required=required),
         error=error,
         bounds=_bounds(prop),
     )
@@ -128,15 +129,30 @@ def _default_texts(prop: Mapping[str, Any]) -> list[str]:
         return ["true" if default else "false"]
     if isinstance(default, list):
         return [str(each) for each in cast("list[object]", default)]
+    if prop.get("format") == "date-time":
+        return [_local(str(default))]
     return [str(default)]
 
 
-def _options(prop: Mapping[str, Any], given: Sequence[str]) -> tuple[Option, ...]:
+def _local(text: str) -> str:
+    """Return a moment as a browser's field takes it: in UTC and without a zone."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if at.tzinfo is not None:
+        at = at.astimezone(UTC).replace(tzinfo=None)
+    return at.isoformat(timespec="minutes" if at.second == at.microsecond == 0 else "auto")
+
+
+def _options(
+    prop: Mapping[str, Any], given: Sequence[str], *, required: bool
+) -> tuple[Option, ...]:
     if prop.get("type") == "boolean":
-        return tuple(
-            Option(value, title, value in given)
-            for value, title in (("true", "Yes"), ("false", "No"))
-        )
+        pairs = [("true", "Yes"), ("false", "No")]
+        if not required:  # a radio button that is chosen cannot be taken back
+            pairs.append(("", "No answer"))
+        return tuple(Option(value, title, value in (given or ("",))) for value, title in pairs)
     source = prop.get("items", prop) if prop.get("type") == "array" else prop
     titled = source.get("oneOf") or source.get("anyOf")
     if titled:

@@ -57,6 +57,15 @@ class Shown(msgspec.Struct, frozen=True):
     has_decided: bool = False
 
 
+class Listing(msgspec.Struct, frozen=True):
+    """Which part of the inbox a list shows."""
+
+    view: str
+    tool: str | None = None
+    role: str | None = None
+    after: tuple[float, str] | None = None
+
+
 class InboxView:
     """The inbox of one server, for whoever is signed in."""
 
@@ -66,7 +75,8 @@ class InboxView:
         self._console = console
         self._server = environment.sealer.audience
 
-    def _filter(self, person: Person, view: str, tool: str | None, role: str | None) -> ItemFilter:
+    def _filter(self, person: Person, listing: Listing) -> ItemFilter:
+        view, tool, role = listing.view, listing.tool, listing.role
         if view == "mine":
             return ItemFilter(self._server, owner=person.identity, tool=tool)
         if view == "decided":
@@ -77,26 +87,27 @@ class InboxView:
         owner = person.identity if role is None else None
         return ItemFilter(self._server, open=True, roles=roles, owner=owner, tool=tool)
 
-    async def listed(
-        self,
-        person: Person,
-        view: str,
-        *,
-        tool: str | None = None,
-        role: str | None = None,
-        after: tuple[float, str] | None = None,
-    ) -> list[Shown]:
+    async def listed(self, person: Person, listing: Listing) -> list[Shown]:
         """Return a page of one of the three lists."""
-        wanted = self._filter(person, view, tool, role)
-        items = await self._store.items(wanted, after=after, limit=PAGE)
-        return [await self._shown(item, person) for item in items]
+        return [await self._shown(item, person) for item in await self._items(person, listing)]
+
+    async def _items(self, person: Person, listing: Listing) -> Sequence[Item]:
+        wanted = self._filter(person, listing)
+        items = await self._store.items(wanted, after=listing.after, limit=PAGE)
+        return [self._current(item) for item in items]
+
+    def _current(self, item: Item) -> Item:
+        """Return an item as it is now: one whose time is over may not be marked yet."""
+        if item.status == "open" and self._environment.clock() >= item.expires:
+            return msgspec.structs.replace(item, status="expired")
+        return item
 
     async def counts(self, person: Person) -> dict[str, int]:
         """Count what waits for a person, and what of theirs waits; no further than a bound."""
         mine = ItemFilter(self._server, open=True, owner=person.identity)
         return {
             "for-me": await self._store.count_items(
-                self._filter(person, "for-me", None, None), most=MOST
+                self._filter(person, Listing("for-me")), most=MOST
             ),
             "mine": await self._store.count_items(mine, most=MOST),
         }
@@ -106,8 +117,9 @@ class InboxView:
         item = await self._store.item(id)
         if item is None or item.server != self._server:
             return None
-        found = await self._shown(item, person, with_decisions=True)
-        return found if self._may_see(item, person) else None
+        if not self._may_see(item, person):
+            return None
+        return await self._shown(self._current(item), person, with_decisions=True)
 
     def _is_owner(self, item: Item, person: Person) -> bool:
         if owns(item, person):
@@ -154,7 +166,6 @@ class InboxView:
         may = (
             face is not None
             and item.status == "open"
-            and now < item.expires
             and not has_decided
             and may_not_decide(item, person, owner) is None
         )
@@ -222,13 +233,15 @@ class InboxView:
         except TokenRefused:
             return ""
 
-    async def version(self, person: Person, view: str, id: str = "") -> str:
-        """Return a text that changes when what this person sees has changed."""
-        if id:
-            shown = await self.one(id, person)
-            return "" if shown is None else f"{shown.item.status} {len(shown.said)}"
-        shown_items = await self.listed(person, view)
-        return " ".join(f"{one.item.id}:{one.item.status}" for one in shown_items)
+    async def version(self, person: Person, listing: Listing) -> str:
+        """Return a text that changes when what a list shows this person has changed."""
+        items = await self._items(person, listing)
+        return " ".join(f"{item.id}:{item.status}" for item in items)
+
+    async def item_version(self, person: Person, id: str) -> str:
+        """Return a text that changes when what this person sees of an item has changed."""
+        shown = await self.one(id, person)
+        return "" if shown is None else f"{shown.item.status} {len(shown.said)}"
 
 
 def _plain(part: str) -> str:

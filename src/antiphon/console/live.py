@@ -14,8 +14,9 @@ KEEP_ALIVE = 15.0
 LONGEST = 600.0
 """Seconds after which a stream ends; a browser opens it again by itself."""
 
-PER_SESSION = 6
-"""Streams of one signed-in browser; more tabs are served without live changes."""
+PER_SESSION = 4
+"""Streams of one signed-in browser; more tabs are served without live changes. A browser keeps six
+connections to a server, so the others are left for pages and forms."""
 
 
 class Streams:

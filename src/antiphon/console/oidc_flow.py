@@ -15,7 +15,8 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from joserfc.jwt import JWTClaimsRegistry
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
 
 from antiphon.core.inbox import Person
 
@@ -42,7 +43,9 @@ async def begin(oidc: "OIDC", started: "LoginAttempt", *, fresh: bool) -> Respon
         authorization = (await _provider(oidc))["authorization_endpoint"]
     except _FAILURES as error:
         log.error("nobody can sign in: %s (%s)", oidc.issuer, type(error).__name__)
-        return PlainTextResponse("Signing in is not possible now. Try again in a moment.", 503)
+        raise HTTPException(
+            503, "Signing in is not possible now. Try again in a moment."
+        ) from error
     state, nonce, verifier = (generate_token(43) for _ in range(3))
     kept = json.dumps({"nonce": nonce, "verifier": verifier, "fresh": fresh})
     await started.remember(state, kept.encode())

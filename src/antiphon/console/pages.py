@@ -21,6 +21,13 @@ STATIC = {
     "console.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
+SOON = 3600.0
+"""Seconds to the end from which on a list points at it."""
+
+_LISTED = ("view", "tool", "role", "after")
+"""What chooses the items of a list."""
+
+_HEADINGS = {401: "Signed out", 404: "Nothing here", 503: "Not now"}
 _MESSAGE, _DETAIL, _WHY = 2_000, 2_000, 4_000
 _WORDS = {
     "open": "Waiting",
@@ -35,8 +42,9 @@ _WORDS = {
 class Pages:
     """The templates of one console."""
 
-    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+    def __init__(self, console: Console, server: str, clock: Callable[[], float]) -> None:
         self._console = console
+        self._server = server
         self._clock = clock
         self._templates = Templates(
             loader=PackageLoader("antiphon.console"),
@@ -46,13 +54,14 @@ class Pages:
             lstrip_blocks=True,
         )
         filters = cast("dict[str, Any]", self._templates.filters)  # pyright: ignore[reportUnknownMemberType]
-        filters.update(left=self._left, moment=moment, iso=iso, shown=_shown_text, whole=escape)
+        filters.update(left=self._left, soon=self._soon, moment=moment, iso=iso)
+        filters.update(shown=_shown_text, whole=escape)
         static = files("antiphon.console").joinpath("static")
         self._static = {name: static.joinpath(name).read_bytes() for name in STATIC}
 
     def _render(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
         text = self._templates.get_template(name).render(
-            base=self._console.path, words=_WORDS, **values
+            base=self._console.path, server=self._server, words=_WORDS, **values
         )
         return HTMLResponse(text, status, headers=guard.HEADERS)
 
@@ -79,6 +88,7 @@ class Pages:
             tool=query.get("tool", ""),
             role=query.get("role", ""),
             after="" if last is None else f"{last.created!r}~{last.id}",
+            query={name: query[name] for name in _LISTED if name in query},
             version=version,
         )
 
@@ -114,17 +124,27 @@ class Pages:
             version=version,
         )
 
-    def sign_in(self) -> HTMLResponse:
-        """Say how to sign in."""
-        return self._render("sign_in.html", 401)
+    def sign_in(self, *, by_link: bool) -> HTMLResponse:
+        """Say how to sign in: with a link that somebody hands out, or at the login."""
+        return self._render("sign_in.html", 401, by_link=by_link)
 
     def link(self, secret: str) -> HTMLResponse:
         """Return the page of a one-time link: a button."""
         return self._render("link.html", secret=secret)
 
-    def error(self, text: str, status: int) -> HTMLResponse:
-        """Return a page that says what is wrong."""
-        return self._render("error.html", status, text=text)
+    def error(self, text: str, status: int, *, following: str = "", note: str = "") -> HTMLResponse:
+        """Return a page that says what is wrong.
+
+        Args:
+            text: What is wrong, for the person.
+            status: Of the response.
+            following: Where signing in leads to; empty when it would not help.
+            note: What the person had written.
+        """
+        heading = _HEADINGS.get(status, "Not done")
+        return self._render(
+            "error.html", status, heading=heading, text=text, following=following, note=note
+        )
 
     def plain(self, text: str, status: int) -> Response:
         """Return a text."""
@@ -139,6 +159,9 @@ class Pages:
 
     def _left(self, expires: float) -> str:
         return left(expires - self._clock())
+
+    def _soon(self, expires: float) -> bool:
+        return expires - self._clock() < SOON
 
 
 def left(seconds: float) -> str:

@@ -1,11 +1,14 @@
 // Live changes and countdowns. Every page works without this file.
 
 const live = document.querySelector("[data-events]");
+const form = document.getElementById("decide");
+let over = false;
 
 // Fetch the page again and hand its parts to `use`; a page that cannot be fetched changes nothing.
 async function again(use) {
   try {
-    const answer = await fetch(location.href, { credentials: "same-origin" });
+    const headers = { "x-live": "1" }; // asked for by the page, not by the person: keeps no session alive
+    const answer = await fetch(location.href, { credentials: "same-origin", headers });
     if (!answer.ok || answer.redirected) return;
     use(new DOMParser().parseFromString(await answer.text(), "text/html"));
   } catch {
@@ -37,24 +40,41 @@ function compare(page) {
   news.replaceChildren(`${fresh.length} new · `, show);
 }
 
-// A part of a page is replaced unless somebody is at work in it.
-function swap(page, name) {
-  const part = document.getElementById(name);
-  const now = page.getElementById(name);
-  if (part && now && !part.contains(document.activeElement)) part.replaceWith(now);
-  const form = document.getElementById("decide");
+// The parts of an item that say what has happened are filled anew. What somebody writes, and where
+// the focus is, stays; buttons that can do nothing any more say so.
+function swap(page) {
+  for (const name of live.dataset.swap.split(" ")) {
+    const part = document.getElementById(name);
+    const now = page.getElementById(name);
+    if (part && now && part.innerHTML !== now.innerHTML) part.replaceChildren(...now.childNodes);
+  }
   if (form && !page.getElementById("decide")) {
-    for (const button of form.querySelectorAll("button")) button.disabled = true;
+    over = true;
+    for (const button of form.querySelectorAll("button")) button.setAttribute("aria-disabled", "true");
   }
 }
 
-if (live && "EventSource" in window) {
-  const events = new EventSource(live.dataset.events);
-  events.addEventListener("changed", () =>
-    again((page) => (live.dataset.list ? compare(page) : swap(page, live.dataset.swap))),
-  );
-  addEventListener("pagehide", () => events.close());
+// A browser keeps few connections to one server, so only a page that is seen holds one.
+let events = null;
+function listen() {
+  events?.close();
+  events = null;
+  if (!live || document.hidden) return;
+  events = new EventSource(live.dataset.events);
+  events.addEventListener("changed", () => again(live.dataset.list ? compare : swap));
 }
+listen();
+document.addEventListener("visibilitychange", listen);
+addEventListener("pagehide", () => events?.close());
+
+// A form is sent once, however often its button is pressed, and not at all when it is too late.
+form?.addEventListener("submit", (event) => {
+  if (over) event.preventDefault();
+  over = true;
+});
+addEventListener("pageshow", (event) => {
+  if (event.persisted) location.reload();
+});
 
 // Countdowns, by the minute.
 function left(until) {
@@ -66,7 +86,5 @@ function left(until) {
   return hours < 48 ? `${hours} h ${minutes % 60} min left` : `${Math.floor(hours / 24)} days left`;
 }
 setInterval(() => {
-  for (const time of document.querySelectorAll(".items time[data-until]")) time.textContent = left(time.dateTime);
+  for (const time of document.querySelectorAll("time[data-until]")) time.textContent = left(time.dateTime);
 }, 30000);
-
-document.getElementById("problem")?.focus();
