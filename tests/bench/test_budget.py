@@ -6,6 +6,7 @@ time, and the goals, are `make bench`.
 """
 
 import gc
+import itertools
 import os
 import statistics
 import subprocess
@@ -37,6 +38,28 @@ async def test_a_request_takes_no_more_instructions_than_its_budget():
     budget = {"plain": 5.1, "mrtr": 6.4, "wizard": 7.7}
     for workload, times in budget.items():
         assert found["antiphon", workload] <= times * found["bare", workload], workload
+
+
+async def test_headers_that_differ_in_every_request_add_little_to_it():
+    numbers = itertools.count(1)
+
+    def own() -> list[tuple[bytes, bytes]]:
+        number = next(numbers)
+        return [
+            (b"authorization", b"Bearer %d" % number),
+            (b"traceparent", b"00-%032x-%016x-01" % (number, number)),
+            (b"x-request-id", b"%d" % number),
+        ]
+
+    costs: list[int] = []
+    async with server.running():
+        for more in (list, own):
+            client, steps = Client(server.asgi(), "plain", more), Steps()
+            for _ in range(20):
+                await client.call()
+            await client.call(steps)
+            costs.append(steps.total)
+    assert costs[1] <= 1.2 * costs[0]
 
 
 async def test_a_linear_handler_that_asks_nothing_costs_no_more_than_a_native_one():
