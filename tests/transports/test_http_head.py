@@ -4,7 +4,10 @@ import gc
 import random
 from typing import Any
 
+import pytest
+
 from antiphon.transports.http1.head import (
+    HEAD_FIELDS,
     KEPT_HEADS,
     KEPT_LINES,
     HeadParser,
@@ -49,7 +52,9 @@ def parsed(parser: HeadParser, raw: bytes) -> Any:
         head = parser.parse(raw)
     except RequestRefused as refused:
         return refused.status, refused.reason
-    return [getattr(head, name) for name in RequestHead.__slots__]
+    said = {name: getattr(head, name) for name in RequestHead.__slots__}
+    # An Authorization may stand anywhere; it is one field that two of its kind are refused for.
+    return {**said, "headers": sorted(head.headers), "framing": None, "shared": None}
 
 
 def reachable(start: object) -> list[object]:
@@ -74,6 +79,31 @@ def test_a_head_means_the_same_to_a_parser_that_has_seen_many():
         fresh = parsed(HeadParser(), raw)
         assert parsed(warm, raw) == fresh
         assert parsed(warm, raw) == fresh
+
+
+def test_fields_without_an_authorization_are_shared_by_those_who_send_one():
+    parser = HeadParser()
+    start, end = b"POST /mcp HTTP/1.1\r\nHost: x", b"\r\nContent-Length: 3"
+    heads = [parser.parse(start + b"\r\nAuthorization: Bearer %d" % n + end) for n in range(4)]
+    assert heads[-1].shared == ((b"host", b"x"), (b"content-length", b"3"))
+    assert [dict(head.headers)[b"authorization"] for head in heads] == [
+        b"Bearer 0", b"Bearer 1", b"Bearer 2", b"Bearer 3",
+    ]  # fmt: skip
+    twice = start + b"\r\nAuthorization: Bearer 1\r\nAuthorization: Bearer 2" + end
+    for _ in range(3):
+        assert [name for name, _ in parser.parse(twice).shared].count(b"authorization") == 2
+
+
+def test_a_field_too_many_is_refused_whatever_is_known():
+    parser = HeadParser()
+    start = b"POST /mcp HTTP/1.1" + b"\r\na:" * (HEAD_FIELDS - 1)
+    for more in (b"", b"\r\nAuthorization: x"):
+        for _ in range(3):
+            assert parser.parse(start + more).length == 0
+    for more in (b"\r\nb:", b"\r\nb:", b"\r\nAuthorization: x"):
+        for _ in range(3):
+            with pytest.raises(RequestRefused):
+                parser.parse(start + b"\r\na:" + more)
 
 
 def test_no_credential_stays_in_a_parser():

@@ -4,10 +4,10 @@ Strict where leniency makes two readers of one stream disagree: a head that RFC 
 or that frames its body in two ways, is refused and its connection is closed. A line ends with CRLF
 and contains no other control character than a tab; nothing is folded, trimmed or repaired.
 
-Clients repeat their heads. A head that was parsed before is looked up by its bytes. In one that
-differs a little from those before, for instance by a trace or a credential, each line is looked up
-by its own bytes, and what the lines mean to the server by the few fields that it obeys. All tables
-are bounded, and no line with a credential is kept in any of them.
+Clients repeat their heads. A head that was parsed before is looked up by its bytes, without its
+Authorization line if it has one. In a head that differs a little from those before, for instance by
+a trace, each line is looked up by its own bytes, and what the lines mean to the server by the few
+fields that it obeys. All tables are bounded, and no line with a credential is kept in any of them.
 """
 
 import re
@@ -39,6 +39,9 @@ _OTHER_VERSION = re.compile(rb"[^\x00-\x1f]* HTTP/[0-9]\.[0-9]")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?][!-~]*)?", re.IGNORECASE)
 _SINGLE = (b"host", b"content-length", b"transfer-encoding", b"expect")
 _CREDENTIALS = frozenset({b"authorization", b"cookie", b"proxy-authorization", b"mcp-session-id"})
+
+_AUTHORIZATION = (b"\r\nAuthorization:", b"\r\nauthorization:")
+"""How clients write the credential that nearly all of them send; others are read as any line."""
 
 _OBEYED = (b"host", b"content-length", b"transfer-encoding", b"connection", b"expect")
 """The fields that the server itself obeys."""
@@ -88,14 +91,21 @@ class RequestHead:
     """What one head says. Shared by requests with the same head: nobody may change it."""
 
     __slots__ = (
-        "expects_continue", "headers", "keep_alive", "length", "method", "minor", "path", "query",
-        "raw_path",
+        "expects_continue", "framing", "headers", "keep_alive", "length", "line", "method", "minor",
+        "path", "query", "raw_path", "shared",
     )  # fmt: skip
 
-    def __init__(self, line: RequestLine, framing: Framing, headers: list[Field]) -> None:
-        """Join what is known of a head."""
+    def __init__(
+        self,
+        line: RequestLine,
+        framing: Framing,
+        headers: list[Field],
+        shared: tuple[Field, ...],
+    ) -> None:
+        """Join what is known of a head; `shared` are the fields without an Authorization."""
+        self.line, self.framing = line, framing
         self.method, _, self.minor = line
-        self.headers = headers
+        self.headers, self.shared = headers, shared
         self.raw_path, self.path, self.query = framing.raw_path, framing.path, framing.query
         self.length, self.keep_alive = framing.length, framing.keep_alive
         self.expects_continue = framing.expects_continue
@@ -120,6 +130,22 @@ class HeadParser:
         found = self._heads.get(raw)
         if found is not None:
             return found
+        for mark in _AUTHORIZATION:
+            before, found, rest = raw.partition(mark)
+            if found:
+                credential, end, after = rest.partition(b"\r\n")
+                return self._authorized(raw, before + end + after, mark[2:] + credential)
+        return self._parse_new(raw)
+
+    def _authorized(self, raw: bytes, shared: bytes, line: bytes) -> RequestHead:
+        """Parse a head with an Authorization line; `shared` is the head without it."""
+        known = self._heads.get(shared)
+        if known is None or len(known.headers) >= HEAD_FIELDS:
+            return self._parse_new(raw, shared)
+        headers = [*known.headers, _field(line)]
+        return RequestHead(known.line, known.framing, headers, known.shared)
+
+    def _parse_new(self, raw: bytes, shared: bytes = b"") -> RequestHead:
         lines = raw.split(b"\r\n", HEAD_FIELDS + 1)
         if len(lines) > HEAD_FIELDS + 1:
             raise RequestRefused(431, f"More than {HEAD_FIELDS} header fields.")
@@ -128,10 +154,11 @@ class HeadParser:
         known, before = self._lines, len(self._lines)
         headers = [known[one] for one in lines]
         values = dict(headers)
-        head = RequestHead(line, self._framing(line, headers, values), headers)
+        framing = self._framing(line, headers, values)
+        head = RequestHead(line, framing, headers, tuple(headers))
         # A line that was new may be one that no second request repeats.
         if len(known) == before and len(raw) <= KEPT_HEAD_BYTES:
-            self._keep(raw, head, values)
+            self._keep(raw, head, values, shared)
         return head
 
     def _framing(
@@ -149,11 +176,19 @@ class HeadParser:
                 self._framings[key] = found
         return found
 
-    def _keep(self, raw: bytes, head: RequestHead, values: dict[bytes, bytes]) -> None:
+    def _keep(
+        self, raw: bytes, head: RequestHead, values: dict[bytes, bytes], shared: bytes
+    ) -> None:
+        """Keep a head, or what is left of it without an Authorization, if no credential is in it.
+
+        A second credential of the same kind must be noticed, so such a head is always read anew.
+        """
         if _CREDENTIALS.isdisjoint(values):
             if len(self._heads) >= KEPT_HEADS:
                 self._heads.clear()
             self._heads[raw] = head
+        elif shared:
+            self._parse_new(shared)
 
 
 def _field(line: bytes) -> Field:
