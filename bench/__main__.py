@@ -3,12 +3,15 @@
 Processor time of the server's process for each request, as the system counts it; the server on one
 core and the load on another. Servers take turns in short runs, every answer is checked, and a ratio
 is the median of the ratios of runs that followed one another. Tables and a chart are written to
-`bench/results/`. Ends with an error when a goal is missed or a part fails, and says which; the
-other parts are measured nevertheless. For a quick look: `--seconds 0.5 --repeats 1`.
+`bench/results/` after each part, so that a run that is interrupted leaves what it has found; a run
+of chosen parts only prints. Ends with an error when a goal is missed, a part or a server fails, and
+says which; everything else is measured nevertheless. Says on standard error how far it is. For a
+quick look: `--seconds 0.5 --repeats 1`.
 """
 
 import argparse
 import asyncio
+import itertools
 import statistics
 import subprocess
 import sys
@@ -25,7 +28,7 @@ from bench import growth, latency, report
 from bench.inside import import_ms
 from bench.load import over_http, over_pipe
 from bench.procs import COMMANDS, ROOT, cpu_ns, installed, pin_load, port_of, server
-from bench.story import Caller
+from bench.story import Caller, Wrong
 
 CONNECTIONS = 32
 WORKLOADS = ("plain", "mrtr", "wizard")
@@ -66,34 +69,71 @@ class Goal(NamedTuple):
         return self.measured <= self.bound if self.at_most else self.measured >= self.bound
 
 
-def http(names: list[str], seconds: float, repeats: int) -> Runs:
-    """Load every server in turn, with every workload that it is measured with."""
-    runs: Runs = {}
-    with ExitStack() as stack:
-        processes = {
-            name: stack.enter_context(server(name, *HOW.get(name, ("http",)))) for name in names
-        }
-        ports = {name: port_of(process) for name, process in processes.items()}
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            # The first turn warms up (a compiler, a cache) and is not counted.
-            for turn in range(repeats + 1):
-                for workload in (*WORKLOADS, *VARIED):
-                    for name, process in processes.items():
-                        if not _measured(name, workload):
-                            continue
-                        story, _, varied = workload.partition(" ")
-                        load = over_http(
-                            ports[name],
-                            story,
-                            CONNECTIONS,
-                            seconds if turn else seconds / 2,
-                            partial(cpu_ns, process.pid),
-                            partial(Caller, vary=bool(varied)),
-                        )
-                        requests, spent = runner.run(load)
-                        if turn:
-                            runs.setdefault((name, workload), []).append(spent / requests / 1000)
-    return runs
+def say(text: str) -> None:
+    """Say how far the benchmark is."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+class HttpRuns:
+    """Loads every server in turn, with every workload that it is measured with."""
+
+    def __init__(self, seconds: float, repeats: int) -> None:
+        self.seconds = seconds
+        self.repeats = repeats
+        self.runs: Runs = {}
+        self.failed: dict[str, str] = {}
+        """Servers that are left out from their first failure on, and what it was."""
+
+    def all(self, names: list[str]) -> None:
+        """Measure these servers; the first turn warms up (a compiler, a cache) and is not kept."""
+        with ExitStack() as stack:
+            servers = {name: self._started(stack, name) for name in names}
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                for turn in range(self.repeats + 1):
+                    say(f"http: turn {turn} of {self.repeats}, {len(servers)} servers")
+                    for workload, name in itertools.product((*WORKLOADS, *VARIED), names):
+                        if name not in self.failed and _measured(name, workload):
+                            self._one(runner, name, workload, servers[name], turn)
+        for key in [key for key in self.runs if key[0] in self.failed]:
+            del self.runs[key]
+
+    def _started(self, stack: ExitStack, name: str) -> tuple[int, int]:
+        try:
+            process = stack.enter_context(server(name, *HOW.get(name, ("http",))))
+            return process.pid, port_of(process)
+        except (OSError, RuntimeError) as error:
+            self._fail(name, error)
+            return 0, 0
+
+    def _one(
+        self,
+        runner: asyncio.Runner,
+        name: str,
+        workload: str,
+        started: tuple[int, int],
+        turn: int,
+    ) -> None:
+        story, _, varied = workload.partition(" ")
+        pid, port = started
+        load = over_http(
+            port,
+            story,
+            CONNECTIONS,
+            self.seconds if turn else self.seconds / 2,
+            partial(cpu_ns, pid),
+            partial(Caller, vary=bool(varied)),
+        )
+        try:
+            requests, spent = runner.run(load)
+        except (OSError, TimeoutError, Wrong) as error:
+            self._fail(name, error)
+        else:
+            if turn:
+                self.runs.setdefault((name, workload), []).append(spent / requests / 1000)
+
+    def _fail(self, name: str, error: Exception) -> None:
+        self.failed[name] = f"{name} failed: {type(error).__name__}: {str(error)[:300]}"
+        say(self.failed[name])
 
 
 def _measured(name: str, workload: str) -> bool:
@@ -152,6 +192,7 @@ def stdio(seconds: float, repeats: int) -> tuple[str, list[Goal]]:
             name: stack.enter_context(server(name, "stdio")) for name in STDIO if installed(name)
         }
         for turn in range(repeats + 1):
+            say(f"stdio: turn {turn} of {repeats}")
             for name, process in processes.items():
                 cpu = partial(cpu_ns, process.pid)
                 requests, spent = over_pipe(
@@ -187,7 +228,7 @@ def apart(module: str, what: str) -> Any:
     """Run one part of a module in a process of its own; return what it printed as JSON."""
     done = subprocess.run(
         [sys.executable, "-m", module, what],
-        cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=1_800,
     )  # fmt: skip
     return msgspec.json.decode(done.stdout)
 
@@ -197,6 +238,7 @@ def growth_table() -> tuple[str, dict[str, Any]]:
     rows: list[list[str]] = []
     lines: dict[str, Any] = {}
     for what in growth.LINES:
+        say(f"growth: one more {what}")
         line = {int(n): cost for n, cost in apart("bench.growth", what).items()}
         slope = growth.slope(line)
         shown = ", ".join(f"{n:,}: {cost:.0f}" for n, cost in line.items())
@@ -250,10 +292,14 @@ class Measured:
         self.tables: dict[str, str] = {}
         self.figures: dict[str, Any] = {}
         self.bars: dict[str, float] = {}
+        self.failed: list[str] = []
 
     def http(self, names: list[str], seconds: float, repeats: int) -> None:
         """Measure what a request costs over HTTP."""
-        runs = http(names, seconds, repeats)
+        measuring = HttpRuns(seconds, repeats)
+        measuring.all(names)
+        self.failed += measuring.failed.values()
+        runs, names = measuring.runs, [n for n in names if n not in measuring.failed]
         self.tables["HTTP, 32 connections"] = http_table(names, runs)
         self.figures["http"] = {
             f"{name}, {workload}": costs for (name, workload), costs in runs.items()
@@ -286,11 +332,14 @@ class Measured:
                 raise SystemExit(f"no part {name!r}: {', '.join(PARTS)}")
 
     def write(self, facts: dict[str, str]) -> None:
-        """Write everything down and print the tables."""
+        """Write everything down."""
         tables = {"Goals": goals_table(self.goals), **self.tables}
         self.figures["goals"] = [goal._asdict() for goal in self.goals]
         report.write(facts, tables, self.figures, self.bars)
-        print("\n\n".join(tables.values()))
+
+    def tables_of_all(self) -> str:
+        """Return every table, the goals first."""
+        return "\n\n".join([goals_table(self.goals), *self.tables.values()])
 
 
 PARTS = ("http", "latency", "stdio", "inside", "import", "growth")
@@ -307,16 +356,19 @@ def main() -> None:
     pin_load()
     names = [name for name in options.servers.split(",") if installed(name)]
     measured = Measured()
-    failed: list[str] = []
-    for part in options.parts:
+    failed = measured.failed
+    for number, part in enumerate(options.parts, 1):
         started = time.monotonic()
+        say(f"{part}: part {number} of {len(options.parts)}")
         try:
             measured.part(part, names, options.seconds, options.repeats)
         except Exception as error:
             traceback.print_exc()
             failed.append(f"{part} failed: {type(error).__name__}")
-        print(f"{part}: {time.monotonic() - started:.0f} s", file=sys.stderr)
-    measured.write(facts)
+        say(f"{part}: took {time.monotonic() - started:.0f} s")
+        if set(options.parts) == set(PARTS):
+            measured.write(facts)
+    print(measured.tables_of_all())
     missing = [name for name in options.servers.split(",") if name not in names]
     failed += [f"{name} is not installed: make peers" for name in missing]
     failed += [f"missed: {goal.what}" for goal in measured.goals if not goal.met]

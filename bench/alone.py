@@ -9,6 +9,7 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,10 @@ from bench.story import REQUESTS, VERSION, Caller
 _decode = msgspec.json.Decoder().decode
 
 
-def scope_of(workload: str, body: bytes) -> dict[str, Any]:
+Pairs = list[tuple[bytes, bytes]]
+
+
+def scope_of(workload: str, body: bytes, more: Pairs) -> dict[str, Any]:
     """What an HTTP server would make of the request."""
     return {
         "type": "http",
@@ -44,6 +48,7 @@ def scope_of(workload: str, body: bytes) -> dict[str, Any]:
             (b"mcp-method", b"tools/call"),
             (b"mcp-name", workload.encode()),
             (b"content-length", b"%d" % len(body)),
+            *more,
         ],
         "state": {},
     }
@@ -52,10 +57,12 @@ def scope_of(workload: str, body: bytes) -> dict[str, Any]:
 class Client:
     """Goes through a story by calling an application; counts only the time in it."""
 
-    def __init__(self, app: Any, workload: str) -> None:
+    def __init__(self, app: Any, workload: str, more: Callable[[], Pairs] = list) -> None:
+        """Go through a workload; `more` makes headers that a request has besides the usual."""
         self._app = app
         self._caller = Caller(workload)
         self._workload = workload
+        self._more = more
         self._body = b""
         self._sent: list[dict[str, Any]] = []
 
@@ -70,7 +77,7 @@ class Client:
         spent, result = 0, None
         while True:
             self._body = self._caller.request(result)
-            scope = scope_of(self._workload, self._body)
+            scope = scope_of(self._workload, self._body, self._more())
             if steps is not None:
                 await steps.of(partial(self._app, scope, self._receive, self._send))
             else:

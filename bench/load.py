@@ -7,6 +7,7 @@ socket and nothing of any server.
 import asyncio
 import os
 import re
+import select
 import subprocess
 from collections.abc import Callable
 from typing import Any, cast
@@ -18,6 +19,9 @@ from bench.story import VERSION, Caller, Wrong
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
 _decode = msgspec.json.Decoder().decode
+
+PATIENCE = 120.0
+"""Seconds until a server that does not answer is given up."""
 
 
 class Tally:
@@ -152,7 +156,7 @@ async def _run(clients: list[Connection], over: Callable[[], bool]) -> int:
     tally = Tally(over)
     for client in clients:
         client.start(tally)
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE):
         for client in clients:
             await client.done
     if tally.failure is not None:
@@ -195,6 +199,9 @@ class _Pipe:
             data = data[os.write(self._write, data) :]
 
     def lines(self) -> list[bytes]:
+        ready, _, _ = select.select([self._read], [], [], PATIENCE)
+        if not ready:
+            raise Wrong(f"the server has said nothing for {PATIENCE:.0f} seconds")
         data = os.read(self._read, 1 << 20)
         if not data:
             raise Wrong("the server has closed its output")

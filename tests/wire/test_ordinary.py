@@ -42,6 +42,12 @@ ORDINARY = [
     call(name="plan", arguments={"a": 1}, inputResponses=ANSWERS, requestState="abc"),
     call(name="plan", meta={"progressToken": 5}, arguments={"a": "b"}),
     call(name="plan", meta={"traceparent": TRACE, "io.modelcontextprotocol/logLevel": "info"}),
+    call(name="plan", meta={"progressToken": "p", "traceparent": TRACE, "tracestate": "a=1"}),
+    call(name="plan", meta={"tracestate": "a=1"}),
+    call(name="plan", meta={"progressToken": None, "traceparent": ""}),
+    call(name="plan", meta={"progressToken": 5, "traceparent": "nonsense"}),
+    call(name="plan", meta={"progressToken": 5, "traceparent": 7}),
+    call(name="plan", meta={"progressToken": 5, "org.example/more": {"a": 1}}),
     call("prompts/get", name="greet", arguments={"who": "Bo"}),
     call("resources/read", uri="shop://stock/ä"),
 ]
@@ -94,12 +100,31 @@ def test_a_trace_may_come_as_a_header() -> None:
     assert recognised(raw, headers)[1].trace == ""
 
 
+def test_requests_that_repeat_their_meta_keep_their_own_token_and_trace() -> None:
+    reader = OrdinaryRequests(SERVED, DEPTH)
+    for number in range(3):
+        trace = f"{TRACE[:-2]}0{number}"
+        raw = call(name="plan", meta={"progressToken": number, "traceparent": trace})
+        found = reader.read(raw, CALLER, NO_CHANNEL)
+        assert found == in_full(raw)
+        assert found is not None
+        assert (found[1].progress_token, found[1].trace) == (number, trace)
+    assert reader.read(call(name="plan"), CALLER, NO_CHANNEL) == in_full(call(name="plan"))
+
+
+VERSION_MEMBER = b"io.modelcontextprotocol/protocolVersion"
+OWN = call(name="plan", meta={"progressToken": 5})
 TEXT = call(name="plan", arguments={"a": 1, "b": {"c": 2}}, requestState="abc")
 
 NOT_ORDINARY = {
     "member of the message twice": TEXT.replace(b'"id":7', b'"id":7,"id":7'),
     "member of params twice": TEXT.replace(b'"name":"plan"', b'"name":"plan","name":"plan"'),
     "_meta twice": TEXT.replace(b'"_meta":{', b'"_meta":{},"_meta":{'),
+    "progress token twice": OWN.replace(b'"progressToken"', b'"progressToken":6,"progressToken"'),
+    "version twice": OWN.replace(b'"_meta":{', b'"_meta":{"%s":"x",' % VERSION_MEMBER),
+    "inner member of _meta twice": OWN.replace(b'"form":{}', b'"form":{},"form":{}'),
+    "white space in _meta": OWN.replace(b'"form":{}', b'"form": {}'),
+    "a _meta nested deeply": OWN.replace(b'"form":{}', b'"form":' + b"[" * 20 + b"]" * 20),
     "argument twice": TEXT.replace(b'"a":1', b'"a":1,"a":1'),
     "inner argument twice": TEXT.replace(b'"c":2', b'"c":2,"c":2'),
     "escaped name": TEXT.replace(b'"plan"', b'"\\u0070lan"'),

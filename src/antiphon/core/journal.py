@@ -178,7 +178,7 @@ class Replay:
         self.fresh: list[Entry] = []
         """What this execution has added."""
 
-        self.unread: dict[Name, None] = {}
+        self.unread: dict[Name, Entry] = {}
         """Entries of earlier rounds that this execution has not come past."""
 
         self._used: set[Name] = set()
@@ -187,7 +187,7 @@ class Replay:
             return
         self._entries = dict(zip(map(_name_of, entries), entries, strict=True))
         if strict:
-            self.unread = dict.fromkeys(self._entries)
+            self.unread = self._entries.copy()
             if "patch" in map(_kind_of, entries) or True in map(_carried_of, entries):
                 self._except_optional()
 
@@ -211,16 +211,17 @@ class Replay:
             KeyReused: This execution has used the key already.
             Diverged: The journal holds something else under this key.
         """
-        used = self._used
         name: Name = (kind, key)
-        if name in used:
-            name = self._next(kind, key)
-        used.add(name)
-        entry = self._entries.get(name)
-        if entry is not None:
-            if entry.digest != digest:
-                raise _diverged(entry, describe(kind, key, note), describe(kind, key))
-            self.unread.pop(name, None)
+        entry = self.unread.pop(name, None)
+        if entry is None:
+            # New, used already, or one that a re-run need not read.
+            if name in self._used:
+                name = self._next(kind, key)
+                self.unread.pop(name, None)
+            entry = self._entries.get(name)
+        self._used.add(name)
+        if entry is not None and entry.digest != digest:
+            raise _diverged(entry, describe(kind, key, note), describe(kind, key))
         return entry
 
     def _next(self, kind: EntryKind, key: str) -> Name:

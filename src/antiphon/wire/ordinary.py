@@ -17,7 +17,17 @@ import msgspec
 
 from antiphon.core.request import Channel, Principal, Request
 from antiphon.errors import InvalidRequest
-from antiphon.wire.envelope import ID_LENGTH, EnvelopeMeta, Served, read_meta, valid_trace
+from antiphon.wire.envelope import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    ID_LENGTH,
+    LOG_LEVEL,
+    PROTOCOL_VERSION,
+    EnvelopeMeta,
+    Served,
+    read_meta,
+    valid_trace,
+)
 from antiphon.wire.headers import TRACE, Headers, Mirrors, check_params
 from antiphon.wire.params import TARGET_LENGTH
 from antiphon.wire.params import check as check_params_of
@@ -38,6 +48,18 @@ class _CallParams(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     token: str = msgspec.field(name="requestState", default="")
 
 
+class _OwnMeta(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """A `_meta` with members that no second request repeats."""
+
+    version: msgspec.Raw = msgspec.field(name=PROTOCOL_VERSION)
+    capabilities: msgspec.Raw = msgspec.field(name=CLIENT_CAPABILITIES)
+    client: msgspec.Raw = msgspec.field(name=CLIENT_INFO, default=_ABSENT)
+    log_level: msgspec.Raw = msgspec.field(name=LOG_LEVEL, default=_ABSENT)
+    progress_token: str | int | None = msgspec.field(name="progressToken", default=None)
+    trace: str = msgspec.field(name="traceparent", default="")
+    trace_state: str = msgspec.field(name="tracestate", default="")
+
+
 class _CallMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     jsonrpc: Literal["2.0"]
     id: _Id
@@ -46,6 +68,7 @@ class _CallMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _read = msgspec.json.Decoder(_CallMessage).decode
+_read_own_meta = msgspec.json.Decoder(_OwnMeta).decode
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -87,7 +110,7 @@ class OrdinaryRequests:
             message = _read(raw)
             params, name = message.params, message.method
             key = bytes(params.meta)
-            meta = self._metas.get(key) or self._learn(key)
+            meta = self._metas.get(key) or self._with_own(key)
             method = self._methods.get(name)
             target = params.uri if name == "resources/read" else params.name
             if (
@@ -100,8 +123,13 @@ class OrdinaryRequests:
             given = params.arguments
             arguments = self._arguments(name, bytes(given)) if given is not _ABSENT else None
             answers = params.answers
-            if mirrors is not None and (TRACE in headers or target in self._served.header_params):
-                meta = self._with_headers(meta, name, target, arguments, headers)
+            trace = meta.trace
+            if mirrors is not None:
+                if target in self._served.header_params and name == "tools/call":
+                    mirrored = self._served.header_params[target]
+                    check_params(headers, frozenset(), mirrored, arguments)
+                if TRACE in headers and not trace:
+                    trace = valid_trace(headers[TRACE])
             return _encode(message.id), Request(
                 method=name,
                 target=target,
@@ -114,11 +142,33 @@ class OrdinaryRequests:
                 client=meta.client,
                 progress_token=meta.progress_token,
                 log_level=meta.log_level,
-                trace=meta.trace,
+                trace=trace,
                 channel=channel,
             )
         except (ValueError, RecursionError, InvalidRequest):
             return None
+
+    def _with_own(self, raw: bytes) -> EnvelopeMeta:
+        """Read a `_meta` that is not known: look up what other requests of its client repeat."""
+        try:
+            own = _read_own_meta(raw)
+        except msgspec.ValidationError:
+            return self._learn(raw)
+        token, trace = own.progress_token, own.trace
+        # The same length means that no member stands twice, as for the whole message.
+        if (token is None and not trace and not own.trace_state) or len(_encode(own)) != len(raw):
+            return self._learn(raw)
+        own.progress_token, own.trace, own.trace_state = None, "", ""
+        repeated = _encode(own)
+        meta = self._metas.get(repeated) or self._learn(repeated)
+        return EnvelopeMeta(
+            meta.version,
+            meta.capabilities,
+            meta.client,
+            token,
+            meta.log_level,
+            valid_trace(trace),
+        )
 
     def _learn(self, raw: bytes) -> EnvelopeMeta:
         """Read a `_meta` that is not known, and keep it unless it belongs to one request."""
@@ -151,14 +201,3 @@ class OrdinaryRequests:
         if _encode(value) != raw or brackets > self._brackets:
             raise ValueError("to be read in full")
         return value
-
-    def _with_headers(
-        self, meta: EnvelopeMeta, method: str, target: str, arguments: Any, headers: Headers
-    ) -> EnvelopeMeta:
-        """Read the trace that came as a header, and compare the headers that mirror arguments."""
-        mirrored = self._served.header_params.get(target)
-        if mirrored is not None and method == "tools/call":
-            check_params(headers, frozenset(), mirrored, arguments)
-        if meta.trace or TRACE not in headers:
-            return meta
-        return msgspec.structs.replace(meta, trace=valid_trace(headers[TRACE]))

@@ -5,12 +5,15 @@ resolve to it. The Host that such a page sends is its own name, so only known na
 its Origin is not the server's, so only known origins are. Both checks hold for both eras.
 
 Clients repeat the same few headers in every request, so what they mean is computed once for each
-set of values and looked up afterwards.
+set of values and looked up afterwards. Headers that differ in every request, such as a trace, a
+credential or a number that a proxy adds, decide nothing here: a request that carries some is looked
+up by those that decide.
 """
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -74,6 +77,8 @@ class Admission(NamedTuple):
     """Whether the version header is absent or names a revision of the earlier era."""
 
     mirrors: Mirrors
+    accepts: Accepts | None = None
+    """Which answers the client accepts, when nothing speaks against reading its body."""
 
 
 class CheckedHeaders(msgspec.Struct, frozen=True, gc=False):
@@ -115,7 +120,11 @@ Pairs: TypeAlias = tuple[tuple[bytes, bytes], ...]
 """Names and values of the headers of one request."""
 
 Facts: TypeAlias = tuple[bytes | None, ...]
-"""Host, Origin, Content-Type, Accept, Content-Encoding and the three headers that mirror a body."""
+"""Values of the headers that decide, in the order of their names; None for one that is absent."""
+
+_FACTS = (
+    b"host", b"origin", b"content-type", b"accept", b"content-encoding", VERSION, METHOD, NAME,
+)  # fmt: skip
 
 _NONE: frozenset[bytes] = frozenset()
 
@@ -134,43 +143,40 @@ class AccessPolicy(dict[Pairs, CheckedHeaders]):
 
     def __missing__(self, pairs: Pairs) -> CheckedHeaders:
         """Check headers that are not known; forget all when full, as clients choose the values."""
-        size = sum([len(name) + len(value) for name, value in pairs])
-        public = tuple([pair for pair in pairs if pair[0] not in _CREDENTIALS])
-        if len(public) != len(pairs) <= HEAD_FIELDS and size <= HEAD_BYTES:
-            secret = [name for name, _ in pairs if name in _CREDENTIALS]
-            if secret.count(b"authorization") < 2:
-                return self[public]
-        headers = dict(pairs)
+        headers, size = dict(pairs), sum(map(len, chain.from_iterable(pairs)))
         doubled = _NONE if len(headers) == len(pairs) else doubled_names(pairs)
         if len(pairs) > HEAD_FIELDS or size > HEAD_BYTES:
             return _checked(_TOO_LARGE, headers, doubled)
-        if doubled and any(name in doubled for name in _SINGLE):
+        if doubled and not doubled.isdisjoint(_SINGLE):
             return _checked(_DOUBLED, headers, doubled)
-        head = _checked(self._admit(headers.get), headers, doubled)
-        if size <= _KEPT_BYTES and _OF_ONE_REQUEST.isdisjoint(headers):
+        head = _checked(self._admit(tuple(map(headers.get, _FACTS))), headers, doubled)
+        if not _CREDENTIALS.isdisjoint(headers):
+            for name in _CREDENTIALS:
+                headers.pop(name, None)
+        elif size <= _KEPT_BYTES and _OF_ONE_REQUEST.isdisjoint(headers):
             if len(self) >= _KEPT_HEADS:
                 self.clear()
             self[pairs] = head
         return head
 
-    def _admit(self, get: Callable[[bytes], bytes | None]) -> Admission:
+    def _admit(self, facts: Facts) -> Admission:
         """Return what the headers allow that requests of one client have in common."""
-        host, origin, version = get(b"host"), get(b"origin"), get(VERSION)
-        media = (get(b"content-type"), get(b"accept"), get(b"content-encoding"))
-        facts: Facts = (host, origin, *media, version, get(METHOD), get(NAME))
         known = self._admissions.get(facts)
         if known is not None:
             return known
+        host, origin, content_type, accept, encoding, version, method, name = facts
         refused = None
         if host is None or not self._host_allowed(host):
             refused = _BAD_HOST
         elif origin is not None and not self._origin_allowed(origin, host):
             refused = _BAD_ORIGIN
+        media = _media(content_type, accept, encoding)
         admission = Admission(
             refused,
-            _media(*media),
+            media,
             version is None or version.strip() in _LEGACY_VERSIONS,
-            read_mirrors(version, get(METHOD), get(NAME)),
+            read_mirrors(version, method, name),
+            media if refused is None and isinstance(media, Accepts) else None,
         )
         if sum(len(value) for value in facts if value is not None) <= _KEPT_BYTES:
             if len(self._admissions) >= _KEPT:
@@ -205,9 +211,7 @@ def _checked(
         admission,
         headers,
         doubled,
-        admission.media
-        if admission.refused is None and isinstance(admission.media, Accepts)
-        else None,
+        admission.accepts,
         _NO_MIRRORS if doubled else admission.mirrors,
         int(announced) if announced.isdigit() and len(announced) <= 18 else sys.maxsize,
     )

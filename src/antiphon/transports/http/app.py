@@ -153,7 +153,7 @@ class App:
         Only a POST that came as a whole and is not refused; every other one is for `__call__`.
         """
         line, body = exchange.head, exchange.whole_body()
-        head = self._access[tuple(line.headers)]
+        head = self._access[line.shared]
         accepts, principal = head.accepts, ANONYMOUS
         if (
             body is None

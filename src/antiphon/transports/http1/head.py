@@ -4,9 +4,10 @@ Strict where leniency makes two readers of one stream disagree: a head that RFC 
 or that frames its body in two ways, is refused and its connection is closed. A line ends with CRLF
 and contains no other control character than a tab; nothing is folded, trimmed or repaired.
 
-Clients repeat their heads. A head that was parsed before is looked up by its bytes, a field line by
-its own; both tables are bounded. Lines with credentials are never kept: they are taken out before a
-head is looked up.
+Clients repeat their heads. A head that was parsed before is looked up by its bytes, without its
+Authorization line if it has one. In a head that differs a little from those before, for instance by
+a trace, each line is looked up by its own bytes, and what the lines mean to the server by the few
+fields that it obeys. All tables are bounded, and no line with a credential is kept in any of them.
 """
 
 import re
@@ -28,7 +29,7 @@ KEPT_HEADS, KEPT_HEAD_BYTES = 512, 1024
 """Parsed heads that are kept, and how long one of them may be."""
 
 KEPT_LINES, KEPT_LINE_BYTES = 512, 256
-"""Parsed field lines that are kept, and how long one of them may be."""
+"""Parsed lines of each kind that are kept, and how long one of them may be."""
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
 _NAME = re.compile(_TOKEN + rb"+")
@@ -39,9 +40,11 @@ _ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?][!-~]*)?", re.IGNORECASE)
 _SINGLE = (b"host", b"content-length", b"transfer-encoding", b"expect")
 _CREDENTIALS = frozenset({b"authorization", b"cookie", b"proxy-authorization", b"mcp-session-id"})
 
-_CREDENTIAL_LINES = tuple(b"\r\n" + name + b":" for name in sorted(_CREDENTIALS))
-_SPLIT_BYTES = 16 * 1024
-"""Heads up to this size are looked up without their credentials."""
+_AUTHORIZATION = (b"\r\nAuthorization:", b"\r\nauthorization:")
+"""How clients write the credential that nearly all of them send; others are read as any line."""
+
+_OBEYED = (b"host", b"content-length", b"transfer-encoding", b"connection", b"expect")
+"""The fields that the server itself obeys."""
 
 Field = tuple[bytes, bytes]
 
@@ -56,46 +59,56 @@ class RequestRefused(Exception):
         self.reason = reason
 
 
-class RequestHead:
-    """What one head says. Shared by requests with the same head: nobody may change it."""
+RequestLine = tuple[str, bytes, int]
+"""Method, target, and the minor version of HTTP/1."""
 
-    __slots__ = (
-        "expects_continue", "headers", "keep_alive", "length", "method", "minor", "path", "query",
-        "raw_path",
-    )  # fmt: skip
 
-    def __init__(self, line: tuple[str, bytes, int], headers: list[Field]) -> None:
-        """Read the fields that the server itself obeys.
+class Framing:
+    """What a request line and the fields that the server obeys mean. Shared by requests."""
+
+    __slots__ = ("expects_continue", "keep_alive", "length", "path", "query", "raw_path")
+
+    def __init__(self, line: RequestLine, headers: list[Field], values: dict[bytes, bytes]) -> None:
+        """Read the fields.
 
         Raises:
             RequestRefused: They contradict each other, or ask for what is not offered.
         """
-        self.method, target, self.minor = line
-        self.headers = headers
-        values = dict(headers)
+        method, target, minor = line
         if len(values) != len(headers):
             _check_repeated(headers)
         if not target.startswith(b"/"):
-            target = _other_form(target, self.method, values.get(b"host", b""))
+            target = _other_form(target, method, values.get(b"host", b""))
         self.raw_path, _, self.query = target.partition(b"?")
         path = self.raw_path.decode("ascii")
         self.path = unquote(path) if "%" in path else path
-        self.length = _length(values, self.minor)
-        self.keep_alive = self.minor == 1 and not _closes(headers, values)
-        self.expects_continue = _expects_continue(values, self.minor)
+        self.length = _length(values, minor)
+        self.keep_alive = minor == 1 and not _closes(headers, values)
+        self.expects_continue = _expects_continue(values, minor)
 
 
-class HeadWithCredentials(RequestHead):
-    """A known head with more fields, none of which the server itself obeys."""
+class RequestHead:
+    """What one head says. Shared by requests with the same head: nobody may change it."""
 
-    __slots__ = ()
+    __slots__ = (
+        "expects_continue", "framing", "headers", "keep_alive", "length", "line", "method", "minor",
+        "path", "query", "raw_path", "shared",
+    )  # fmt: skip
 
-    def __init__(self, head: RequestHead, fields: list[Field]) -> None:
-        """Take everything else from the head."""
-        self.method, self.minor, self.headers = head.method, head.minor, [*head.headers, *fields]
-        self.raw_path, self.path, self.query = head.raw_path, head.path, head.query
-        self.length, self.keep_alive = head.length, head.keep_alive
-        self.expects_continue = head.expects_continue
+    def __init__(
+        self,
+        line: RequestLine,
+        framing: Framing,
+        headers: list[Field],
+        shared: tuple[Field, ...],
+    ) -> None:
+        """Join what is known of a head; `shared` are the fields without an Authorization."""
+        self.line, self.framing = line, framing
+        self.method, _, self.minor = line
+        self.headers, self.shared = headers, shared
+        self.raw_path, self.path, self.query = framing.raw_path, framing.path, framing.query
+        self.length, self.keep_alive = framing.length, framing.keep_alive
+        self.expects_continue = framing.expects_continue
 
 
 class HeadParser:
@@ -104,7 +117,9 @@ class HeadParser:
     def __init__(self) -> None:
         """Begin with empty tables."""
         self._heads: dict[bytes, RequestHead] = {}
+        self._request_lines = _RequestLines()
         self._lines = _FieldLines()
+        self._framings: dict[tuple[RequestLine | bytes | None, ...], Framing] = {}
 
     def parse(self, raw: bytes) -> RequestHead:
         """Parse a head, given without the empty line that ends it.
@@ -115,41 +130,65 @@ class HeadParser:
         found = self._heads.get(raw)
         if found is not None:
             return found
-        if raw.count(b"\r\n") > HEAD_FIELDS:
+        for mark in _AUTHORIZATION:
+            before, found, rest = raw.partition(mark)
+            if found:
+                credential, end, after = rest.partition(b"\r\n")
+                return self._authorized(raw, before + end + after, mark[2:] + credential)
+        return self._parse_new(raw)
+
+    def _authorized(self, raw: bytes, shared: bytes, line: bytes) -> RequestHead:
+        """Parse a head with an Authorization line; `shared` is the head without it."""
+        known = self._heads.get(shared)
+        if known is None or len(known.headers) >= HEAD_FIELDS:
+            return self._parse_new(raw, shared)
+        headers = [*known.headers, _field(line)]
+        return RequestHead(known.line, known.framing, headers, known.shared)
+
+    def _parse_new(self, raw: bytes, shared: bytes = b"") -> RequestHead:
+        lines = raw.split(b"\r\n", HEAD_FIELDS + 1)
+        if len(lines) > HEAD_FIELDS + 1:
             raise RequestRefused(431, f"More than {HEAD_FIELDS} header fields.")
-        if len(raw) > _SPLIT_BYTES:
-            return self._parse_new(raw)
-        public, private = _split(raw)
-        found = self._heads.get(public)
-        if found is None:
-            found = self._parse_new(public)
-            if len(public) <= KEPT_HEAD_BYTES:
-                if len(self._heads) >= KEPT_HEADS:
-                    self._heads.clear()
-                self._heads[public] = found
-        if not private:
-            return found
-        return HeadWithCredentials(found, [_field(line) for line in private])
-
-    def _parse_new(self, raw: bytes) -> RequestHead:
-        lines = raw.split(b"\r\n")
-        line = _request_line(lines[0])
+        line = self._request_lines[lines[0]]
         del lines[0]
-        known = self._lines
-        return RequestHead(line, [known[one] for one in lines])
+        known, before = self._lines, len(self._lines)
+        headers = [known[one] for one in lines]
+        values = dict(headers)
+        framing = self._framing(line, headers, values)
+        head = RequestHead(line, framing, headers, tuple(headers))
+        # A line that was new may be one that no second request repeats.
+        if len(known) == before and len(raw) <= KEPT_HEAD_BYTES:
+            self._keep(raw, head, values, shared)
+        return head
 
+    def _framing(
+        self, line: RequestLine, headers: list[Field], values: dict[bytes, bytes]
+    ) -> Framing:
+        if len(values) != len(headers):
+            return Framing(line, headers, values)
+        key = (line, *map(values.get, _OBEYED))
+        found = self._framings.get(key)
+        if found is None:
+            found = Framing(line, headers, values)
+            if sum(map(len, filter(None, key[1:]))) + len(line[1]) <= KEPT_LINE_BYTES:  # pyright: ignore[reportArgumentType]
+                if len(self._framings) >= KEPT_HEADS:
+                    self._framings.clear()
+                self._framings[key] = found
+        return found
 
-def _split(raw: bytes) -> tuple[bytes, list[bytes]]:
-    """Take the lines with credentials out of a head."""
-    lowered = raw.lower()
-    private: list[bytes] = []
-    for mark in _CREDENTIAL_LINES:
-        while (start := lowered.find(mark)) >= 0:
-            end = lowered.find(b"\r\n", start + 2)
-            end = len(raw) if end < 0 else end
-            private.append(raw[start + 2 : end])
-            raw, lowered = raw[:start] + raw[end:], lowered[:start] + lowered[end:]
-    return raw, private
+    def _keep(
+        self, raw: bytes, head: RequestHead, values: dict[bytes, bytes], shared: bytes
+    ) -> None:
+        """Keep a head, or what is left of it without an Authorization, if no credential is in it.
+
+        A second credential of the same kind must be noticed, so such a head is always read anew.
+        """
+        if _CREDENTIALS.isdisjoint(values):
+            if len(self._heads) >= KEPT_HEADS:
+                self._heads.clear()
+            self._heads[raw] = head
+        elif shared:
+            self._parse_new(shared)
 
 
 def _field(line: bytes) -> Field:
@@ -172,6 +211,16 @@ class _FieldLines(dict[bytes, Field]):
         return field
 
 
+class _RequestLines(dict[bytes, RequestLine]):
+    def __missing__(self, line: bytes) -> RequestLine:
+        parsed = _request_line(line)
+        if len(line) <= KEPT_LINE_BYTES:
+            if len(self) >= KEPT_LINES:
+                self.clear()
+            self[line] = parsed
+        return parsed
+
+
 def check_unfinished(buffer: bytes | bytearray) -> None:
     """Check what has arrived of a head that is not complete yet.
 
@@ -184,7 +233,7 @@ def check_unfinished(buffer: bytes | bytearray) -> None:
         raise RequestRefused(431, f"The head is larger than {HEAD_BYTES} bytes.")
 
 
-def _request_line(line: bytes) -> tuple[str, bytes, int]:
+def _request_line(line: bytes) -> RequestLine:
     if len(line) > TARGET_BYTES:
         raise RequestRefused(414, f"The request line is longer than {TARGET_BYTES} bytes.")
     found = _REQUEST_LINE.fullmatch(line)
