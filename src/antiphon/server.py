@@ -195,8 +195,11 @@ class Server(HandlerDecorators):
             ) from error
         return ConsoleApp(self._services, self._tasks.inbox, self.console)
 
-    def console_asgi(self) -> PagesApp:
+    def console_asgi(self, *, beside: bool = False) -> PagesApp:
         """Return an ASGI application of the console's pages alone; it runs no tool and no task.
+
+        Args:
+            beside: The server itself runs in this process, on another transport.
 
         Raises:
             ConfigError: The server has no console, or what the pages are made with is missing.
@@ -204,7 +207,8 @@ class Server(HandlerDecorators):
         pages = self.pages()
         if pages is None or self.console is None:
             raise ConfigError("this server has no pages: give it Server(console=Console(...))")
-        life, probe = self._lifetime.open_store, self.dispatcher.probe
+        life = self.running if beside else self._lifetime.open_store
+        probe = self.dispatcher.probe
         return PagesApp(pages, self.console.path, life, probe)
 
     @asynccontextmanager
