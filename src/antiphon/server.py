@@ -31,6 +31,7 @@ from antiphon.wire.envelope import admit
 
 if TYPE_CHECKING:
     from antiphon.console.app import ConsoleApp
+    from antiphon.console.inbox_view import InboxView
     from antiphon.console.settings import Console
 
 TaskRuns = Literal["in_process", "workers"]
@@ -194,6 +195,18 @@ class Server(HandlerDecorators):
                 f"the console's pages need {error.name}: install antiphon[console]"
             ) from error
         return ConsoleApp(self._services, self._tasks.inbox, self.console)
+
+    def inbox_view(self) -> "InboxView":
+        """Return what people may see and do in the inbox, without pages; for the testing kit.
+
+        Raises:
+            ConfigError: The server has no console.
+        """
+        from antiphon.console.inbox_view import InboxView
+
+        if self.console is None:
+            raise ConfigError("this server has no inbox: give it Server(console=Console(...))")
+        return InboxView(self._services, self._tasks.inbox, self.console)
 
     def console_asgi(self, *, beside: bool = False) -> PagesApp:
         """Return an ASGI application of the console's pages alone; it runs no tool and no task.
