@@ -21,8 +21,8 @@ from tests.chaos.deployment import deployed
 from tests.chaos.failpoints import HELD_POINTS, Points
 from tests.transports.wire import mirrored, request
 
-APPROVERS = 4
-PATIENCE = 200.0
+APPROVERS = 8
+PATIENCE = 300.0
 """Seconds for one call, whatever goes wrong meanwhile."""
 
 HOST = "127.0.0.1"
@@ -121,7 +121,7 @@ class HeldClient:
                 for part in result.get("content", ()):
                     if not part["text"].startswith("Not done yet"):
                         return part["text"]
-            await asyncio.sleep(random.uniform(0.05, 0.3))
+            await asyncio.sleep(random.uniform(0.5, 2.0))
 
     async def _send(self, order: str, task: str) -> Any:
         params: dict[str, Any] = {"name": "refund", "arguments": {"order": order}}
@@ -168,7 +168,7 @@ class Approver:
             self._cookies = {}
             return
         places = re.findall(r'href="(/mcp/console/ask/\w+)"', page.text)
-        for place in random.sample(places, min(len(places), 5)):
+        for place in random.sample(places, min(len(places), 10)):
             await self._decide(place)
 
     async def _decide(self, place: str) -> None:
