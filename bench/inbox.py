@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from antiphon import Console, Server
 from antiphon.console import Person
-from antiphon.console.inbox_view import InboxView
+from antiphon.console.inbox_view import InboxView, Listing
 from antiphon.core.inbox import Decided, Face, Item, encode_face
 from antiphon.testing import KEY
 from tests import servers as databases
@@ -88,7 +88,7 @@ class Approver:
     async def page(self) -> None:
         """Look at the list as its page does."""
         await self._view.counts(ANNA)
-        await self._view.listed(ANNA, "for-me")
+        await self._view.listed(ANNA, Listing("for-me"))
 
     async def decision(self) -> None:
         """Open an item, and decide."""

@@ -200,13 +200,12 @@ class Server(HandlerDecorators):
         """Return what people may see and do in the inbox, without pages; for the testing kit.
 
         Raises:
-            ConfigError: The server has no console.
+            ConfigError: The server has no console, or what the pages are made with is missing.
         """
-        from antiphon.console.inbox_view import InboxView
-
-        if self.console is None:
+        pages = self.pages()
+        if pages is None:
             raise ConfigError("this server has no inbox: give it Server(console=Console(...))")
-        return InboxView(self._services, self._tasks.inbox, self.console)
+        return pages.view
 
     def console_asgi(self, *, beside: bool = False) -> PagesApp:
         """Return an ASGI application of the console's pages alone; it runs no tool and no task.

@@ -56,8 +56,8 @@ class Parent:
 
     def close(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
+        with self._process:  # which closes the pipes and waits
+            self._process.stdin.close()
 
 
 @pytest.fixture(scope="module")

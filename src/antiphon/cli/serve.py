@@ -18,6 +18,7 @@ import msgspec
 import typer
 
 from antiphon.cli.load_server import load_server
+from antiphon.cli.local_server import console_of, serve_beside_stdio
 from antiphon.cli.output import FAILED, USAGE, errors, fail
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.processes.task_worker import run
@@ -200,8 +201,6 @@ def configured(make: Callable[[_A], _T], argument: _A) -> _T:
 
 def _check_console(server: str) -> None:
     """Say where the pages are; refuse a server that has none."""
-    from antiphon.cli.console import console_of
-
     pages = console_of(configured(load_server, server))
     errors().print(f"console: {pages.place.url}", markup=False, soft_wrap=True)
 
@@ -212,9 +211,9 @@ def _run_stdio(server: str, *, console: bool) -> None:
     loaded = configured(load_server, server)
     try:
         if console:
-            from antiphon.cli.console import serve_beside_stdio
+            from antiphon.processes.http_server import serve_http
 
-            run_loop(serve_beside_stdio(loaded))
+            run_loop(serve_beside_stdio(loaded, serve_http))
         else:
             run_loop(loaded.serve_stdio())
     except AntiphonError as error:

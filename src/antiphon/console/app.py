@@ -58,7 +58,7 @@ class ConsoleApp:
         self._console = console
         self._login: Login = as_login(console.login)
         self._sessions = Sessions(environment, store)
-        self._view = InboxView(environment, store, console)
+        self.view = InboxView(environment, store, console)
         self._pages = Pages(console, environment.sealer.audience, environment.clock)
         self._streams = live.Streams()
         base = console.path
@@ -218,9 +218,9 @@ class ConsoleApp:
             raise HTTPException(404)
         person = session.person
         listing = _listing(query)
-        items = await self._view.listed(person, listing)
-        counts = await self._view.counts(person)
-        version = live.mark(await self._view.version(person, listing))
+        items = await self.view.listed(person, listing)
+        counts = await self.view.counts(person)
+        version = live.mark(await self.view.version(person, listing))
         return self._pages.inbox(session, view, items, counts, dict(query), version)
 
     async def _item(self, request: Request) -> Response:
@@ -229,7 +229,7 @@ class ConsoleApp:
         return await self._item_page(session, shown)
 
     async def _found(self, request: Request, session: Session) -> Shown:
-        shown = await self._view.one(request.path_params["id"], session.person)
+        shown = await self.view.one(request.path_params["id"], session.person)
         if shown is None:
             raise HTTPException(404)
         return shown
@@ -246,10 +246,10 @@ class ConsoleApp:
     ) -> Response:
         if fields is None and shown.face is not None and shown.item.kind == "form":
             fields = fields_of(json.loads(shown.face.schema))
-        notes = [await self._view.note(shown, record) for record in shown.said]
+        notes = [await self.view.note(shown, record) for record in shown.said]
         now = self._environment.clock()
         stamp = f"{now:.3f}"
-        version = await self._view.item_version(session.person, shown.item.id)
+        version = await self.view.item_version(session.person, shown.item.id)
         return self._pages.item(
             session,
             shown,
@@ -284,7 +284,7 @@ class ConsoleApp:
                     problem="Some answers do not fit.",
                 )  # fmt: skip
             answer = json.dumps(filled.values).encode()
-        verdict = await self._view.decide(
+        verdict = await self.view.decide(
             shown,
             session.person,
             choice,  # pyright: ignore[reportArgumentType] - checked above
@@ -312,7 +312,7 @@ class ConsoleApp:
         form = await request.form()
         if not guard.is_own_form(str(form.get("token", "")), session):
             return self._pages.error("This form was not made for you. Nothing was done.", 403)
-        if await self._view.withdraw(shown, session.person):
+        if await self.view.withdraw(shown, session.person):
             where = f"{self._console.path}/ask/{quote(shown.item.id)}"
             return RedirectResponse(where, 303, headers=guard.HEADERS)
         again = await self._found(request, session)
@@ -336,8 +336,8 @@ class ConsoleApp:
             if current is None:
                 return None
             if id:
-                return await self._view.item_version(current.person, id)
-            return await self._view.version(current.person, listing)
+                return await self.view.item_version(current.person, id)
+            return await self.view.version(current.person, listing)
 
         async def stream() -> AsyncGenerator[bytes]:
             try:

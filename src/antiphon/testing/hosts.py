@@ -22,7 +22,7 @@ _COMPLETIONS: Mapping[str, Any] = {"sampling": {}}
 
 
 @dataclass(frozen=True)
-class Host:
+class ObservedHost:
     """A host or a client library, as it was seen on one day."""
 
     name: str
@@ -38,29 +38,33 @@ class Host:
         return {"capabilities": self.capabilities, "era": self.era}
 
 
-CLAUDE_CODE = Host("Claude Code", "2.1.319", "modern", {**_FORMS, **_TASKS}, "reported")
-CLAUDE_DESKTOP = Host("Claude Desktop and claude.ai", "", "modern", {}, "reported")
-CHATGPT = Host("ChatGPT", "", "modern", {}, "reported")
-VS_CODE = Host("VS Code", "", "legacy", _PAGES, "reported")
-CURSOR = Host("Cursor", "", "legacy", _FORMS, "reported")
+CLAUDE_CODE = ObservedHost("Claude Code", "2.1.319", "modern", {**_FORMS, **_TASKS}, "reported")
+CLAUDE_DESKTOP = ObservedHost("Claude Desktop and claude.ai", "", "modern", {}, "reported")
+CHATGPT = ObservedHost("ChatGPT", "", "modern", {}, "reported")
+VS_CODE = ObservedHost("VS Code", "", "legacy", _PAGES, "reported")
+CURSOR = ObservedHost("Cursor", "", "legacy", _FORMS, "reported")
 
-INSPECTOR = Host("Inspector, web UI", "2.12.0", "modern", {**_PAGES, **_COMPLETIONS, **_TASKS})
-INSPECTOR_CLI = Host("Inspector, --cli", "2.12.0", "modern", _TASKS)
-MCPDO = Host("Inspector, mcpdo", "2.12.0", "modern", {**_PAGES, **_TASKS})
-FASTMCP = Host("FastMCP client", "4.1.2", "modern", _FORMS, "driven")
-PYTHON_SDK = Host("official Python client", "2.3.0", "modern", _FORMS, "driven")
-PYTHON_SDK_1 = Host("official Python client, line 1", "1.30.0", "legacy", _FORMS, "driven")
-TYPESCRIPT_SDK = Host("TypeScript client", "2.4.0", "modern", _FORMS, "driven")
-TYPESCRIPT_SDK_1 = Host("TypeScript SDK, line 1", "1.32.2", "legacy", _FORMS, "driven")
-LANGCHAIN = Host("LangChain langchain.mcp", "1.4.7", "modern", _FORMS, "driven")
-LANGCHAIN_ADAPTERS = Host("langchain-mcp-adapters", "0.3.2", "legacy", _FORMS)
-PYDANTIC_AI = Host("pydantic-ai-slim", "2.66.0", "modern", {**_PAGES, **_COMPLETIONS, "roots": {}})
-OPENAI_AGENTS = Host("openai-agents", "0.24.0", "modern")
-GOOGLE_ADK = Host("google-adk", "2.13.0", "legacy", _FORMS)
-MCP_USE = Host("mcp-use", "1.7.1", "legacy", _FORMS)
-SMOLAGENTS = Host("smolagents", "1.26.0", "legacy")
+INSPECTOR = ObservedHost(
+    "Inspector, web UI", "2.12.0", "modern", {**_PAGES, **_COMPLETIONS, **_TASKS}
+)
+INSPECTOR_CLI = ObservedHost("Inspector, --cli", "2.12.0", "modern", _TASKS)
+MCPDO = ObservedHost("Inspector, mcpdo", "2.12.0", "modern", {**_PAGES, **_TASKS})
+FASTMCP = ObservedHost("FastMCP client", "4.1.2", "modern", _FORMS, "driven")
+PYTHON_SDK = ObservedHost("official Python client", "2.3.0", "modern", _FORMS, "driven")
+PYTHON_SDK_1 = ObservedHost("official Python client, line 1", "1.30.0", "legacy", _FORMS, "driven")
+TYPESCRIPT_SDK = ObservedHost("TypeScript client", "2.4.0", "modern", _FORMS, "driven")
+TYPESCRIPT_SDK_1 = ObservedHost("TypeScript SDK, line 1", "1.32.2", "legacy", _FORMS, "driven")
+LANGCHAIN = ObservedHost("LangChain langchain.mcp", "1.4.7", "modern", _FORMS, "driven")
+LANGCHAIN_ADAPTERS = ObservedHost("langchain-mcp-adapters", "0.3.2", "legacy", _FORMS)
+PYDANTIC_AI = ObservedHost(
+    "pydantic-ai-slim", "2.66.0", "modern", {**_PAGES, **_COMPLETIONS, "roots": {}}
+)
+OPENAI_AGENTS = ObservedHost("openai-agents", "0.24.0", "modern")
+GOOGLE_ADK = ObservedHost("google-adk", "2.13.0", "legacy", _FORMS)
+MCP_USE = ObservedHost("mcp-use", "1.7.1", "legacy", _FORMS)
+SMOLAGENTS = ObservedHost("smolagents", "1.26.0", "legacy")
 
-HOSTS: Mapping[str, Host] = {
+HOSTS: Mapping[str, ObservedHost] = {
     "claude-code": CLAUDE_CODE,
     "claude-desktop": CLAUDE_DESKTOP,
     "chatgpt": CHATGPT,
