@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import msgspec
 import uvloop
 
-from bench import growth, latency, report
+from bench import growth, inbox, latency, report
+from bench.alone import counted_beside_console
 from bench.inside import import_ms
 from bench.load import over_http, over_pipe
 from bench.procs import COMMANDS, ROOT, cpu_ns, installed, pin_load, port_of, server
@@ -263,6 +264,21 @@ def inside_goals(http_round: float | None) -> tuple[str, list[Goal]]:
     return report.table(["inside one process", "µs"], rows), goals
 
 
+def inbox_goals() -> tuple[str, list[Goal]]:
+    """Measure an inbox with 100,000 open questions, and a round beside a console."""
+    found = list(inbox.ratios())
+    rows = [[what, f"{few:.2f}", f"{many:.2f}"] for what, few, many in found]
+    goals = [
+        Goal(f"{what}: 100,000 open / a page", many / few, inbox.TIMES) for what, few, many in found
+    ]
+    instructions = asyncio.run(counted_beside_console())
+    goals += [
+        Goal(f"{workload} with / without a console, instructions", times, 1.0)
+        for workload, times in instructions.items()
+    ]
+    return report.table(["inbox, ms", "one page", "100,000"], rows), goals
+
+
 def import_goal() -> Goal:
     """Measure the import."""
     return Goal(
@@ -328,6 +344,8 @@ class Measured:
                 self.tables["Growth"], self.figures["growth"] = growth_table()
             case "import":
                 self.goals.append(import_goal())
+            case "inbox":
+                self.add("Inbox", inbox_goals())
             case _:
                 raise SystemExit(f"no part {name!r}: {', '.join(PARTS)}")
 
@@ -342,7 +360,7 @@ class Measured:
         return "\n\n".join([goals_table(self.goals), *self.tables.values()])
 
 
-PARTS = ("http", "latency", "stdio", "inside", "import", "growth")
+PARTS = ("http", "latency", "stdio", "inside", "import", "growth", "inbox")
 
 
 def main() -> None:

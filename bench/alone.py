@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
+from antiphon import Console, Server
 from bench.servers import bare
-from bench.servers.ours import server
+from bench.servers.ours import add_tools, server
 from bench.steps import Steps
 from bench.story import REQUESTS, VERSION, Caller
 
@@ -115,6 +116,22 @@ async def counted() -> dict[tuple[str, str], float]:
                 await client.call(steps)
                 found[name, workload] = steps.total / requests
     return found
+
+
+async def counted_beside_console() -> dict[str, float]:
+    """How many times the steps of a request a server with a console takes."""
+    found: dict[str, dict[str, int]] = {}
+    for name, console in (("without", None), ("with", Console("http://127.0.0.1:8000/console"))):
+        made = Server("bench", console=console)
+        add_tools(made)
+        async with made.running():
+            for workload in REQUESTS:
+                client, steps = Client(made.asgi(), workload), Steps()
+                for _ in range(20):
+                    await client.call()
+                await client.call(steps)
+                found.setdefault(workload, {})[name] = steps.total
+    return {workload: steps["with"] / steps["without"] for workload, steps in found.items()}
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from antiphon import Approve, Console, Context, Principal, Server
+from antiphon import Approval, Approve, Console, Context, InputRequired, Principal, Server
 from antiphon.console import OIDC, Webhook
 
 ISSUER = "https://id.example.com"
@@ -73,5 +73,13 @@ def make_server(
         """Delete an order."""
         del sales[order]
         return f"Deleted {order}."
+
+    @server.tool(holds=True)
+    async def cancel_order(ctx: Context, order: str) -> str | InputRequired:
+        """Cancel an order."""
+        approval = ctx.answers.get("ok", Approval)
+        if approval is None:
+            return InputRequired({"ok": Approve(f"Cancel order {order}?", by="finance")})
+        return f"Order {order}: {approval.outcome}."
 
     return server

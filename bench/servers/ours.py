@@ -53,23 +53,27 @@ class Placement(BaseModel):
     size: int = Field(ge=1, le=10)
 
 
-@server.tool
-async def plain(name: str) -> str:
-    return f"hello {name}"
+def add_tools(server: Server) -> None:
+    """Add what is called."""
+
+    @server.tool
+    async def plain(name: str) -> str:
+        return f"hello {name}"
+
+    @server.tool
+    async def mrtr(name: str, ctx: Context) -> str:
+        placement = await ctx.elicit(f"Where should {name} run?", Placement)
+        return f"{name} in {placement.region}, size {placement.size}"
+
+    @server.tool
+    async def wizard(name: str, ctx: Context) -> str:
+        size = 0
+        for part in range(1, QUESTIONS + 1):
+            size += (await ctx.elicit(question(part), Placement)).size
+        return f"{name} in {QUESTIONS} parts, size {size}"
 
 
-@server.tool
-async def mrtr(name: str, ctx: Context) -> str:
-    placement = await ctx.elicit(f"Where should {name} run?", Placement)
-    return f"{name} in {placement.region}, size {placement.size}"
-
-
-@server.tool
-async def wizard(name: str, ctx: Context) -> str:
-    size = 0
-    for part in range(1, QUESTIONS + 1):
-        size += (await ctx.elicit(question(part), Placement)).size
-    return f"{name} in {QUESTIONS} parts, size {size}"
+add_tools(server)
 
 
 def print_port(url: str) -> None:

@@ -31,6 +31,7 @@ from antiphon.wire.envelope import admit
 
 if TYPE_CHECKING:
     from antiphon.console.app import ConsoleApp
+    from antiphon.console.inbox_view import InboxView
     from antiphon.console.settings import Console
 
 TaskRuns = Literal["in_process", "workers"]
@@ -195,8 +196,22 @@ class Server(HandlerDecorators):
             ) from error
         return ConsoleApp(self._services, self._tasks.inbox, self.console)
 
-    def console_asgi(self) -> PagesApp:
+    def inbox_view(self) -> "InboxView":
+        """Return what people may see and do in the inbox, without pages; for the testing kit.
+
+        Raises:
+            ConfigError: The server has no console, or what the pages are made with is missing.
+        """
+        pages = self.pages()
+        if pages is None:
+            raise ConfigError("this server has no inbox: give it Server(console=Console(...))")
+        return pages.view
+
+    def console_asgi(self, *, beside: bool = False) -> PagesApp:
         """Return an ASGI application of the console's pages alone; it runs no tool and no task.
+
+        Args:
+            beside: The server itself runs in this process, on another transport.
 
         Raises:
             ConfigError: The server has no console, or what the pages are made with is missing.
@@ -204,7 +219,8 @@ class Server(HandlerDecorators):
         pages = self.pages()
         if pages is None or self.console is None:
             raise ConfigError("this server has no pages: give it Server(console=Console(...))")
-        life, probe = self._lifetime.open_store, self.dispatcher.probe
+        life = self.running if beside else self._lifetime.open_store
+        probe = self.dispatcher.probe
         return PagesApp(pages, self.console.path, life, probe)
 
     @asynccontextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bench import inside
-from bench.alone import Client, counted
+from bench.alone import Client, counted, counted_beside_console
 from bench.servers.ours import server
 from bench.steps import Steps
 from bench.story import REQUESTS
@@ -60,6 +60,10 @@ async def test_headers_that_differ_in_every_request_add_little_to_it():
             await client.call(steps)
             costs.append(steps.total)
     assert costs[1] <= 1.2 * costs[0]
+
+
+async def test_a_round_costs_the_same_beside_a_console():
+    assert set((await counted_beside_console()).values()) == {1.0}
 
 
 async def test_a_linear_handler_that_asks_nothing_costs_no_more_than_a_native_one():

@@ -2,13 +2,15 @@
 processes stopped for longer than their leases.
 
 Four server processes behind nginx on SQLite, PostgreSQL and Redis, and through PgBouncer. Operators
-settle effects of unknown end with the command line. Prints the figures beside those of an earlier
+settle effects of unknown end with the command line. Then as many calls that wait for people, who
+decide on the console's pages. Prints the figures beside those of an earlier
 version and fails when a promise was broken.
 """
 
 import argparse
 
 from tests.chaos.chaos_run import STORES, ChaosRun, run_all
+from tests.chaos.held_run import HeldRun
 from tests.chaos.judgement import table
 
 
@@ -36,6 +38,12 @@ def main() -> None:
     print(table(verdicts), flush=True)
     for verdict in verdicts:
         verdict.check(kills=options.kills)
+    held = HeldRun(options.clients, kills=3, chance=0.05, lease=options.lease)
+    for store in ("sqlite", "postgresql"):
+        if store in (options.store or STORES):
+            judged = held.on(store)
+            print(judged, flush=True)
+            judged.check()
 
 
 if __name__ == "__main__":

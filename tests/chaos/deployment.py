@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.chaos.failpoints import Points
+from tests.chaos.failpoints import POINTS, Points
 from tests.child_processes import environment
 from tests.servers import PATIENCE, ROOT, free_port, program
 
@@ -65,10 +65,19 @@ def _await_port(port: int, process: "subprocess.Popen[bytes]", log: Path) -> Non
 
 @contextmanager
 def deployed(
-    folder: Path, store: str, keys: str, *, kills: int, pauses: int, chance: float, lease: float
+    folder: Path,
+    store: str,
+    keys: str,
+    *,
+    kills: int,
+    pauses: int,
+    chance: float,
+    lease: float,
+    points: tuple[str, ...] = POINTS,
+    application: str = "tests.chaos.failpoint_server",
 ) -> Iterator[int]:
     """Start the servers and the load balancer; gives its port."""
-    Points.arm(folder, kills, pauses)
+    Points.arm(folder, kills, pauses, points)
     with ExitStack() as stack:
         listeners = [stack.enter_context(_listener()) for _ in range(PROCESSES)]
         descriptors = [listener.fileno() for listener in listeners]
@@ -78,6 +87,7 @@ def deployed(
             "CHAOS_STORE": store,
             "CHAOS_CHANCE": str(chance),
             "CHAOS_LEASE": str(lease),
+            "CHAOS_APPLICATION": application,
         }
         log = stack.enter_context((folder / "servers.log").open("wb"))
         parent = subprocess.Popen(

@@ -15,6 +15,16 @@ POINTS = tuple(
     for what in ("claim", "effect", "settle", "record", "reply")
     for when in ("before", "after")
 )
+HELD_POINTS = (
+    *(
+        f"{when} {what}"
+        for what in ("hold", "decide", "effect", "settle", "finish", "reply")
+        for when in ("before", "after")
+    ),
+    "after run",
+    "before collect",
+)
+"""Those of a server whose calls wait for somebody else."""
 
 
 class Book:
@@ -30,7 +40,8 @@ class Book:
 class Points:
     """The failpoints of one process."""
 
-    def __init__(self, folder: Path, chance: float) -> None:
+    def __init__(self, folder: Path, chance: float, points: tuple[str, ...] = POINTS) -> None:
+        self._points = points
         self._left = os.open(folder / "left", os.O_RDWR)
         self._kills = Book(folder / "kills")
         self._pauses = Book(folder / "pauses")
@@ -38,9 +49,9 @@ class Points:
         self._dice = random.SystemRandom()
 
     @staticmethod
-    def arm(folder: Path, kills: int, pauses: int) -> None:
+    def arm(folder: Path, kills: int, pauses: int, points: tuple[str, ...] = POINTS) -> None:
         """Set every point to kill so many times, and all together to stop their process."""
-        (folder / "left").write_bytes(bytes([kills] * len(POINTS) + [pauses]))
+        (folder / "left").write_bytes(bytes([kills] * len(points) + [pauses]))
         (folder / "kills").touch()
         (folder / "pauses").touch()
 
@@ -68,10 +79,10 @@ class Points:
 
     def come_to(self, point: str) -> None:
         """Perhaps end here, or stop until the parent lets us go on."""
-        if self._dice.random() < self._chance and self._take(POINTS.index(point)):
+        if self._dice.random() < self._chance and self._take(self._points.index(point)):
             self._kills.write(os.getpid(), point)
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._dice.random() < self._chance and self._take(len(POINTS)):
+        if self._dice.random() < self._chance and self._take(len(self._points)):
             self._pauses.write(os.getpid())
             os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -7,6 +7,7 @@ store.
 import pytest
 
 from tests.chaos.chaos_run import ChaosRun, run_all
+from tests.chaos.held_run import HeldRun
 from tests.chaos.judgement import table
 
 
@@ -23,3 +24,14 @@ def test_every_call_ends_and_nothing_happens_twice(
         verdicts = run_all(run, [store])
         print(table(verdicts))
     verdicts[0].check(kills=1)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_held_calls_are_done_once_and_only_after_a_decision(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdict = HeldRun(calls=40, kills=1, chance=0.3, lease=1.0).on(store)
+    with capsys.disabled():
+        print(f"\n{verdict}")
+    verdict.check()

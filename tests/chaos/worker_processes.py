@@ -7,6 +7,7 @@ is followed in milliseconds. Ended by SIGTERM, or with whoever started it.
 """
 
 import asyncio
+import importlib
 import os
 import random
 import signal
@@ -20,8 +21,8 @@ import uvloop
 import antiphon.stores.postgres
 import antiphon.stores.sqlite  # noqa: F401
 from antiphon.processes.http_server import serve_http
-from tests.chaos.failpoint_server import application
 
+application = importlib.import_module(os.environ["CHAOS_APPLICATION"]).application
 PAUSE = 1.6
 """The longest time that a process is stopped, in leases."""
 

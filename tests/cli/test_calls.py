@@ -3,6 +3,7 @@
 import asyncio
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from antiphon.ports import About, Effect, Started, Store
+from antiphon.core.inbox import Attempt, Decided, NewItem, Person
+from antiphon.ports import About, Effect, HeldCall, NewTask, Started, Store
 from antiphon.stores import open_store
 from tests.cli.running import antiphon, spawned
 from tests.cli.terminal import Seat
@@ -278,3 +280,37 @@ async def test_a_person_at_a_terminal_confirms_what_is_settled(tmp_path: Path) -
     seat = Seat(*words, "--yes")
     seat.sees(f"effect 'pay' of call {second} is settled: not done")
     assert seat.leaves_with() == 0
+
+
+async def test_a_listed_call_shows_who_has_approved_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'approved.db'}"
+    async with opened(open_store(url)) as store:
+        (call,) = await add_calls(store, 1, ended=0)
+        await approved(store, call)
+    (listed,) = (await asyncio.to_thread(spawned, "calls", url, "--json")).json["calls"]
+    (decision,) = listed["decisions"]
+    assert (decision["decision"], decision["subject"], decision["key"]) == (
+        "approve", "anna", "approve",
+    )  # fmt: skip
+    assert decision["arguments"] == b"arguments".hex()
+    assert "approve  approve  by Anna (https://id.example anna)" in (
+        (await asyncio.to_thread(spawned, "calls", url)).out
+    )
+
+
+async def approved(store: Any, call: str) -> None:
+    """Let somebody approve what a call has asked."""
+    person = Person("https://id.example", "anna", "Anna", ("finance",))
+    now = time.time()
+    item = NewItem(
+        id="1", server="shop", call=call, key="approve", task="t", tool="pay", owner="", need=1,
+        role="finance", own=False, assurance="signed-in", digest=b"shown", within=60.0, face=b"",
+        arguments=b"arguments",
+    )  # fmt: skip
+    task = NewTask(
+        id="t", server="shop", owner="", tool="pay", status="working", message="", created=now,
+        expires=now + 60, state=b"", call=call, held=HeldCall((item,), 60.0),
+    )  # fmt: skip
+    assert await store.create_task(task)
+    verdict = await store.decide(Attempt("1", person, "approve", b"shown"))
+    assert isinstance(verdict, Decided)

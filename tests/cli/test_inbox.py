@@ -216,6 +216,26 @@ async def test_decisions_are_exported_and_what_was_changed_is_found(folder: Fold
     assert folder.run("inbox", "verify", file.name).out == "no decisions\n"
 
 
+async def test_calls_show_who_decided_also_where_nothing_was_done(folder: Folder) -> None:
+    with folder.started("serve", "shop:server", "--http", f"127.0.0.1:{folder.port}") as url:
+        for order, choice in (("1", "approve"), ("2", "decline")):
+            assert "Not done yet" in await call(url, order)
+            await folder.decide(choice, "--as", "anna", "--role", "finance")
+            await call(url, order)
+    exported = [json.loads(one) for one in folder.run("inbox", "export", "shop:server").out.split()]
+    paid, declined = (each["call"] for each in exported)
+    assert all(each["arguments"] for each in exported), "bound to the arguments of their calls"
+    assert "approve  by anna (one-time-link anna), signed-in" in (
+        folder.run("calls", "show", "sqlite:///shop.db", paid).out
+    )
+    shown = folder.run("calls", "show", "sqlite:///shop.db", declined)
+    assert "asked of finance" in shown.out
+    assert "decline  by anna" in shown.out
+    asked = folder.run("calls", "show", "sqlite:///shop.db", declined, "--json").json["asked"]
+    assert [(one["status"], len(one["decisions"])) for one in asked] == [("declined", 1)]
+    assert folder.run("calls", "show", "sqlite:///shop.db", "none").code == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -75,9 +75,8 @@ async def test_an_approval_by_others_is_never_put_to_the_client_as_a_returned_as
     shop: UnusualShop, can: dict[str, Any]
 ) -> None:
     result = await shop.send("returned", can)
-    assert result["isError"] is True
-    assert "ctx.approve" in result["content"][0]["text"]
     assert "inputRequests" not in result
+    assert len(await shop.open_items()) == 1
 
 
 async def test_branches_wait_for_the_client_first_and_then_for_others(

@@ -173,7 +173,7 @@ async def refused(provider: Provider) -> None:
     async with desk.browser() as anna:
         back = await begin(provider, anna)
         assert (await finish(anna, back)).status_code == 403
-        assert "antiphon-console" not in anna.cookies
+        assert "antiphon-console-8401" not in anna.cookies
         assert (await anna.get("/console/inbox")).status_code == 303
 
 

@@ -104,7 +104,10 @@ async def _open_stream(
     With `gone`, nobody is there from the start; with `seen`, somebody stays and sees every event.
     """
     started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    headers = [(b"host", b"127.0.0.1:8401"), (b"cookie", f"antiphon-console={cookie}".encode())]
+    headers = [
+        (b"host", b"127.0.0.1:8401"),
+        (b"cookie", f"antiphon-console-8401={cookie}".encode()),
+    ]
     scope = {
         "type": "http", "method": "GET", "path": "/console/events", "raw_path": b"/console/events",
         "query_string": b"", "headers": headers, "scheme": "http", "root_path": "",
@@ -132,7 +135,7 @@ async def _open_stream(
 @pytest.mark.parametrize("gone", [False, True], ids=["later", "before its first event"])
 async def test_a_stream_gives_its_place_back_however_it_ends(desk: Desk, *, gone: bool) -> None:
     async with desk.signed_in(ANNA) as anna:
-        cookie = anna.cookies["antiphon-console"]
+        cookie = anna.cookies["antiphon-console-8401"]
     for _ in range(PER_SESSION + 2):
         assert await _open_stream(desk, cookie, gone=gone) == 200
 
@@ -148,7 +151,7 @@ async def test_a_page_that_is_only_open_does_not_keep_its_session_alive(
         desk.clock.now += 3600
 
     async with desk.signed_in(ANNA) as anna:
-        cookie = anna.cookies["antiphon-console"]
+        cookie = anna.cookies["antiphon-console-8401"]
         async with asyncio.timeout(20):
             assert await _open_stream(desk, cookie, seen=an_hour_passes) == 200
         assert desk.clock.now - begun < 10 * 3600

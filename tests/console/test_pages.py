@@ -359,7 +359,7 @@ async def test_too_large_a_form_is_refused(desk: Desk) -> None:
 
 
 async def test_the_cookie_is_for_the_server_alone() -> None:
-    for url, name in ((URL, "antiphon-console="), ("https://mcp.example/console", "__Host-")):
+    for url, name in ((URL, "antiphon-console-8401="), ("https://mcp.example/console", "__Host-")):
         desk = Desk(url=url)
         origin = desk.console.origin
         async with desk.browser(origin) as anna:
@@ -399,7 +399,7 @@ async def test_what_no_session_made_is_no_session(desk: Desk) -> None:
     async with desk.browser() as thief:
         for value in (b"", b"x", b"x" * 5_000, b"../..", b"\xe5\xff"):
             thief.cookies.clear()
-            headers = {b"cookie": b"antiphon-console=" + value}
+            headers = {b"cookie": b"antiphon-console-8401=" + value}
             assert (await thief.get("/console/inbox", headers=headers)).status_code == 303
 
 

@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 import typer
@@ -22,16 +22,19 @@ from antiphon.cli.default_command import default_command
 from antiphon.cli.load_server import load_server
 from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, age, fail, say
 from antiphon.cli.serve import configured
+from antiphon.core.inbox import DecisionRecord, Item
 from antiphon.core.text import safe_line
 from antiphon.engine.effects import effect_place
 from antiphon.errors import AntiphonError, ConfigError
-from antiphon.ports import CallRow, EffectRow, Store
+from antiphon.ports import CallRow, EffectRow, Inbox, Store
 from antiphon.seal.keyring import keys_from
 from antiphon.seal.sealer import Sealer
 from antiphon.stores import open_store
 from antiphon.stores.sqlite import SqliteStore
 
 _T = TypeVar("_T")
+Asked: TypeAlias = tuple[Item, list[DecisionRecord]]
+Listed: TypeAlias = tuple[CallRow, list[EffectRow], list[DecisionRecord]]
 Where = Annotated[
     str,
     typer.Argument(
@@ -73,7 +76,7 @@ def list_calls(
     ] = 100,
     as_json: JSON = False,
 ) -> None:
-    """List calls and their effects: tool, caller, age, state.
+    """List calls, their effects and who approved them: tool, caller, age, state.
 
     The latest to expire come first; with --uncertain, those that have waited longest.
 
@@ -88,16 +91,48 @@ def list_calls(
     source = _source(store)
     rows, more = with_store(source, lambda opened: _read(opened, limit, uncertain=uncertain))
     if as_json:
-        plain = [_plain(call, effects) for call, effects in rows]
+        plain = [_plain(call, effects, said) for call, effects, said in rows]
         print(json.dumps({"calls": plain, "more": more}))
         return
     console = Console(highlight=False, soft_wrap=True)
-    for call, effects in rows:
+    for call, effects, said in rows:
         _show(console, call, effects)
+        _show_decisions(console, said)
     if not rows:
         console.print("no uncertain calls" if uncertain else "no calls")
     if more:
         console.print(f"{more} more; show them with --limit {len(rows) + more}")
+
+
+@calls.command()
+def show(store: Where, call: CALL, as_json: JSON = False) -> None:
+    """Show one call: its effects, what was asked of others, and who decided.
+
+    A call that was declined or still waits has no effects; it is shown all the same.
+
+    Exit codes: 0 shown; 1 no such call, or the store failed; 2 wrong arguments or settings.
+
+    Examples:
+
+    \b
+      antiphon calls show sqlite:///calls.db 17e9...
+      antiphon calls show sqlite:///calls.db 17e9... --json
+    """
+    effects, asked = with_store(_source(store), lambda opened: _one(opened, call))
+    if not effects and not asked:
+        fail(f"there is no call {safe_line(call, 100)}")
+    if as_json:
+        items = [_plain_item(item, said) for item, said in asked]
+        print(json.dumps({"call": call, "effects": _plain_effects(effects), "asked": items}))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(safe_line(call, 300)))
+    _show_effects(console, effects)
+    for item, said in asked:
+        who = item.role or "its caller"
+        words = f"  {item.key}  {item.status}, asked of {who}, until {_time(item.expires)}"
+        console.print(Text(safe_line(words, 300)))
+        _show_decisions(console, said)
 
 
 @calls.command()
@@ -269,18 +304,27 @@ def _run(work: Coroutine[Any, Any, _T]) -> _T:
         fail(str(error))
 
 
-async def _read(
-    store: Store, limit: int, *, uncertain: bool
-) -> tuple[list[tuple[CallRow, list[EffectRow]]], int]:
-    """Read calls with their effects; also how many there are beyond the limit."""
+async def _one(store: Store, call: str) -> tuple[list[EffectRow], list[Asked]]:
+    """Read the effects of a call, and what was asked of others in it."""
+    effects = list(await store.effects(call))
+    asked = await store.items_of(call) if isinstance(store, Inbox) else ()
+    return effects, [(item, list(said)) for item, said in asked]
+
+
+async def _read(store: Store, limit: int, *, uncertain: bool) -> tuple[list[Listed], int]:
+    """Read calls with their effects and decisions; also how many are beyond the limit."""
     calls = await store.calls(limit=limit, uncertain=uncertain)
     more = 0
     if len(calls) >= limit:
         more = max(await store.count_calls(uncertain=uncertain) - len(calls), 0)
-    return [(call, list(await store.effects(call.call))) for call in calls], more
+    rows: list[Listed] = []
+    for call in calls:
+        effects, asked = await _one(store, call.call)
+        rows.append((call, effects, [record for _, said in asked for record in said]))
+    return rows, more
 
 
-def _plain(call: CallRow, effects: list[EffectRow]) -> dict[str, Any]:
+def _plain(call: CallRow, effects: list[EffectRow], said: list[DecisionRecord]) -> dict[str, Any]:
     return {
         "call": call.call,
         "round": call.mark,
@@ -290,16 +334,47 @@ def _plain(call: CallRow, effects: list[EffectRow]) -> dict[str, Any]:
         "caller": call.caller,
         "started": _time(call.started) if call.started else None,
         "expires": _time(call.expires),
-        "effects": [
-            {
-                "key": effect.key,
-                "function": effect.function,
-                "state": effect.state,
-                "started": _time(effect.started),
-                "settled": None if effect.settled is None else _time(effect.settled),
-            }
-            for effect in effects
-        ],
+        "effects": _plain_effects(effects),
+        "decisions": [_plain_decision(record) for record in said],
+    }
+
+
+def _plain_effects(effects: list[EffectRow]) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": effect.key,
+            "function": effect.function,
+            "state": effect.state,
+            "started": _time(effect.started),
+            "settled": None if effect.settled is None else _time(effect.settled),
+        }
+        for effect in effects
+    ]
+
+
+def _plain_item(item: Item, said: list[DecisionRecord]) -> dict[str, Any]:
+    return {
+        "item": item.id,
+        "key": item.key,
+        "role": item.role,
+        "status": item.status,
+        "created": _time(item.created),
+        "expires": _time(item.expires),
+        "decisions": [_plain_decision(record) for record in said],
+    }
+
+
+def _plain_decision(record: DecisionRecord) -> dict[str, Any]:
+    return {
+        "sequence": record.sequence,
+        "key": record.key,
+        "decision": record.decision,
+        "issuer": record.issuer,
+        "subject": record.subject,
+        "name": record.name,
+        "how": record.how,
+        "at": _time(record.at),
+        "arguments": record.arguments.hex(),
     }
 
 
@@ -311,6 +386,17 @@ def _show(console: Console, call: CallRow, effects: list[EffectRow]) -> None:
         words += f", {age(call.started)} old"
     words += f", expires {_time(call.expires)}"
     console.print(Text(safe_line(words, 300)))
+    _show_effects(console, effects)
+
+
+def _show_decisions(console: Console, said: list[DecisionRecord]) -> None:
+    for record in said:
+        who = f"{record.name or record.subject} ({record.issuer} {record.subject})"
+        words = f"  {record.key}  {record.decision}  by {who}, {record.how}, {_time(record.at)}"
+        console.print(Text(safe_line(words, 300)))
+
+
+def _show_effects(console: Console, effects: list[EffectRow]) -> None:
     for effect in effects:
         ended = "" if effect.settled is None else f", settled {_time(effect.settled)}"
         words = f"  {effect.key}  {effect.state}  {effect.function}"

@@ -1,19 +1,14 @@
 """`antiphon console`: the pages of a server alone, in a process that runs no tool."""
 
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
-from antiphon import Console
 from antiphon.cli.load_server import load_server
-from antiphon.cli.output import USAGE, fail
+from antiphon.cli.local_server import GRACE, console_of, usual_address
+from antiphon.cli.output import fail
 from antiphon.cli.serve import SERVER, address, configured, log_to_stderr
 from antiphon.errors import AntiphonError
-
-USUAL = ("127.0.0.1", 8401)
-GRACE = 2.0
-"""Seconds that requests may take to finish at the end: pages are quick, and streams are resumed."""
 
 HTTP = Annotated[
     str | None,
@@ -44,20 +39,10 @@ def console(server: SERVER, http: HTTP = None) -> None:
     from antiphon.processes.http_server import run_http
 
     loaded = configured(load_server, server)
-    if loaded.console is None:
-        fail("this server has no pages: give it Server(console=Console(...))", USAGE)
-    host, port = address(http) if http else _usual(loaded.console)
+    host, port = address(http) if http else usual_address(console_of(loaded))
     app = configured(lambda made: made.console_asgi(), loaded)
     log_to_stderr()
     try:
         run_http(app, host, port, grace=GRACE)
     except AntiphonError as error:
         fail(str(error))
-
-
-def _usual(console: Console) -> tuple[str, int]:
-    """Return where the pages are expected on this machine; a proxy stands before https."""
-    if console.secure:
-        return USUAL
-    parts = urlsplit(console.url)
-    return parts.hostname or USUAL[0], parts.port or 80

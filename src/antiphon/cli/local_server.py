@@ -1,4 +1,4 @@
-"""A server on a loopback port in a thread of this process, for demonstrations."""
+"""What is served on a loopback port: a demonstration, and a console beside stdio."""
 
 import asyncio
 import socket
@@ -6,7 +6,11 @@ import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
+from antiphon import Console, Server
+from antiphon.cli.output import USAGE, fail, say
+from antiphon.errors import AntiphonError
 from antiphon.transports.http.app import App
 
 _T = TypeVar("_T")
@@ -52,3 +56,50 @@ def local_server(make: Callable[[str], App]) -> Generator[LocalServer]:
             for loop in loops:
                 loop.call_soon_threadsafe(stop.set)
             thread.join(STOP_LIMIT)
+
+
+# --- the console's pages ----------------------------------------------------------------------
+
+USUAL = ("127.0.0.1", 8401)
+GRACE = 2.0
+"""Seconds that requests may take to finish at the end: pages are quick, and streams are resumed."""
+
+
+def console_of(server: Server) -> Console:
+    """Return the console of a server that has one."""
+    if server.console is None:
+        fail("this server has no pages: give it Server(console=Console(...))", USAGE)
+    return server.console
+
+
+def usual_address(console: Console) -> tuple[str, int]:
+    """Return where the pages are expected on this machine; a proxy stands before https."""
+    if console.secure:
+        return USUAL
+    parts = urlsplit(console.url)
+    return parts.hostname or USUAL[0], parts.port or 80
+
+
+async def serve_beside_stdio(
+    server: Server, serve_http: Callable[..., Coroutine[Any, Any, None]]
+) -> None:
+    """Serve a client on standard input and output, and the pages on a port of this machine.
+
+    Where the port is taken the client is served all the same: hosts start the same server several
+    times, and the pages of any of them show what is in their store.
+    """
+    host, port = usual_address(console_of(server))
+    app, stop = server.console_asgi(beside=True), asyncio.Event()
+    client = asyncio.create_task(server.serve_stdio())
+    pages = asyncio.create_task(serve_http(app, host, port, grace=GRACE, stop=stop))
+    try:
+        await asyncio.wait({client, pages}, return_when=asyncio.FIRST_COMPLETED)
+        if pages.done() and isinstance(pages.exception(), AntiphonError):
+            say(f"the console's pages are not served here: {pages.exception()}")
+            await client
+    finally:
+        stop.set()
+        client.cancel()
+        served, _ = await asyncio.gather(client, pages, return_exceptions=True)
+    if isinstance(served, Exception):
+        raise served

@@ -18,6 +18,7 @@ import msgspec
 import typer
 
 from antiphon.cli.load_server import load_server
+from antiphon.cli.local_server import console_of, serve_beside_stdio
 from antiphon.cli.output import FAILED, USAGE, errors, fail
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.processes.task_worker import run
@@ -70,6 +71,13 @@ STATELESS = Annotated[
     bool,
     typer.Option("--stateless", help="Keep no sessions of legacy clients; they cannot be asked."),
 ]
+CONSOLE = Annotated[
+    bool,
+    typer.Option(
+        "--console",
+        help="Serve the console's pages, and say where: with --stdio on a port of this machine.",
+    ),
+]
 CONCURRENCY = Annotated[
     int | None,
     typer.Option("--concurrency", metavar="N", min=1, help="Tasks at a time; 16 unless set."),
@@ -108,6 +116,7 @@ def serve(
     allow_host: ALLOW_HOST = None,
     allow_origin: ALLOW_ORIGIN = None,
     stateless: STATELESS = False,
+    console: CONSOLE = False,
 ) -> None:
     """Run a server over HTTP, or on standard input and output.
 
@@ -116,6 +125,9 @@ def serve(
     where the store is in memory. With several workers and neither configured, the workers get
     common keys and a SQLite store in .antiphon, so that any worker can serve any round. Keys leave
     the environment when they are read: programs that tools start do not see them.
+
+    Over HTTP the pages of a server's console are served beside the endpoint in any case; --console
+    checks that there are some. With --stdio they are served only if it is given.
 
     Exit codes: 0 ended by a signal, 1 the server could not start, 2 wrong arguments or settings.
 
@@ -126,12 +138,15 @@ def serve(
       antiphon serve path/to/shop.py
       antiphon serve shop:server --http 0.0.0.0:8400 --allow-host shop.example --workers 4
       antiphon serve shop:server --stdio
+      antiphon serve shop:server --stdio --console
     """
     if stdio and (http or workers > 1):
         fail("--stdio excludes --http and --workers", USAGE)
     if stdio:
-        _run_stdio(server)
+        _run_stdio(server, console=console)
         return
+    if console:
+        _check_console(server)
     host, port = address(http or DEFAULT_HTTP)
     endpoint = Endpoint(path, tuple(allow_host or ()), tuple(allow_origin or ()), stateless)
     try:
@@ -184,12 +199,23 @@ def configured(make: Callable[[_A], _T], argument: _A) -> _T:
         fail(str(error), USAGE)
 
 
-def _run_stdio(server: str) -> None:
+def _check_console(server: str) -> None:
+    """Say where the pages are; refuse a server that has none."""
+    pages = console_of(configured(load_server, server))
+    errors().print(f"console: {pages.place.url}", markup=False, soft_wrap=True)
+
+
+def _run_stdio(server: str, *, console: bool) -> None:
     from antiphon.processes.event_loop import run_loop
 
     loaded = configured(load_server, server)
     try:
-        run_loop(loaded.serve_stdio())
+        if console:
+            from antiphon.processes.http_server import serve_http
+
+            run_loop(serve_beside_stdio(loaded, serve_http))
+        else:
+            run_loop(loaded.serve_stdio())
     except AntiphonError as error:
         fail(str(error))
 

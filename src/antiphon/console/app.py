@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,9 +23,9 @@ from antiphon.console.browser_login import BrowserLogin
 from antiphon.console.decision_log import all_decisions
 from antiphon.console.form_fields import Field, fields_of, read_fields
 from antiphon.console.inbox_view import NOTE, VIEWS, InboxView, Listing, Shown
-from antiphon.console.login import Login, OneTimeLink, as_login
+from antiphon.console.login import CurrentLogin, Login, OneTimeLink, as_login
 from antiphon.console.pages import Pages
-from antiphon.console.sessions import Session, Sessions, cookie_name, cookie_of, same
+from antiphon.console.sessions import Session, Sessions, cookie_of, same
 from antiphon.console.settings import Console
 from antiphon.core.inbox import Changed, Closed, Decided, DecisionRecord, Person, Verdict
 from antiphon.environment import Environment
@@ -57,7 +58,7 @@ class ConsoleApp:
         self._console = console
         self._login: Login = as_login(console.login)
         self._sessions = Sessions(environment, store)
-        self._view = InboxView(environment, store, console)
+        self.view = InboxView(environment, store, console)
         self._pages = Pages(console, environment.sealer.audience, environment.clock)
         self._streams = live.Streams()
         base = console.path
@@ -96,6 +97,10 @@ class ConsoleApp:
         base = self._console.path
         return path == base or path.startswith(f"{base}/")
 
+    def shutdown(self) -> None:
+        """End the streams of open pages: a browser opens them again by itself, elsewhere."""
+        self._streams.close()
+
     async def make_link(self, person: Person) -> str:
         """Return an address that signs this person in, once."""
         secret = await self._sessions.make_link(person)
@@ -112,7 +117,7 @@ class ConsoleApp:
         return isinstance(self._login, OneTimeLink)
 
     async def _session(self, request: Request) -> Session | None:
-        secret = cookie_of(request.cookies, secure=self._console.secure)
+        secret = cookie_of(request.cookies, self._console.cookie)
         if not secret:
             return None
         # A page that is only open asks by itself what has changed.
@@ -121,12 +126,26 @@ class ConsoleApp:
     async def _signed(self, request: Request) -> Session:
         """Return the session of a request, or send the browser to sign in."""
         session = await self._session(request)
+        if session and request.method == "POST" and isinstance(self._login, CurrentLogin):
+            session = await self._current(request, self._login, session)
         if session is not None:
             return session
         if request.method != "GET":
             raise HTTPException(401, "You are not signed in any more. Nothing was done.")
         where = urlencode({"next": request.url.path})
         raise HTTPException(303, headers={"location": f"{self._console.path}/login?{where}"})
+
+    async def _current(
+        self, request: Request, login: CurrentLogin, session: Session
+    ) -> Session | None:
+        """Return the session with the roles that its person has now; None when it has ended."""
+        found = await login.current(request)
+        if found is None or found.identity != session.person.identity:
+            await self._sessions.end(session.secret)
+            return None
+        now = self._console.person(found)
+        person = msgspec.structs.replace(session.person, name=now.name, roles=now.roles)
+        return Session(session.secret, person)
 
     async def _sign_in(self, request: Request) -> Response:
         following = guard.safe_return(request.query_params.get("next", ""), self._console)
@@ -167,7 +186,7 @@ class ConsoleApp:
             guard.safe_return(following, self._console), 303, headers=guard.HEADERS
         )
         response.set_cookie(
-            cookie_name(secure=self._console.secure),
+            self._console.cookie,
             session.secret,
             httponly=True,
             secure=self._console.secure,
@@ -183,7 +202,7 @@ class ConsoleApp:
             return self._pages.error("This form was not made for you.", 403)
         await self._sessions.end(session.secret)
         response = self._pages.sign_in(by_link=self._by_link)
-        response.delete_cookie(cookie_name(secure=self._console.secure), path="/")
+        response.delete_cookie(self._console.cookie, path="/")
         return response
 
     # --- the inbox -------------------------------------------------------------------------------
@@ -199,9 +218,9 @@ class ConsoleApp:
             raise HTTPException(404)
         person = session.person
         listing = _listing(query)
-        items = await self._view.listed(person, listing)
-        counts = await self._view.counts(person)
-        version = live.mark(await self._view.version(person, listing))
+        items = await self.view.listed(person, listing)
+        counts = await self.view.counts(person)
+        version = live.mark(await self.view.version(person, listing))
         return self._pages.inbox(session, view, items, counts, dict(query), version)
 
     async def _item(self, request: Request) -> Response:
@@ -210,7 +229,7 @@ class ConsoleApp:
         return await self._item_page(session, shown)
 
     async def _found(self, request: Request, session: Session) -> Shown:
-        shown = await self._view.one(request.path_params["id"], session.person)
+        shown = await self.view.one(request.path_params["id"], session.person)
         if shown is None:
             raise HTTPException(404)
         return shown
@@ -227,10 +246,10 @@ class ConsoleApp:
     ) -> Response:
         if fields is None and shown.face is not None and shown.item.kind == "form":
             fields = fields_of(json.loads(shown.face.schema))
-        notes = [await self._view.note(shown, record) for record in shown.said]
+        notes = [await self.view.note(shown, record) for record in shown.said]
         now = self._environment.clock()
         stamp = f"{now:.3f}"
-        version = await self._view.item_version(session.person, shown.item.id)
+        version = await self.view.item_version(session.person, shown.item.id)
         return self._pages.item(
             session,
             shown,
@@ -265,7 +284,7 @@ class ConsoleApp:
                     problem="Some answers do not fit.",
                 )  # fmt: skip
             answer = json.dumps(filled.values).encode()
-        verdict = await self._view.decide(
+        verdict = await self.view.decide(
             shown,
             session.person,
             choice,  # pyright: ignore[reportArgumentType] - checked above
@@ -293,7 +312,7 @@ class ConsoleApp:
         form = await request.form()
         if not guard.is_own_form(str(form.get("token", "")), session):
             return self._pages.error("This form was not made for you. Nothing was done.", 403)
-        if await self._view.withdraw(shown, session.person):
+        if await self.view.withdraw(shown, session.person):
             where = f"{self._console.path}/ask/{quote(shown.item.id)}"
             return RedirectResponse(where, 303, headers=guard.HEADERS)
         again = await self._found(request, session)
@@ -317,12 +336,12 @@ class ConsoleApp:
             if current is None:
                 return None
             if id:
-                return await self._view.item_version(current.person, id)
-            return await self._view.version(current.person, listing)
+                return await self.view.item_version(current.person, id)
+            return await self.view.version(current.person, listing)
 
         async def stream() -> AsyncGenerator[bytes]:
             try:
-                async for event in live.changes(version, query.get("known", "")):
+                async for event in live.changes(version, query.get("known", ""), self._streams):
                     yield event
             except StoreError:
                 return  # the browser asks again by itself

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from antiphon.console import guard
-from antiphon.console.sessions import Sessions, cookie_name
+from antiphon.console.sessions import Sessions
 from antiphon.console.settings import Console
 from antiphon.ports import Clock
 
@@ -25,7 +25,7 @@ class BrowserLogin:
         self._sessions = sessions
         self._console = console
         self._clock = clock
-        self._cookie = cookie_name(secure=console.secure) + "-login"
+        self._cookie = console.cookie + "-login"
         self._browser = request.cookies.get(self._cookie, "")[:128] or sessions.secret()
         self.following = following
 

@@ -102,6 +102,14 @@ class InboxView:
             return msgspec.structs.replace(item, status="expired")
         return item
 
+    async def waiting(self) -> Sequence[Item]:
+        """Return what is open, the oldest first, whoever may see it."""
+        return await self._store.items(ItemFilter(self._server, open=True), limit=PAGE)
+
+    async def seal_face(self, id: str, face: bytes) -> bytes:
+        """Seal what an item shows, as it is kept."""
+        return await self._environment.protect(face, f"item {id}")
+
     async def counts(self, person: Person) -> dict[str, int]:
         """Count what waits for a person, and what of theirs waits; no further than a bound."""
         mine = ItemFilter(self._server, open=True, owner=person.identity)

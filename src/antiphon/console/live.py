@@ -20,14 +20,33 @@ connections to a server, so the others are left for pages and forms."""
 
 
 class Streams:
-    """Counts the open streams of each session."""
+    """Counts the open streams of each session, and ends them with the server."""
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
+        self._closed = False
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def close(self) -> None:
+        """End every stream now, and let none begin."""
+        self._closed = True
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait between two looks at the store; False when the stream is to end."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        try:
+            await asyncio.wait({waiting}, timeout=seconds)
+        finally:
+            self._waiting.discard(waiting)
+        return not self._closed
 
     def enter(self, session: str) -> bool:
         """Take a place; False when there is none."""
-        if self._open.get(session, 0) >= PER_SESSION:
+        if self._closed or self._open.get(session, 0) >= PER_SESSION:
             return False
         self._open[session] = self._open.get(session, 0) + 1
         return True
@@ -59,13 +78,14 @@ class LiveResponse(StreamingResponse):
 
 
 async def changes(
-    version: Callable[[], Awaitable[str | None]], known: str
+    version: Callable[[], Awaitable[str | None]], known: str, streams: Streams
 ) -> AsyncGenerator[bytes]:
     """Yield an event whenever the version is another one; ends when there is none any more.
 
     Args:
         version: What the page would show now, as a text; None when the session has ended.
         known: The mark of what the page shows.
+        streams: Ends it when the server stops.
     """
     loop = asyncio.get_running_loop()
     end, quiet = loop.time() + LONGEST, loop.time()
@@ -81,7 +101,8 @@ async def changes(
         elif loop.time() - quiet > KEEP_ALIVE:
             quiet = loop.time()
             yield b": alive\n\n"
-        await asyncio.sleep(LOOK_EVERY)
+        if not await streams.pause(LOOK_EVERY):
+            return
 
 
 def mark(version: str) -> str:

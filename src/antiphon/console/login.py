@@ -59,6 +59,15 @@ class Login(Protocol):
         ...
 
 
+@runtime_checkable
+class CurrentLogin(Protocol):
+    """A login that can say with every request who somebody is and which roles they have now."""
+
+    async def current(self, request: "Request") -> Person | None:
+        """Return who sends a request; None when nobody is known to: their session ends."""
+        ...
+
+
 class OneTimeLink:
     """People sign in with a link that works once: printed by `antiphon inbox`, or made by code."""
 
@@ -86,6 +95,10 @@ class FunctionLogin:
         self, request: "Request", started: LoginAttempt, *, fresh: bool
     ) -> "Response | Person | None":
         """Ask the function."""
+        return await self.current(request)
+
+    async def current(self, request: "Request") -> Person | None:
+        """Ask the function again: groups are taken away from people while they are signed in."""
         found = self._who(request)
         person = cast("Any", await found if isawaitable(found) else found)
         if person is None or isinstance(person, Person):

@@ -136,12 +136,7 @@ class Sessions:
             return None  # kept by a server with other keys: nobody is signed in
 
 
-def cookie_name(*, secure: bool) -> str:
-    """Return the cookie's name; over TLS no other host and no subdomain can set it."""
-    return "__Host-antiphon" if secure else "antiphon-console"
-
-
-def cookie_of(cookies: Mapping[str, str], *, secure: bool) -> str:
+def cookie_of(cookies: Mapping[str, str], name: str) -> str:
     """Return the secret of a request; empty when there is none."""
-    secret = cookies.get(cookie_name(secure=secure), "")
+    secret = cookies.get(name, "")
     return secret if len(secret) <= 128 else ""

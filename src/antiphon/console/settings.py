@@ -70,6 +70,17 @@ class Console:
         return self.url.startswith("https:")
 
     @property
+    def cookie(self) -> str:
+        """The name of the session's cookie.
+
+        Over TLS no other host and no subdomain can set it. Cookies do not tell ports apart, so that
+        each of several consoles on one machine has a name of its own.
+        """
+        if self.secure:
+            return "__Host-antiphon"
+        return f"antiphon-console-{urlsplit(self.url).port or 80}"
+
+    @property
     def host(self) -> str:
         """The host and port under which the pages are reached."""
         return urlsplit(self.url).netloc.lower()

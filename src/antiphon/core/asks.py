@@ -164,10 +164,12 @@ class Approve(Ask, frozen=True):
             raise HandlerError('approve(assurance=...) is "client", "signed-in" or "fresh"')
         if self.fallback not in (None, "refuse", "inbox"):
             raise HandlerError('approve(fallback=...) is "refuse" or "inbox"')
-        if self.within is not None and not seconds(self.within) > 0:
-            raise HandlerError("approve(within=...) must be greater than zero")
-        if len(self.labels) != 2 or not all(label.strip() for label in self.labels):
-            raise HandlerError("approve(labels=...) takes two texts: for yes and for no")
+        if self.within is not None and not 0 < seconds(self.within) <= _LONGEST:
+            raise HandlerError("approve(within=...) is greater than zero and at most a year")
+        if not 0 <= seconds(self.grace) <= _LONGEST:
+            raise HandlerError("approve(grace=...) is at least zero and at most a year")
+        if len(self.labels) != 2 or not all(map(_is_label, self.labels)):
+            raise HandlerError("approve(labels=...) takes two short texts of one line: yes and no")
 
     @property
     def may_decide_self(self) -> bool:
@@ -183,6 +185,18 @@ class Approve(Ask, frozen=True):
     def uses_inbox(self) -> bool:
         """Whether the question may go to the inbox."""
         return self.by is not None or self.fallback == "inbox"
+
+
+_LONGEST = 366 * 86_400.0
+"""Seconds for which people may be waited for."""
+
+_LABEL = 60
+"""Characters of a button."""
+
+
+def _is_label(label: str) -> bool:
+    """Tell whether a button can show a text as it is."""
+    return bool(label.strip()) and len(label) <= _LABEL and label.isprintable()
 
 
 class _Keepable:

@@ -234,6 +234,8 @@ class DecisionRecord(msgspec.Struct, frozen=True):
     """Hash of the record before it."""
 
     hash: bytes
+    arguments: bytes = b""
+    """Digest of the arguments with which the call was made."""
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -346,6 +348,7 @@ def record_of(
         note=attempt.note,
         previous=previous,
         hash=b"",
+        arguments=item.arguments,
     )
     return msgspec.structs.replace(record, hash=hash_of(record))
 

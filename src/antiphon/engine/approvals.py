@@ -23,7 +23,7 @@ from antiphon.core.inbox import (
     caller_identity,
 )
 from antiphon.core.journal import decode_value, encode_value
-from antiphon.core.request import Principal
+from antiphon.core.request import Principal, Request
 from antiphon.engine.questions import DECIDED, Question
 from antiphon.errors import ConfigError, HandlerError
 
@@ -95,9 +95,16 @@ def route_of(execution: "Execution", ask: Approve) -> Route:
     check_inbox(execution, ask)
     if ask.by is None and not caller_identity(execution.request.principal):
         return "refuse"  # nobody could ever show that they are the caller
-    if execution.handler.kind != "tool":
-        return "refuse"
+    if execution.handler.kind != "tool" and not can_visit(execution.request, ask):
+        return "refuse"  # only the result of a tool can say that it waits for somebody else
     return "inbox"
+
+
+def can_visit(request: Request, ask: Approve) -> bool:
+    """Tell whether the client can lead its own person to the page where they decide."""
+    if ask.by is not None or not allows(request.capabilities, "url"):
+        return False
+    return request.era == "modern" or request.channel.can_ask
 
 
 def check_inbox(execution: "Execution", ask: Approve) -> None:

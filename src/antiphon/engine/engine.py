@@ -201,7 +201,7 @@ class Engine:
         request, handler, call = running.request, running.handler, running.call
         if learned:
             call.entries = [*call.entries, *learned]
-        if handler.options.holds:
+        if handler.options.holds or handler.kind != "tool":
             observed = await self._held.observed(running)
             if observed is not None:
                 return observed

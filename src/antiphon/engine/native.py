@@ -5,16 +5,27 @@ and `ctx.state`, and decide themselves what to ask. Owns what they read, and how
 is asked.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from antiphon.core.asks import Approve, Kind, Outcome
+from antiphon.core.asks import Approval, Approve, Kind, Outcome
 from antiphon.core.capabilities import missing
 from antiphon.core.journal import decode_value
 from antiphon.core.outcome import InputRequired
+from antiphon.engine.approvals import decided_payload, named_by_caller, route_of
 from antiphon.engine.mistakes import check_secret, too_many_asks, unable_to_ask
-from antiphon.engine.outcome import ExecutionOutcome, NeedsInput, Paused
-from antiphon.engine.questions import check_key, check_shape, question, read_answer, reasons
+from antiphon.engine.outcome import ExecutionOutcome, Held, NeedsInput, Paused
+from antiphon.engine.questions import (
+    DECIDED,
+    Asked,
+    Question,
+    check_key,
+    check_shape,
+    question,
+    read_answer,
+    read_approval,
+    reasons,
+)
 from antiphon.engine.serialization import codec_for
 from antiphon.errors import AnswerInvalid, HandlerError, TooManyRounds
 from antiphon.forms.form import Form, of
@@ -55,6 +66,8 @@ class CallAnswers:
         if payload is None:
             return Outcome("missing", None, key)
         raw = decode_value(payload)
+        if model is Approval or DECIDED in raw:
+            return self._approval(key, raw)
         form: Form[Any] | None = of(model) if model is not None else None
         kind: Kind = "form" if form is not None else _kind(raw)
         if key in self._execution.call.unasked:
@@ -64,6 +77,17 @@ class CallAnswers:
         except AnswerInvalid as error:
             call = self._execution.call
             self._execution.reject(key, reasons(error), call.pending.get(key))
+            return Outcome("missing", None, key)
+
+    def _approval(self, key: str, raw: dict[str, Any]) -> Outcome[Any]:
+        """Read the answer to an `Approve`: what people decided, or what the client said."""
+        execution = self._execution
+        if key in execution.call.unasked:
+            return Outcome("missing", None, key)  # nobody was asked, so nobody has approved
+        try:
+            return named_by_caller(read_approval(raw, key), execution.request.principal)
+        except AnswerInvalid as error:
+            execution.reject(key, reasons(error), execution.call.pending.get(key))
             return Outcome("missing", None, key)
 
     def __contains__(self, key: object) -> bool:
@@ -88,21 +112,23 @@ def _kind(raw: Mapping[str, Any]) -> Kind:
     return "sample" if "model" in raw else "form"
 
 
-def _not_the_client(key: str) -> HandlerError:
-    return HandlerError(
-        f"InputRequired puts {key!r} to the client, whose answer is not enough for an approval "
-        'with by=, fallback="inbox" or assurance=. Ask it with await ctx.approve(...), or declare '
-        "it with @server.tool(approve=Approve(...))."
-    )
-
-
 def ask_returned(execution: "Execution", value: InputRequired) -> ExecutionOutcome:
-    """Check and note what a handler returned as `InputRequired`; return how its round ends."""
-    limits, old = execution.environment.limits, execution.call.journal
-    for key, ask in value.asks.items():
-        if isinstance(ask, Approve) and (ask.uses_inbox or ask.sure != "client"):
-            raise _not_the_client(key)
+    """Check and note what a handler returned as `InputRequired`; return how its round ends.
+
+    The client comes first, because it is there now: what others decide is put to them when the
+    handler returns it again and the client has answered all of its own questions beside it.
+    """
+    limits = execution.environment.limits
     asked = {check_key(key): question(ask) for key, ask in value.asks.items()}
+    if len(asked) > limits.asks_per_round:
+        raise too_many_asks(limits.asks_per_round)
+    before = [key for key, ready in asked.items() if _answered(execution, key, ready)]
+    by_others = _put_to_others(execution, asked)
+    if by_others:
+        if len(before) == len(asked):
+            raise _asked_again(before)
+        by_others.update(before)  # what is answered stays so until the others have decided
+    asked = {key: ready for key, ready in asked.items() if key not in by_others}
     if missing(execution.request.capabilities, [n for q in asked.values() for n in q.needs]):
         raise unable_to_ask(execution, list(asked.values()))
     for key, ready in asked.items():
@@ -112,12 +138,58 @@ def ask_returned(execution: "Execution", value: InputRequired) -> ExecutionOutco
             execution.check_tries(key, rejected)
         execution.replay.forget("ask", key)
         execution.note_asked(((key, ready),))
-    if len(value.asks) > limits.asks_per_round:
-        raise too_many_asks(limits.asks_per_round)
     execution.state_payload = codec_for(Any).dump(value.state, "InputRequired(state=...)")
     execution.native = True
-    if value.asks and old.asked >= limits.rounds:
-        raise TooManyRounds(limits.rounds)
-    if not value.asks and old.pauses >= limits.pauses:
+    return _ending(execution)
+
+
+def _ending(execution: "Execution") -> ExecutionOutcome:
+    """Return how a round ends whose asks are noted, unless it is one too many."""
+    limits, journal = execution.environment.limits, execution.call.journal
+    if execution.asked:
+        if journal.asked >= limits.rounds:
+            raise TooManyRounds(limits.rounds)
+        return NeedsInput(execution.asked)
+    if execution.held:
+        return Held(execution.held)
+    if journal.pauses >= limits.pauses:
         raise TooManyRounds(limits.pauses, "state-only rounds")
-    return NeedsInput(execution.asked) if value.asks else Paused()
+    return Paused()
+
+
+def _put_to_others(execution: "Execution", asked: Mapping[str, Question]) -> set[str]:
+    """Note the approvals that are not for the client; return their keys.
+
+    They wait for people, or end at once where nobody can be asked.
+    """
+    keys: set[str] = set()
+    for key, ready in asked.items():
+        ask = ready.ask
+        if not isinstance(ask, Approve) or not (ask.uses_inbox or ask.sure != "client"):
+            continue
+        route = route_of(execution, ask)
+        if route == "client":
+            continue
+        keys.add(key)
+        if _answered(execution, key, ready):
+            continue
+        execution.replay.forget("ask", key)
+        if route == "inbox":
+            execution.held = {**execution.held, key: Asked(ready)}
+        else:
+            payload = decided_payload(Approval("unavailable"))
+            execution.record("ask", key, payload, ready.digest, ready.note)
+    return keys
+
+
+def _asked_again(keys: Sequence[str]) -> HandlerError:
+    return HandlerError(
+        f"InputRequired asks {', '.join(map(repr, keys))} again, which has an answer in this call. "
+        "Look at ctx.answers.get(key, Approval), or ask something else under another key."
+    )
+
+
+def _answered(execution: "Execution", key: str, ready: Question) -> bool:
+    """Return whether this very question has an answer in this call."""
+    entry = execution.replay.peek("ask", key)
+    return entry is not None and entry.digest == ready.digest

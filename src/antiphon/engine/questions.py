@@ -104,7 +104,7 @@ class Question(msgspec.Struct, gc=False):
             AnswerInvalid: Accepted form content that does not fit the form.
         """
         if isinstance(self.ask, Approve):
-            return _read_approval(raw, key, self.form)
+            return read_approval(raw, key)
         outcome = read_answer(self.kind, raw, key, self.form)
         if outcome.value.__class__ is Opened:
             return Outcome(outcome.status, Opened(cast("ElicitUrl", self.ask).url), key)
@@ -205,12 +205,12 @@ def _approval_question(ask: Approve) -> Question:
     return Question("form", "approve", digest, preview(ask.message), ("form",), ask, form)
 
 
-def _read_approval(raw: Mapping[str, Any], key: str, form: Form[Any] | None) -> Outcome[Any]:
+def read_approval(raw: Mapping[str, Any], key: str) -> Outcome[Any]:
     """Read the answer to an approval: how it ended, with the approval as its value."""
     if DECIDED in raw:
         approval = msgspec.convert(raw[DECIDED], Approval)
     else:
-        outcome = read_answer("form", raw, key, form)
+        outcome = read_answer("form", raw, key, of(APPROVE))
         status: Any = outcome.status
         if status == "accepted":
             content = cast("dict[str, Any]", outcome.value)

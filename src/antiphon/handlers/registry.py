@@ -220,17 +220,19 @@ class Registry:
 
 
 class TaskHandlers:
-    """The tools as runs of tasks find them: their calls were admitted when they began."""
+    """The handlers as runs of tasks find them: their calls were admitted when they began."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def find(self, request: Request) -> tuple[Handler, Mapping[str, Any] | None]:
-        """Return the tool of a task and its raw arguments.
+        """Return the handler of a task and its raw arguments.
 
         Raises:
             InvalidRequest: There is none of that name.
         """
+        if request.method != "tools/call":
+            return self._registry.find(request)  # held calls; nothing limits how often they begin
         listed = self._registry.tools.get(request.target)
         if listed is None:
             raise InvalidRequest(_unknown_tool(request.target))

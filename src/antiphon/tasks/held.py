@@ -26,7 +26,7 @@ from antiphon.core.journal import Entry, Journal, decode_value, encode_value
 from antiphon.core.request import Principal, Request
 from antiphon.core.retry import back_off
 from antiphon.core.text import safe
-from antiphon.engine.approvals import face_of
+from antiphon.engine.approvals import can_visit, face_of
 from antiphon.engine.call import Call
 from antiphon.engine.delivery import END_ROUND
 from antiphon.engine.execution import Execution
@@ -36,7 +36,13 @@ from antiphon.engine.redemption import RunningRound
 from antiphon.engine.reply import Reply
 from antiphon.engine.tokens import Tokens
 from antiphon.environment import Environment
-from antiphon.errors import CAPABILITY_MISSING, ConfigError, StoreError, Unavailable
+from antiphon.errors import (
+    CAPABILITY_MISSING,
+    INTERNAL_ERROR,
+    ConfigError,
+    StoreError,
+    Unavailable,
+)
 from antiphon.ports import HeldCall, Inbox, ItemFilter, TaskRow
 from antiphon.tasks.service import TaskService, poll_interval
 from antiphon.wire import tasks as wire
@@ -109,20 +115,23 @@ class HeldCalls:
         first = next(iter(asks.values())).question
         ask = cast("Approve", first.ask)
         lasts = max(item.within for item in items)
-        held = HeldCall(items, lasts, self._name(request, execution.handler))
+        first_due = min(item.within for item in items)
+        held = HeldCall(items, first_due, self._name(request, execution.handler))
         message = waiting_message(ask)
         kept = self._environment.limits.collect.total_seconds()
         until = max(made.task.expires, made.task.created + lasts + kept)
         task = msgspec.structs.replace(made.task, held=held, message=message, expires=until)
-        handle = HeldHandle(task.id, ask.by, self._environment.clock() + lasts, items[0].id)
-        if request.era == "modern" and allows(request.capabilities, "tasks"):
+        until_decided = self._environment.clock() + items[0].within
+        handle = HeldHandle(task.id, ask.by, until_decided, items[0].id)
+        if takes_task(request):
             result = self._task_result(task.id, message, task.created, until - task.created)
             return Reply(result, needs=("tasks",), task=task, kind="task")
-        if request.era == "modern" and ask.by is None and allows(request.capabilities, "url"):
+        if request.era == "modern" and can_visit(request, ask):
             return await self._link(execution, handle, ask, task=task)
         if execution.fence:
             return await self._come_back(execution, handle, task=task)
-        return Reply(self._text(handle, request.principal), task=task, kind="complete")
+        reply = self._not_yet(request, handle)
+        return msgspec.structs.replace(reply, task=task)
 
     async def settle_first(
         self, execution: Execution, reply: Reply, asks: Mapping[str, Asked]
@@ -235,7 +244,7 @@ class HeldCalls:
                 return await self._result(row, request)
         except StoreError as error:
             raise self._environment.trouble.refused(error) from error
-        if request.era == "modern" and allows(request.capabilities, "tasks"):
+        if takes_task(request):
             lasts = row.expires - row.created
             result = self._task_result(row.id, row.message, row.created, lasts)
             return Reply(result, needs=("tasks",), kind="task")
@@ -284,16 +293,16 @@ class HeldCalls:
             fence=running.fence,
             binding=running.binding,
         )
-        if handle.waits + 1 < _WAITS:
+        if handle.waits + 1 < _WAITS or request.method != "tools/call":
             following = msgspec.structs.replace(handle, waits=handle.waits + 1, asked="")
             return await self._come_back(execution, following)
-        if allows(request.capabilities, "tasks"):
+        if takes_task(request):
             task = await self._tasks.store.task(handle.task)
             if task is not None:
                 lasts = task.expires - task.created
                 result = self._task_result(task.id, task.message, task.created, lasts)
                 return Reply(result, needs=("tasks",), kind="task")
-        return Reply(self._text(handle, request.principal))
+        return self._not_yet(request, handle)
 
     async def in_session(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
         """Hold a call of a legacy session; its request waits a little, then is told to come back.
@@ -313,15 +322,15 @@ class HeldCalls:
         kept = await self._tasks.store.create_task(reply.task)
         if not kept:
             found = await self.find(request, execution.handler)
-            return found or Reply(reply.result)
+            return found or msgspec.structs.replace(reply, task=None)
         patience = seconds(ask.grace)
-        can_visit = ask.by is None and allows(request.capabilities, "url")
-        if can_visit and request.channel.can_ask:
+        visits = can_visit(request, ask)
+        if visits:
             patience = await self._visit(execution, reply, ask) or patience
         ended = await self._ended(reply.task.id, request, patience)
-        if can_visit and ended is not None:
+        if visits and ended is not None:
             await request.channel.visited("approve")
-        return Reply(reply.result) if ended is None else ended
+        return msgspec.structs.replace(reply, task=None) if ended is None else ended
 
     async def _visit(self, execution: Execution, reply: Reply, ask: Approve) -> float:
         """Ask a legacy client to open the page; returns how long to wait for the decision."""
@@ -387,6 +396,13 @@ class HeldCalls:
         )
         return await self._tokens.seal(observer, asks)
 
+    def _not_yet(self, request: Request, handle: HeldHandle) -> Reply:
+        """Tell a client that waits no longer; only a tool has a result that can say so."""
+        if request.method == "tools/call":
+            return Reply(self._text(handle, request.principal))
+        message = f"It waits for a decision at {self._address(handle.item)}. Nothing was done."
+        return Reply(code=INTERNAL_ERROR, message=message, kind="error")
+
     def _text(self, handle: HeldHandle, principal: Principal) -> bytes:
         """Say that nothing was done, who decides, and how to learn what became of it."""
         role = safe(handle.role, 100) if handle.role else "you"
@@ -445,6 +461,12 @@ class HeldCalls:
                 return Reply(tool_error(message, self._environment.meta))
             return Reply(code=code, message=message, data=state.error.get("data"), kind="error")
         return Reply(tool_error("It was cancelled. Nothing was done.", self._environment.meta))
+
+
+def takes_task(request: Request) -> bool:
+    """Tell whether the client may be told that its call is a task."""
+    modern_tool = request.era == "modern" and request.method == "tools/call"
+    return modern_tool and allows(request.capabilities, "tasks")
 
 
 def waiting_message(ask: Approve) -> str:

@@ -115,6 +115,8 @@ class TaskService:
             journal=msgspec.structs.replace(journal, asked=0, pauses=0),
             ttl=ttl,
             trace=execution.call.trace or request.trace,
+            method=request.method,
+            held=returned_approvals(execution),
         )
         id = environment.entropy(_ID_BYTES).hex()
         task = NewTask(
@@ -360,7 +362,7 @@ class TaskService:
 def request_of(state: TaskState) -> Request:
     """Return the request that a task run serves: the one that made the task, as it stands now."""
     return Request(
-        method="tools/call",
+        method=state.method,
         target=state.target,
         arguments=state.arguments,
         capabilities=state.capabilities,
@@ -368,6 +370,13 @@ def request_of(state: TaskState) -> Request:
         version=MODERN,
         trace=state.trace,
     )
+
+
+def returned_approvals(execution: Execution) -> dict[str, bytes]:
+    """Return the digests of approvals that wait for people, where no re-run asks for them again."""
+    if not execution.native:
+        return {}
+    return {key: asked.question.digest for key, asked in execution.held.items()}
 
 
 def poll_interval(age: float) -> float:

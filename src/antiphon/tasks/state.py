@@ -54,6 +54,10 @@ class TaskState(msgspec.Struct, array_like=True):
     own_message: str | None = None
     """The handler's own status message, while the row shows why the task waits."""
 
+    method: str = "tools/call"
+    held: dict[str, bytes] = msgspec.field(default_factory=dict[str, bytes])
+    """Digests, by key, of the approvals that a native handler has returned and waits for."""
+
     def outstanding(self, now: float) -> list[TaskAsk]:
         """Return the asks that can still be answered."""
         return [ask for ask in self._unanswered if not _late(ask.pending, now)]

@@ -19,9 +19,10 @@ from antiphon.core.asks import Approve, Elicit
 from antiphon.core.capabilities import allows
 from antiphon.core.failures import log_failure
 from antiphon.core.inbox import DecisionRecord, Item, NewItem, caller_identity
-from antiphon.core.journal import Journal
+from antiphon.core.journal import Entry, Journal
 from antiphon.core.text import safe
 from antiphon.engine import effects
+from antiphon.engine.approvals import decided_payload
 from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
@@ -53,7 +54,7 @@ from antiphon.errors import (
 from antiphon.ports import TaskChange, TaskRow
 from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
 from antiphon.tasks.held import HeldCalls, waiting_message
-from antiphon.tasks.service import TaskService, request_of
+from antiphon.tasks.service import TaskService, request_of, returned_approvals
 from antiphon.tasks.state import TaskState
 from antiphon.tasks.tries import count_lost_run, pause_before_next
 
@@ -220,11 +221,15 @@ class TaskRuns:
             items.append(await self._held.item(asked.question, key, row.id, execution))
         ready = min(item.within for item in items)
         for item, _ in await self._service.inbox.items_of(state.call):
+            if item.status != "open" and any(
+                (one.key, one.digest) == (item.key, item.digest) for one in items
+            ):
+                ready = 0.0  # decided before: nobody is asked the same twice in one call
             if item.status == "open":
                 left = item.expires - self._service.environment.clock()
                 # The store's clock may be behind ours: it is not asked all the time.
                 ready = min(ready, max(left, _OVERDUE))
-        state.own_message = delivery.message
+        state.own_message, state.held = delivery.message, returned_approvals(execution)
         kept = self._service.environment.limits.collect.total_seconds()
         lasts = max(item.within for item in items) + kept
         return await self._change(
@@ -265,8 +270,15 @@ class TaskRuns:
         )
 
     async def _take_decisions(self, state: TaskState) -> None:
-        """Take answers that the owner gave in the inbox to what the client was asked, too."""
+        """Take what people have said in the inbox since the last run."""
         service = self._service
+        if state.held:
+            decided = await service.decided(state.call)
+            for key, digest in state.held.items():
+                if (key, digest) in decided:
+                    payload = decided_payload(decided[key, digest])
+                    state.journal.entries.append(Entry("ask", key, payload, digest))
+            state.held = {}
         asks = {ask.wire_key: ask for ask in state.asks}
         if service.environment.inbox is None or not asks:
             return

@@ -1,5 +1,8 @@
 """Drive handlers through all their rounds in tests: answers, new servers, crashes, time."""
 
+from antiphon.core.inbox import Person as Person
+from antiphon.testing import hosts as hosts
+from antiphon.testing.decisions import Undecided as Undecided
 from antiphon.testing.doubles import BackChannel as BackChannel
 from antiphon.testing.doubles import CountingEntropy as CountingEntropy
 from antiphon.testing.doubles import Crash as Crash

@@ -12,17 +12,19 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
 from antiphon.core.capabilities import TASKS
+from antiphon.core.inbox import Decided, Person
 from antiphon.core.request import LEGACY, MODERN, Era, LegacyAsk, Principal, Request
 from antiphon.errors import CallerError, ConfigError
 from antiphon.ports import Store
 from antiphon.seal.policy import Seal
 from antiphon.server import Server
 from antiphon.stores.memory import MemoryStore
+from antiphon.testing.decisions import Undecided, decide
 from antiphon.testing.doubles import BackChannel, CountingEntropy, FakeClock, RecordingChannel
 from antiphon.testing.script import Answerer, Script, WireAsk, wire_answer
 from antiphon.testing.tasks import follow
@@ -295,6 +297,40 @@ class Rounds:
         other = "A" if token[place] != "A" else "B"
         token = token[:place] + other + token[place + 1 :]
         return await self.answer(step, answers, token=token)
+
+    async def decide(
+        self,
+        choice: Literal["approve", "decline"],
+        *,
+        as_: Person,
+        note: str = "",
+        message: str | None = None,
+    ) -> Decided:
+        """Decide what waits in the inbox, as a person who is signed in with these roles.
+
+        Args:
+            choice: The button.
+            as_: Who presses it. One whose `auth_time` is 0 has signed in just now.
+            note: What they write beside it.
+            message: Which question is meant, where several wait.
+
+        Raises:
+            Undecided: None or several wait, or this person may not decide.
+        """
+        person = as_ if as_.auth_time else msgspec.structs.replace(as_, auth_time=self.clock())
+        async with AsyncExitStack() as stack:
+            view = (await self.serve(stack)).inbox_view()
+            return await decide(view, choice, person, note=note, message=message)
+
+    async def nobody_decides(self) -> None:
+        """Let so much time pass that whatever waits in the inbox has expired."""
+        async with AsyncExitStack() as stack:
+            waiting = await (await self.serve(stack)).inbox_view().waiting()
+        ends = [item.expires for item in waiting]
+        if not ends:
+            raise Undecided("no question waits for a decision")
+        self.clock.advance(max(ends) - self.clock() + 1)
+        await self.restart()
 
     def expire(self) -> None:
         """Let so much time pass that no token is good any more."""

@@ -43,7 +43,7 @@ expires, closed, status, kind, face, answer
 
 _RECORD = """
 sequence, server, item, call, key, tool, issuer, subject, name, roles, decision, how, auth_time,
-shown, at, digest, note, previous, hash
+shown, at, digest, note, previous, hash, arguments
 """
 
 ADD_ITEM = """
@@ -77,7 +77,7 @@ ADD_RECORD = f"""
 INSERT INTO antiphon_decisions ({_RECORD})
 VALUES (:sequence, :server, :item, :call, :key, :tool, :issuer, :subject, :name, :roles, :decision,
         :how, :auth_time, :shown, :at, CAST(:digest AS {{blob}}), CAST(:note AS {{blob}}),
-        CAST(:previous AS {{blob}}), CAST(:hash AS {{blob}}))
+        CAST(:previous AS {{blob}}), CAST(:hash AS {{blob}}), CAST(:arguments AS {{blob}}))
 """  # noqa: S608
 
 CLOSE = """
@@ -511,8 +511,8 @@ def _item(row: Sequence[Any]) -> Item:
 def _record(row: Sequence[Any]) -> DecisionRecord:
     values = list(row)
     values[9] = tuple(json.loads(values[9]))
-    for place in (15, 16, 17, 18):
-        values[place] = bytes(values[place])
+    for place in (15, 16, 17, 18, 19):
+        values[place] = bytes(values[place] or b"")
     return DecisionRecord(*values)
 
 

@@ -216,6 +216,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         "CREATE INDEX antiphon_sessions_expires ON antiphon_sessions (expires)",
     ),
+    ("ALTER TABLE antiphon_decisions ADD COLUMN arguments {blob}",),
 )
 """One entry per schema version. An entry that was released is never changed; add another."""
 

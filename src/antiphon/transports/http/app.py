@@ -374,6 +374,8 @@ class App:
         """End listen streams with their result and accept no new ones; rounds run to their end."""
         self._closing = True
         self._dispatcher.subscriptions.close()
+        if self._pages is not None:
+            self._pages.shutdown()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         async with AsyncExitStack() as stack:

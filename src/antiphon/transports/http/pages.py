@@ -21,6 +21,10 @@ class WebPages(Protocol):
         """Serve a request."""
         ...
 
+    def shutdown(self) -> None:
+        """End what would last; requests that came in are answered."""
+        ...
+
 
 class PagesApp:
     """Pages without an endpoint: an ASGI application, and what our HTTP server runs."""
@@ -76,7 +80,8 @@ class PagesApp:
         """Pages keep no sessions of clients."""
 
     def shutdown(self) -> None:
-        """A request that came in is answered."""
+        """A request that came in is answered; streams end."""
+        self._pages.shutdown()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         async with AsyncExitStack() as stack:

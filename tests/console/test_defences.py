@@ -1,0 +1,154 @@
+"""What stands against those who want a decision that nobody made; see the table in SECURITY.md."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from antiphon import Console, Context, Limits, Server
+from antiphon.console import Person
+from antiphon.testing import KEY
+from tests.console.desk import ANNA, BO, OURS, Desk, form_of
+from tests.console.shop import Shop, caller
+
+SECRET_WORDS = ("Pay the ransom to", "customer 4711", "because of the parcel", "noted by anna")
+
+
+class LimitedShop(Shop):
+    """A shop whose callers may have two questions open."""
+
+    def server(self) -> Server:
+        server = Server(
+            "shop",
+            store=f"sqlite:///{self.path}",
+            environ={"ANTIPHON_KEYS": KEY},
+            principal=caller,
+            limits=Limits(inbox_items_per_principal=2),
+            console=Console("http://127.0.0.1:8401/console"),
+        )
+
+        @server.tool(holds=True)
+        async def refund(ctx: Context, order: str) -> str:
+            approval = await ctx.approve(
+                f"Pay the ransom to {order}?",
+                details={"Who": "customer 4711"},
+                why="because of the parcel",
+                by="finance",
+                grace=0,
+            )
+            return approval.outcome
+
+        return server
+
+
+async def test_one_caller_cannot_fill_the_inbox(tmp_path: Path) -> None:
+    shop = LimitedShop(tmp_path)
+    for order in ("1", "2"):
+        assert "Not done yet" in await shop.text(arguments={"order": order})
+    refused = await shop.send(arguments={"order": "3"})
+    assert "too many questions open" in str(refused)
+    assert len(await shop.open_items()) == 2
+    assert "Not done yet" in await shop.text(user="dora", arguments={"order": "3"})
+
+
+async def test_the_store_has_neither_questions_nor_notes_nor_sessions_in_the_clear(
+    tmp_path: Path,
+) -> None:
+    shop = LimitedShop(tmp_path)
+    await shop.send(arguments={"order": "1"})
+    server = shop.server()
+    async with server.inbox() as pages:
+        transport = httpx.ASGITransport(pages)  # pyright: ignore[reportArgumentType]
+        address = "http://127.0.0.1:8401"
+        async with httpx.AsyncClient(transport=transport, base_url=address) as browser:
+            await browser.post(await pages.make_link(ANNA), headers=OURS)
+            (cookie,) = browser.cookies.values()
+            (item,) = await shop.open_items()
+            place = f"/console/ask/{item.id}"
+            form = form_of(await browser.get(place), note="noted by anna")
+            assert (await browser.post(place, data=form, headers=OURS)).status_code == 303
+    with sqlite3.connect(shop.path) as database:
+        dump = "\n".join(database.iterdump())
+        tables = ("antiphon_inbox", "antiphon_decisions", "antiphon_sessions", "antiphon_tasks")
+        rows = [row for name in tables for row in database.execute(f"SELECT * FROM {name}")]
+    kept = b"\n".join(
+        value if isinstance(value, bytes) else str(value).encode() for row in rows for value in row
+    )
+    assert len(rows) >= 4
+    for words in (*SECRET_WORDS, cookie):
+        assert words.encode() not in kept
+        assert words not in dump
+
+
+async def test_a_form_without_a_pressed_button_decides_nothing_and_decline_comes_first() -> None:
+    desk = Desk()
+    item = await desk.put()
+    async with desk.signed_in(ANNA) as anna:
+        page = await anna.get(f"/console/ask/{item.id}")
+        assert page.text.index('value="decline"') < page.text.index('value="approve"')
+        form = form_of(page)
+        del form["choice"]
+        answer = await anna.post(f"/console/ask/{item.id}", data=form, headers=OURS)
+        assert answer.status_code == 400
+        both: Any = {**form, "choice": ["decline", "approve"]}
+        answer = await anna.post(f"/console/ask/{item.id}", data=both, headers=OURS)
+        assert answer.status_code == 400
+    assert await desk.status(item) == "open"
+
+
+async def test_a_role_that_was_taken_away_decides_nothing_any_more() -> None:
+    people: dict[str, Person | None] = {"anna": ANNA}
+    desk = Desk(login=lambda _: people["anna"])
+    item = await desk.put()
+    async with desk.browser() as anna:
+        await anna.get("/console/login")
+        form = form_of(await anna.get(f"/console/ask/{item.id}"))
+        people["anna"] = Person(ANNA.issuer, ANNA.subject, ANNA.name, ("ops",))
+        answer = await anna.post(f"/console/ask/{item.id}", data=form, headers=OURS)
+        assert answer.status_code == 404
+        assert await desk.status(item) == "open"
+        for changed in (None, BO):
+            people["anna"] = ANNA
+            await anna.get("/console/login")
+            form = form_of(await anna.get(f"/console/ask/{item.id}"))
+            people["anna"] = changed
+            answer = await anna.post(f"/console/ask/{item.id}", data=form, headers=OURS)
+            assert answer.status_code == 401, "nobody, or somebody else: the session has ended"
+            people["anna"] = ANNA
+        assert await desk.status(item) == "open"
+        await anna.get("/console/login")
+        form = form_of(await anna.get(f"/console/ask/{item.id}"))
+        answer = await anna.post(f"/console/ask/{item.id}", data=form, headers=OURS)
+        assert answer.status_code == 303
+
+
+async def test_links_are_made_from_the_setting_and_never_from_a_request(tmp_path: Path) -> None:
+    shop = LimitedShop(tmp_path)
+    server = shop.server()
+    async with server.inbox() as pages:
+        link = await pages.make_link(ANNA)
+        assert link.startswith("http://127.0.0.1:8401/console/link/")
+        transport = httpx.ASGITransport(pages)  # pyright: ignore[reportArgumentType]
+        async with httpx.AsyncClient(transport=transport, base_url="http://evil.example") as evil:
+            answer = await evil.get("/console/inbox")
+            assert answer.status_code == 403
+            assert "evil.example" not in answer.text
+
+
+@pytest.mark.parametrize("how", ["same digest twice", "two people at once"])
+async def test_two_decisions_at_once_are_one(how: str) -> None:
+    import asyncio
+
+    desk = Desk()
+    item = await desk.put()
+    async with desk.signed_in(ANNA) as anna, desk.signed_in(BO) as bo:
+        second = anna if how == "same digest twice" else bo
+        forms = [form_of(await who.get(f"/console/ask/{item.id}")) for who in (anna, second)]
+        answers = await asyncio.gather(
+            anna.post(f"/console/ask/{item.id}", data=forms[0], headers=OURS),
+            second.post(f"/console/ask/{item.id}", data=forms[1], headers=OURS),
+        )
+    assert sorted(answer.status_code for answer in answers) == [303, 409]
+    assert len(await desk.store.decisions(item.server)) == 1
