@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
 
@@ -35,6 +37,26 @@ if TYPE_CHECKING:
     from antiphon.console.settings import Console
 
 TaskRuns = Literal["in_process", "workers"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a command puts around the servers that it loads, instead of what their authors say."""
+
+    store: str
+    console: "Console"
+    middleware: tuple[Middleware, ...] = ()
+    """Outside of the author's. The keys are those of the environment."""
+
+    def console_for(self, authors: "Console | None") -> "Console":
+        """Return the console, with the roles that the author's has."""
+        if authors is None or authors.roles is None:
+            return self.console
+        return replace(self.console, roles={role: role for role in authors.roles})
+
+
+loading_within: ContextVar[Surroundings | None] = ContextVar("antiphon_loading", default=None)
+"""Set by a command while it loads a server, as `antiphon dev` does in the server's own process."""
 
 
 class Server(HandlerDecorators):
@@ -85,6 +107,11 @@ class Server(HandlerDecorators):
     ) -> None:
         """Make a server; nothing is opened before a transport starts."""
         _check(name, redeem, eras, task_runs, settings)
+        seal, around = seal or Seal(), loading_within.get()
+        if around is not None:
+            seal, store = replace(seal, keys=(), codec=None), around.store
+            console = around.console_for(console)
+            middleware, task_runs = (*around.middleware, *middleware), "in_process"
         self.name, self.version, self.instructions = name, version, instructions
         self.limits = limits or Limits()
         self.eras = eras
@@ -93,7 +120,6 @@ class Server(HandlerDecorators):
         self._gateways: list[LegacyGateway] = []
         info = ServerInfo(name, version, title, instructions)
         cache = settings.get("cache") or CachePolicy()
-        seal = seal or Seal()
         enter = None if lifespan is None else partial(_enter, lifespan, self)
         self.console = console
         inbox = None if console is None else console.place
@@ -103,6 +129,9 @@ class Server(HandlerDecorators):
         self._lifetime = parts.lifetime
         self.dispatcher: Dispatcher = parts.dispatcher
         """What transports are given."""
+
+        self.audience = parts.environment.sealer.audience
+        """Whom the tokens are for: the server's name, unless `Seal(audience=...)` names another."""
 
         clock = parts.environment.clock
         super().__init__(parts.registry, parts.catalog, cache, clock, middleware)

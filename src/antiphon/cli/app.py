@@ -11,7 +11,7 @@ import typer
 
 from antiphon import __version__
 from antiphon.cli import call, calls, console, demo, inbox, lint, serve, tasks, token, tools
-from antiphon.cli.authoring import install, new
+from antiphon.cli.authoring import dev, install, new
 
 app = typer.Typer(
     name="antiphon",
@@ -40,6 +40,7 @@ def root(
 
 
 app.command()(new.new)
+app.command()(dev.dev)
 app.command()(install.install)
 app.command()(serve.serve)
 app.command()(serve.worker)
