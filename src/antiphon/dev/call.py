@@ -22,6 +22,7 @@ from antiphon.core.capabilities import Capability
 from antiphon.core.request import Era
 from antiphon.core.text import safe_line
 from antiphon.dev.wire import Exchange, http_client
+from antiphon.ports import EffectRow
 
 CallState: TypeAlias = Literal["running", "waiting", "done", "failed", "cancelled"]
 TIMEOUTS = Timeouts(rounds=1_000, pauses=1_000, total=86_400.0, answer=86_400.0, reply=3_600.0)
@@ -104,6 +105,9 @@ class DevCall:
         self.revision = 0
         self.attempts: list[Any] = []
         """What was done to its rounds on purpose."""
+
+        self.effects: dict[str, EffectRow] = {}
+        """What was seen of its effects; a task that has ended leaves none in the store."""
 
         self._told = changed
         self._replaced: asyncio.Future[Step] | None = None

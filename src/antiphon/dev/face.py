@@ -181,7 +181,8 @@ class DevFace:
         bench, reveal = self._bench, request.query_params.get("reveal") == "1"
         rounds, records = await bench.rounds(call)
         ids = [one.claims.call for one in rounds if one.claims is not None]
-        effects = await bench.timeline.effects(ids[-1] if ids else records.call)
+        for row in await bench.timeline.effects(ids[-1] if ids else records.call):
+            call.effects[row.key] = row
         result = call.shown_result
         profile = profile_of(call.wanted.client)
         return desk.pages.render(
@@ -199,7 +200,7 @@ class DevFace:
             edited=records.edited(),
             diverged=records.diverged,
             journal=bench.timeline.journal_lines(rounds, reveal=reveal),
-            effects=effects,
+            effects=list(call.effects.values()),
             claims=claims_of(rounds),
             reveal=reveal,
             result=result,

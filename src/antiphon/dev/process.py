@@ -19,7 +19,14 @@ from watchfiles import (
     awatch,  # pyright: ignore[reportUnknownVariableType]
 )
 
-from antiphon.dev.records import Record, RecordReader, RoundRecord, ServerReady, SourceRecord
+from antiphon.dev.records import (
+    Record,
+    RecordReader,
+    RoundRecord,
+    RunBegan,
+    ServerReady,
+    SourceRecord,
+)
 
 START_LIMIT = 30.0
 """Seconds that a server may take to start."""
@@ -82,6 +89,7 @@ class ServerProcess:
         self.rounds: deque[tuple[int, RoundRecord]] = deque(maxlen=KEPT_ROUNDS)
         """Runs of handlers, each with the start of the server that it belongs to."""
 
+        self.begun: deque[RunBegan] = deque(maxlen=KEPT_ROUNDS)
         self.sources: dict[tuple[str, int], str] = {}
         """The author's files by name and start."""
 
@@ -103,6 +111,8 @@ class ServerProcess:
                 self.ready = record
             case SourceRecord(file, text):
                 self.sources[file, self.starts] = text
+            case RunBegan():
+                self.begun.append(record)
             case RoundRecord():
                 self.rounds.append((self.starts, record))
 

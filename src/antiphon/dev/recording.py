@@ -6,7 +6,7 @@ It is outermost, sees what the author's own middleware does, and changes nothing
 from typing import Any
 
 from antiphon.dev.line_counts import Lines, counting
-from antiphon.dev.records import RecordWriter, RoundRecord
+from antiphon.dev.records import RecordWriter, RoundRecord, RunBegan
 from antiphon.errors import Diverged
 from antiphon.handlers.middleware import CallInfo, Middleware, Next
 from antiphon.ports import Clock
@@ -18,6 +18,7 @@ def recording(writer: RecordWriter, clock: Clock) -> Middleware:
     async def record(call: CallInfo, next: Next) -> Any:
         lines: Lines = {}
         number, began = call.round, clock()
+        writer.write(RunBegan(call.id, call.kind, call.name, began))
         before = counting.set(lines)
         failed: BaseException | None = None
         try:

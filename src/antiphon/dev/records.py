@@ -17,6 +17,15 @@ class ServerReady(msgspec.Struct, frozen=True, tag="ready"):
     """Roles that its own console names."""
 
 
+class RunBegan(msgspec.Struct, frozen=True, tag="began"):
+    """A handler begins to run."""
+
+    call: str
+    kind: str
+    name: str
+    at: float
+
+
 class RoundRecord(msgspec.Struct, frozen=True, tag="round"):
     """One run of a handler: in the modern era one round, in a legacy session the whole call."""
 
@@ -42,7 +51,7 @@ class SourceRecord(msgspec.Struct, frozen=True, tag="source"):
     text: str
 
 
-Record: TypeAlias = ServerReady | SourceRecord | RoundRecord
+Record: TypeAlias = ServerReady | SourceRecord | RunBegan | RoundRecord
 _decode = msgspec.json.Decoder(Record)
 
 

@@ -5,7 +5,7 @@ records of the server's process.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -13,18 +13,20 @@ from typing import Any, cast
 
 import msgspec
 
+from antiphon.client.read_asks import ASKABLE as CALL_METHODS
 from antiphon.core.journal import Entry, Journal
 from antiphon.dev.advice import ADVICE, SourceReading, read_source
 from antiphon.dev.call import DevCall
-from antiphon.dev.records import RoundRecord
+from antiphon.dev.records import RoundRecord, RunBegan
 from antiphon.dev.wire import Exchange
 from antiphon.engine.environment import Environment
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.ports import EffectRow
 from antiphon.seal.claims import Claims, decode_journal
 
-_CALLS = {"tools/call": 0, "prompts/get": 0, "resources/read": 0}
 SHOWN_SOURCE = 400
+SOON = 5.0
+"""Seconds within which a request that was sent is begun."""
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -117,20 +119,25 @@ class CallRecords:
         self.runs: list[tuple[int, RoundRecord]] = []
         self.call = ""
 
-    def take(self, call: DevCall, ids: set[str], found: Sequence[tuple[int, RoundRecord]]) -> None:
-        """Take the runs that belong to this call from those that nobody has taken."""
-        for start, record in found:
-            if self.call or ids:
-                mine = record.call == self.call or record.call in ids
-            else:
-                mine = (
-                    (record.name == call.wanted.name or call.wanted.kind == "resource")
-                    and record.kind == call.wanted.kind
-                    and record.began >= call.began - 0.01
-                )
-            if mine:
-                self.call = record.call
-                self.runs.append((start, record))
+    def take(
+        self,
+        call: DevCall,
+        ids: set[str],
+        begun: Iterable[RunBegan],
+        found: Sequence[tuple[int, RoundRecord]],
+    ) -> None:
+        """Take the runs that belong to this call from those that nobody has taken.
+
+        A token names its call. Where there is none, it is the one that began first after the
+        request was sent.
+        """
+        if not self.call:
+            sent = [one.began for one in call.wire if one.method in CALL_METHODS]
+            named = (one for one in begun if sent and _could_be(one, call, sent[0]))
+            first = min(named, key=lambda one: one.at, default=None)
+            self.call = next(iter(ids), first.call if first is not None else "")
+        if self.call:
+            self.runs += [one for one in found if one[1].call == self.call]
 
     @property
     def diverged(self) -> tuple[str, str, str] | None:
@@ -197,6 +204,12 @@ class CallRecords:
         return ShownLine(number, text, ran, advice, calls, number in reading.asks)
 
 
+def _could_be(begun: RunBegan, call: DevCall, sent: float) -> bool:
+    wanted = call.wanted
+    named = begun.name == wanted.name or wanted.kind == "resource"
+    return named and begun.kind == wanted.kind and sent - 0.01 <= begun.at < sent + SOON
+
+
 def _around(reading: SourceReading, ran: set[int]) -> list[int]:
     """Return the lines of every function of which a line ran."""
     wanted: set[int] = set()
@@ -219,7 +232,7 @@ class Timeline:
         """Return the rounds of a call."""
         found: list[Round] = []
         for exchange in list(exchanges):
-            if exchange.method in _CALLS:
+            if exchange.method in CALL_METHODS:
                 found.append(await self._round(len(found) + 1, exchange))
         return found
 

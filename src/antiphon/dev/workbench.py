@@ -152,7 +152,7 @@ class Workbench:
         records = self._records[call.id]
         ids = {one.claims.call for one in rounds if one.claims is not None}
         before = len(records.runs)
-        records.take(call, ids, self._unclaimed)
+        records.take(call, ids, self.process.begun, self._unclaimed)
         if len(records.runs) > before:
             taken = {id(record) for _, record in records.runs}
             self._unclaimed = [one for one in self._unclaimed if id(one[1]) not in taken]
