@@ -89,7 +89,7 @@ async def workshop(folder: Path) -> AsyncIterator[Workshop]:
             "dev",
             "workshop.py",
             cwd=folder,
-            env=environment(),
+            env=environment(LOGNAME="ada"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,

@@ -1,12 +1,14 @@
 """The developer's console in a browser: calls, their questions, and which lines ran again."""
 
 import re
+from pathlib import Path
 from typing import Literal
 
 import pytest
 from playwright.async_api import Browser, expect
 
 from tests.dev.browsing import DESKTOP, PHONE, Developer, Workshop, developer, overflow, violations
+from tests.dev.pictures import IMAGES, take
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
 
@@ -202,3 +204,13 @@ async def test_a_file_edited_under_a_waiting_call_shows_both_sides_and_the_cure(
         await expect(edited).to_contain_text("workshop.py was edited while this call waited")
         await expect(edited.locator(".plus").last).to_contain_text('"make"')
         assert await violations(person.page) == []
+
+
+async def test_the_pictures_of_the_docs_can_be_taken(
+    browser: Browser, own_workshop: Workshop, tmp_path: Path
+) -> None:
+    taken = await take(browser, own_workshop.link, tmp_path)
+    assert [path.name for path in taken] == ["dev-round.png", "dev-disturbed.png"]
+    for path in taken:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert (IMAGES / path.name).is_file()

@@ -53,6 +53,10 @@ _PURE_METHODS = {
     "rstrip", "setdefault", "sort", "split", "splitlines", "startswith", "strftime",
     "strip", "title", "total_seconds", "update", "upper", "values", "zfill",
 }  # fmt: skip
+_CHANGING_METHODS = {
+    "add", "append", "clear", "discard", "extend", "insert", "pop", "remove", "reverse",
+    "setdefault", "sort", "update",
+}  # fmt: skip
 _VOLATILE_MODULES = frozenset({"time", "random", "uuid", "secrets"})
 _VOLATILE_NAMES = frozenset({"now", "today", "utcnow", "time_ns", "monotonic", "uuid4", "urandom"})
 _OUTPUT_METHODS = frozenset(
@@ -139,28 +143,21 @@ class _FileReader:
     def _called(self, call: ast.Call, own: set[str], depth: int) -> tuple[Reason, str] | None:
         """Return why a call should not be made again, and its name."""
         function = call.func
-        name = ast.unparse(function)[:60]
+        reason: Reason | None = "read"
         if isinstance(function, ast.Name):
-            if function.id == "print":
-                return "output", name
-            if function.id in _VOLATILE_NAMES:
-                return "volatile", name
-            if function.id in _PURE or function.id in self._classes or function.id[:1].isupper():
-                return None
-            return None if self._is_plain(function.id, depth) else ("read", name)
-        if isinstance(function, ast.Attribute):
-            base = function.value
-            root = _root(function)
-            if root in _VOLATILE_MODULES or function.attr in _VOLATILE_NAMES:
-                return "volatile", name
-            if function.attr in _OUTPUT_METHODS and "log" in root.lower():
-                return "output", name
-            local = root in own or not isinstance(base, ast.Name)
-            if function.attr in _PURE_METHODS and local:
-                return None
-            if function.attr[:1].isupper():
-                return None
-        return "read", name
+            reason = self._named(function.id, depth)
+        elif isinstance(function, ast.Attribute):
+            reason = _method(function, own)
+        return None if reason is None else (reason, ast.unparse(function)[:60])
+
+    def _named(self, name: str, depth: int) -> Reason | None:
+        if name == "print":
+            return "output"
+        if name in _VOLATILE_NAMES:
+            return "volatile"
+        if name in _PURE or name in self._classes or name[:1].isupper():
+            return None
+        return None if self._is_plain(name, depth) else "read"
 
     def _is_plain(self, name: str, depth: int) -> bool:
         """Whether a function of this file only computes."""
@@ -176,6 +173,18 @@ class _FileReader:
                 for statement in _statements(function.body)
             )
         return known
+
+
+def _method(function: ast.Attribute, own: set[str]) -> Reason | None:
+    root, name = _root(function), function.attr
+    if root in _VOLATILE_MODULES or name in _VOLATILE_NAMES:
+        return "volatile"
+    if name in _OUTPUT_METHODS and "log" in root.lower():
+        return "output"
+    local = root in own or not isinstance(function.value, ast.Name)
+    if (name in _PURE_METHODS and local) or name[:1].isupper():
+        return None
+    return "state" if name in _CHANGING_METHODS and root else "read"
 
 
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
