@@ -19,7 +19,7 @@ from antiphon.dev.advice import ADVICE, SourceReading, read_source
 from antiphon.dev.call import DevCall
 from antiphon.dev.records import RoundRecord, RunBegan
 from antiphon.dev.wire import Exchange
-from antiphon.engine.environment import Environment
+from antiphon.environment import Environment
 from antiphon.errors import AntiphonError, StoreError
 from antiphon.ports import EffectRow
 from antiphon.seal.claims import Claims, decode_journal

@@ -16,7 +16,7 @@ from antiphon.dev.call import DevCall, Wanted
 from antiphon.dev.process import ServerProcess
 from antiphon.dev.records import RoundRecord
 from antiphon.dev.timeline import CallRecords, CodeVersions, Round, Timeline
-from antiphon.engine.environment import Environment
+from antiphon.environment import Environment
 
 KEPT_CALLS = 50
 
