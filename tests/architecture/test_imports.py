@@ -113,6 +113,7 @@ LOADED_LATE: dict[str, set[str]] = {
     },
     "server.py": {
         "antiphon.console.app",
+        "antiphon.console.counting",
         "antiphon.console.notices",
         "antiphon.processes.event_loop",
         "antiphon.processes.http_server",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, ViewportSize, expect
 
 from tests.dev.browsing import DESKTOP, PHONE, Developer, Workshop, developer, overflow, violations
 from tests.dev.pictures import IMAGES, take
@@ -214,3 +214,17 @@ async def test_the_pictures_of_the_docs_can_be_taken(
     for path in taken:
         assert path.read_bytes().startswith(b"\x89PNG")
         assert (IMAGES / path.name).is_file()
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP], ids=["phone", "desktop"])
+async def test_the_operators_page_is_accessible_on_a_phone_and_a_desk(
+    bench: Developer, width: ViewportSize
+) -> None:
+    await bench.call("greet", kind="prompt", name="Ada")
+    await bench.result()
+    await bench.page.set_viewport_size(width)
+    await bench.page.get_by_role("link", name="Ops", exact=True).click()
+    await expect(bench.page.get_by_role("heading", name="Operations")).to_be_visible()
+    assert await violations(bench.page) == []
+    assert await overflow(bench.page) <= 0
+    await bench.page.set_viewport_size(DESKTOP)

@@ -25,13 +25,15 @@ from antiphon.console.faces import PageGroup
 from antiphon.console.form_fields import Field, fields_of, read_fields
 from antiphon.console.inbox_view import NOTE, VIEWS, InboxView, Listing, Shown
 from antiphon.console.login import CurrentLogin, Login, OneTimeLink, as_login
+from antiphon.console.ops import OpsPages
+from antiphon.console.ops_view import OpsView
 from antiphon.console.pages import Pages
 from antiphon.console.sessions import Session, Sessions, cookie_of, same
 from antiphon.console.settings import Console
 from antiphon.core.inbox import Changed, Closed, Decided, DecisionRecord, Person, Verdict
 from antiphon.environment import Environment
 from antiphon.errors import StoreError
-from antiphon.ports import Inbox
+from antiphon.ports import Inbox, Overview
 
 BODY = 256 * 1024
 """Bytes of a form that is sent."""
@@ -67,8 +69,11 @@ class ConsoleApp:
         self._login: Login = as_login(console.login)
         self._sessions = Sessions(environment, store)
         self.view = InboxView(environment, store, console)
-        self._pages = Pages(console, environment.sealer.audience, environment.clock, faces)
         self._first = faces[0].path if faces else "inbox"
+        if isinstance(store, Overview):
+            view = OpsView(environment, store, store)
+            faces = (*faces, OpsPages(view, console.path, environment.clock))
+        self._pages = Pages(console, environment.sealer.audience, environment.clock, faces)
         self._streams = live.Streams()
         base = console.path
         self._app: ASGIApp = Starlette(
