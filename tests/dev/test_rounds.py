@@ -104,6 +104,18 @@ async def test_a_task_with_a_question_is_followed_to_its_end(bench: Developer) -
         assert "as promised" in (await bench.do(label))["title"], label
 
 
+async def test_a_question_for_a_role_is_decided_in_the_inbox_of_the_same_console(
+    bench: Developer,
+) -> None:
+    await bench.call("refund", order="4711")
+    call = bench.page.url
+    await bench.page.get_by_role("button", name="Take the role, and open it").click()
+    await bench.page.wait_for_url("**/ask/*")
+    await bench.page.get_by_role("button", name="Approve").click()
+    await bench.page.goto(call)
+    assert await bench.result() == "Order 4711: approved by finance."
+
+
 async def test_a_client_is_chosen_by_its_name(bench: Developer) -> None:
     await bench.call("provision", "openai-agents", name="orders")
     problem = bench.page.locator("#result .problem")

@@ -81,6 +81,13 @@ async def sort_out(
     return f"{sorted(tags)} {note} {fast}"
 
 
+@server.tool(holds=True)
+async def refund(ctx: Context, order: str) -> str:
+    """Refund an order, if somebody else agrees."""
+    approval = await ctx.approve(f"Refund order {order}?", by="finance")
+    return f"Order {order}: {approval.outcome} by {approval.role}."
+
+
 @server.prompt
 async def greet(ctx: Context, name: str) -> str:
     """Greet somebody."""

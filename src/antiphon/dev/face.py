@@ -23,6 +23,7 @@ from antiphon.console.form_fields import Field, fields_of, read_fields
 from antiphon.console.live import KEEP_ALIVE, LONGEST, LiveResponse, Streams
 from antiphon.console.sessions import Session
 from antiphon.core.capabilities import Capability
+from antiphon.core.inbox import Item
 from antiphon.core.request import Era
 from antiphon.dev.arguments import argument_fields, read_arguments
 from antiphon.dev.call import DevCall, OpenAsk, Wanted, message_of
@@ -32,9 +33,11 @@ from antiphon.dev.promises import DISTURBANCES, TITLES
 from antiphon.dev.timeline import claims_of, moment
 from antiphon.dev.workbench import Offered, Workbench
 from antiphon.errors import UnsupportedForm
+from antiphon.ports import Inbox, ItemFilter
 
 KINDS = {"form": "a form", "url": "a page to visit", "sample": "a completion", "roots": "roots"}
 BY_HAND = "by-hand"
+SHOWN_ITEMS = 50
 LEAST_PAUSE = 0.15
 """Seconds between two notices to one page."""
 
@@ -66,15 +69,17 @@ class DevFace:
         "json": lambda value: _as_json(value),
     }
 
-    def __init__(self, bench: Workbench, base: str, root: str) -> None:
+    def __init__(self, bench: Workbench, inbox: Inbox, base: str, root: str) -> None:
         """Take what is shown.
 
         Args:
             bench: The server's process and the calls.
+            inbox: Where questions wait for people who are not the client.
             base: The console's path.
             root: The author's folder, offered where a server asks for roots.
         """
         self._bench = bench
+        self._inbox = inbox
         self._base = base
         self._root = root
         self._choice = PROFILES[0]
@@ -94,6 +99,7 @@ class DevFace:
             route("/call/{id}/answer", self._answer, "POST"),
             route("/call/{id}/cancel", self._cancel, "POST"),
             route("/call/{id}/do", self._do, "POST"),
+            route("/call/{id}/role", self._take_role, "POST"),
         ]
 
     # --- what is offered -------------------------------------------------------------------------
@@ -205,7 +211,7 @@ class DevFace:
             reveal=reveal,
             result=result,
             texts=_texts(result),
-            inbox_waits=_waits_for_decision(call),
+            items=await self._items_of(call, records.call),
             disturbances=DISTURBANCES,
         )
 
@@ -230,6 +236,25 @@ class DevFace:
         await self._bench.settled(call)
         return desk.to(f"dev/call/{call.id}")
 
+    async def _take_role(self, desk: Desk, request: Request) -> Response:
+        """Give the developer a role that an open question is for, and open the question."""
+        session = await desk.signed(request)
+        sent = await desk.form(request, session)
+        call = self._found(request)
+        item = next((one for one in await self._open_items() if one.id == _one(sent, "item")), None)
+        if item is None:
+            return desk.to(f"dev/call/{call.id}")
+        person = session.person
+        roles = tuple(dict.fromkeys((*person.roles, item.role)))
+        return await desk.welcome(
+            msgspec.structs.replace(person, roles=roles), f"{self._base}/ask/{item.id}"
+        )
+
+    async def _open_items(self) -> Sequence[Item]:
+        """Return what waits for people who are not the client."""
+        wanted = ItemFilter(self._bench.environment.sealer.audience, open=True)
+        return await self._inbox.items(wanted, limit=SHOWN_ITEMS)
+
     async def _do(self, desk: Desk, request: Request) -> Response:
         session = await desk.signed(request)
         sent = await desk.form(request, session)
@@ -242,6 +267,10 @@ class DevFace:
         call.changed()
         await self._bench.settled(call)
         return desk.to(f"dev/call/{call.id}")
+
+    async def _items_of(self, call: DevCall, id: str) -> list[Item]:
+        """Return the questions of a call that wait for somebody who is not the client."""
+        return [item for item in await self._open_items() if id and item.call == id]
 
     # --- live ------------------------------------------------------------------------------------
 
@@ -375,12 +404,6 @@ def _texts(result: Any) -> list[str]:
         ),
     ]
     return [str(part["text"]) for part in parts if "text" in part]
-
-
-def _waits_for_decision(call: DevCall) -> bool:
-    """Whether the call waits for somebody who is not the client."""
-    task = call.task
-    return call.state == "running" and task is not None and task.status == "working"
 
 
 def _as_json(value: Any) -> str:

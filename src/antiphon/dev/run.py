@@ -118,7 +118,7 @@ async def _serve(
     ready: ServerReady,
     announce: Callable[[str], None],
 ) -> None:
-    face = DevFace(bench, console.path, str(options.root))
+    face = DevFace(bench, parts.tasks.inbox, console.path, str(options.root))
     app = ConsoleApp(parts.environment, parts.tasks.inbox, console, [face])
     roles = dict.fromkeys([*ready.roles, *options.roles, OPERATOR, AUDITOR])
     clock = parts.environment.clock
