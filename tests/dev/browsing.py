@@ -1,12 +1,6 @@
-"""`antiphon dev` as a process, and a person at a browser in front of it.
-
-A request that leaves the machine is aborted and counted; what the content security policy refuses,
-and every error of a script, is written down. `Developer.found` must stay empty.
-"""
+"""`antiphon dev` as a process, and a person at a browser in front of it."""
 
 import asyncio
-import json
-import re
 import shutil
 import signal
 from collections.abc import AsyncIterator
@@ -14,39 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import (
-    Browser,
-    ConsoleMessage,
-    Locator,
-    Page,
-    Playwright,
-    Route,
-    ViewportSize,
-    expect,
-)
+from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
 
-from tests.cli.running import ANTIPHON, ROOT, environment
+from tests.browser.people import People
+from tests.cli.running import ANTIPHON, environment
 
-AXE = ROOT / ".peers" / "node" / "node_modules" / "axe-core" / "axe.min.js"
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 PHONE: ViewportSize = {"width": 360, "height": 740}
 DESKTOP: ViewportSize = {"width": 1400, "height": 900}
-OFF_LOOPBACK = re.compile(r"^(?!https?://127\.0\.0\.1[:/])")
-PATIENCE = 30_000.0
-"""Milliseconds for a page to do what is awaited, on a busy machine."""
-
 WORKSHOP = Path(__file__).with_name("workshop.py")
-
-expect.set_options(timeout=PATIENCE)
-
-
-async def launch(playwright: Playwright) -> Browser:
-    """Start the browser of this machine."""
-    path = shutil.which("chromium") or shutil.which("google-chrome")
-    assert path is not None, "Chromium is needed: run `make peers`"
-    return await playwright.chromium.launch(
-        executable_path=path, args=["--no-sandbox", "--disable-gpu", "--lang=en"]
-    )
 
 
 class Workshop:
@@ -110,10 +79,9 @@ async def workshop(folder: Path) -> AsyncIterator[Workshop]:
 class Developer:
     """A person at the developer's console."""
 
-    def __init__(self, page: Page, url: str, found: list[str]) -> None:
+    def __init__(self, page: Page, url: str) -> None:
         self.page = page
         self.url = url
-        self.found = found
 
     async def call(
         self, tool: str, client: str = "everything", kind: str = "tool", **arguments: str
@@ -163,48 +131,11 @@ class Developer:
 @asynccontextmanager
 async def developer(browser: Browser, link: str, **options: Any) -> AsyncIterator[Developer]:
     """Sign in with a link that works once."""
-    usual = {"viewport": DESKTOP, "locale": "en-GB", "reduced_motion": "reduce"}
-    context = await browser.new_context(**{**usual, **options})
-    context.set_default_timeout(PATIENCE)
-    found: list[str] = []
-
-    async def abort(route: Route) -> None:
-        found.append(f"left the machine: {route.request.url}")
-        await route.abort()
-
-    def heard(message: ConsoleMessage) -> None:
-        if message.type == "error" and "Failed to load resource" not in message.text:
-            found.append(f"console: {message.text}")
-
-    try:
-        await context.route(OFF_LOOPBACK, abort)
-        context.on("console", heard)
-        context.on("weberror", lambda error: found.append(f"error: {error.error}"))
+    people = People(browser)
+    async with people.context(**{"viewport": DESKTOP, **options}) as context:
         page = await context.new_page()
         await page.goto(link)
         await page.get_by_role("button", name="Sign in").click()
         await page.wait_for_url("**/dev")
-        yield Developer(page, link.partition("/link/")[0], found)
-        assert found == []
-    finally:
-        await context.close()
-
-
-async def violations(page: Page) -> list[str]:
-    """Return what axe finds wrong with a page."""
-    await page.evaluate(AXE.read_text("utf-8"))
-    found = await page.evaluate(
-        "rules => axe.run(document, {runOnly: {type: 'tag', values: rules}})", RULES
-    )
-    assert len(found["passes"]) > 5, "axe has looked"
-    return [
-        f"{one['id']}: {json.dumps([node['html'] for node in one['nodes']])[:400]}"
-        for one in found["violations"]
-    ]
-
-
-async def overflow(page: Page) -> int:
-    """Return how far a page reaches to the right, in pixels beyond the window."""
-    return await page.evaluate(
-        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    )
+        yield Developer(page, link.partition("/link/")[0])
+    assert people.watch.found == []

@@ -7,7 +7,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
-from tests.dev.browsing import Developer, Workshop, developer, launch, workshop
+from tests.browser.people import launch
+from tests.dev.browsing import Developer, Workshop, developer, workshop
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

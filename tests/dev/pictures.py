@@ -10,8 +10,9 @@ from pathlib import Path
 
 from playwright.async_api import Browser, async_playwright, expect
 
+from tests.browser.people import launch
 from tests.cli.running import ROOT
-from tests.dev.browsing import ViewportSize, developer, launch, workshop
+from tests.dev.browsing import ViewportSize, developer, workshop
 
 IMAGES = ROOT / "docs" / "images"
 WIDE: ViewportSize = {"width": 1280, "height": 900}

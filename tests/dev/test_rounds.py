@@ -7,7 +7,8 @@ from typing import Literal
 import pytest
 from playwright.async_api import Browser, ViewportSize, expect
 
-from tests.dev.browsing import DESKTOP, PHONE, Developer, Workshop, developer, overflow, violations
+from tests.browser.people import overflow, violations
+from tests.dev.browsing import DESKTOP, PHONE, Developer, Workshop, developer
 from tests.dev.pictures import IMAGES, take
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]

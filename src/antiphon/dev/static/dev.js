@@ -34,7 +34,8 @@ async function look() {
   }
   asking = true;
   try {
-    const answer = await fetch(location.href, { credentials: "same-origin" });
+    const headers = { "x-live": "1" }; // asked for by the page, not by the person: keeps no session alive
+    const answer = await fetch(location.href, { credentials: "same-origin", headers });
     if (answer.ok && !answer.redirected) {
       refresh(new DOMParser().parseFromString(await answer.text(), "text/html"));
     }
