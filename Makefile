@@ -123,6 +123,7 @@ hosts: $(DEV) $(MADE_PEERS) ## docs/hosts.md: what people see of our questions i
 
 screenshots: $(DEV) $(PEERS)/chromium/.made ## the pictures in docs/images, from pages that are served
 	$(VENV)/bin/python -m tests.browser.pictures
+	$(VENV)/bin/python -m tests.dev.pictures
 
 chaos: $(DEV) $(PEERS)/bin/.made ## processes killed, databases restarted, operators: every call ends, nothing happens twice
 	$(VENV)/bin/python -m tests.chaos

@@ -21,10 +21,13 @@ WORKSHOP = Path(__file__).with_name("workshop.py")
 class Workshop:
     """`antiphon dev` in a folder of its own."""
 
-    def __init__(self, folder: Path, process: asyncio.subprocess.Process, link: str) -> None:
+    def __init__(
+        self, folder: Path, process: asyncio.subprocess.Process, link: str, printed: list[str]
+    ) -> None:
         self.folder = folder
         self._process = process
         self.link = link
+        self.printed = printed
 
     @property
     def file(self) -> Path:
@@ -48,32 +51,57 @@ class Workshop:
         assert await asyncio.wait_for(self._process.wait(), 30) == 0
 
 
+NOT_STARTED = "Save its file, and it is tried again."
+
+
 @asynccontextmanager
-async def workshop(folder: Path) -> AsyncIterator[Workshop]:
-    """Run `antiphon dev workshop.py`, and wait for its link."""
+async def workshop(folder: Path, *, broken: bool = False) -> AsyncIterator[Workshop]:
+    """Run `antiphon dev workshop.py`, and wait for its link.
+
+    A broken file is mended when the command has said that the server does not start.
+    """
     shutil.copy(WORKSHOP, folder / "workshop.py")
-    with (folder / "printed.txt").open("w") as errors:
-        process = await asyncio.create_subprocess_exec(
-            *ANTIPHON,
-            "dev",
-            "workshop.py",
-            cwd=folder,
-            env=environment(LOGNAME="ada"),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-        )
-        assert process.stdout is not None
-        try:
-            line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
-            assert "/link/" in line, (folder / "printed.txt").read_text()
-            started = Workshop(folder, process, line.strip())
-            yield started
-            await started.stop()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+    if broken:
+        (folder / "workshop.py").write_text("server = (", "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *ANTIPHON,
+        "dev",
+        "workshop.py",
+        cwd=folder,
+        env=environment(LOGNAME="ada"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    printed: list[str] = []
+    not_started = asyncio.Event()
+    reading = asyncio.create_task(_read(process, printed, not_started))
+    try:
+        if broken:
+            await asyncio.wait_for(not_started.wait(), 60)
+            shutil.copy(WORKSHOP, folder / "workshop.py")
+        line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
+        assert "/link/" in line, "".join(printed)
+        started = Workshop(folder, process, line.strip(), printed)
+        yield started
+        await started.stop()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await reading
+
+
+async def _read(
+    process: asyncio.subprocess.Process, printed: list[str], not_started: asyncio.Event
+) -> None:
+    """Keep what the command says to people."""
+    assert process.stderr is not None
+    async for line in process.stderr:
+        printed.append(line.decode())
+        if NOT_STARTED in printed[-1]:
+            not_started.set()
 
 
 class Developer:

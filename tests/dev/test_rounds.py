@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, ViewportSize, expect
 
 from tests.browser.people import overflow, violations
-from tests.dev.browsing import DESKTOP, PHONE, Developer, Workshop, developer
+from tests.dev.browsing import DESKTOP, PHONE, Developer, Workshop, developer, workshop
 from tests.dev.pictures import IMAGES, take
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
@@ -194,6 +194,17 @@ async def test_a_saved_file_reloads_the_server_and_a_broken_one_is_shown(
         await expect(person.page.locator("#dev-bar")).to_contain_text(
             re.compile(r"running, pid \d")
         )
+
+
+async def test_a_server_that_does_not_start_is_tried_again_when_it_is_saved(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with (
+        workshop(tmp_path, broken=True) as running,
+        developer(browser, running.link) as person,
+    ):
+        assert any("SyntaxError" in line for line in running.printed)
+        await expect(person.page.locator("#dev-bar")).to_contain_text("running")
 
 
 async def test_a_file_edited_under_a_waiting_call_shows_both_sides_and_the_cure(

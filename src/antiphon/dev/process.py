@@ -82,6 +82,9 @@ class ServerProcess:
         self._reader = RecordReader(Path(settings.records))
         self._process: asyncio.subprocess.Process | None = None
         self._moving = asyncio.Lock()
+        self.up = asyncio.Event()
+        """Set while it accepts connections."""
+
         self.state: ProcessState = "stopped"
         self.ready: ServerReady | None = None
         self.starts = 0
@@ -166,6 +169,8 @@ class ServerProcess:
         if self.state == "failed":
             await self._stop(gently=False)
             self.state = "failed"
+        else:
+            self.up.set()
         self._changed()
         return self.state == "running"
 
@@ -178,6 +183,7 @@ class ServerProcess:
             await asyncio.sleep(LOOK_EVERY)
 
     async def _stop(self, *, gently: bool) -> None:
+        self.up.clear()
         process, pump = self._process, self._pump
         if process is not None and process.returncode is None:
             (process.terminate if gently else process.kill)()

@@ -19,7 +19,7 @@ from antiphon.console.settings import AUDITOR, OPERATOR, Console
 from antiphon.core.inbox import Person
 from antiphon.core.limits import Limits
 from antiphon.dev.face import DevFace
-from antiphon.dev.process import ChildSettings, ServerProcess, saved_files
+from antiphon.dev.process import ChildSettings, ServerProcess
 from antiphon.dev.records import ServerReady
 from antiphon.dev.workbench import Workbench
 from antiphon.dispatcher import ServerInfo
@@ -73,23 +73,26 @@ async def run_dev(options: DevOptions, announce: Callable[[str], None]) -> None:
             options.command,
             lambda: benches[0].changed() if benches else None,
         )
+        watching = asyncio.create_task(process.reload_on_save(), name="antiphon dev")
         try:
-            ready = await _first_start(process, settings.root)
+            ready = await _first_start(process)
             parts = _reading_parts(ready, store, console, keys)
             bench = Workbench(parts.environment, process, options.server)
             benches.append(bench)
             await _serve(options, bench, parts, console, console_port, ready, announce)
         finally:
+            watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watching
             await process.stop()
 
 
-async def _first_start(process: ServerProcess, root: str) -> ServerReady:
+async def _first_start(process: ServerProcess) -> ServerReady:
     """Start the server; one that does not start is tried again whenever a file is saved."""
     if not await process.start():
         sys.stderr.write("The server did not start. Save its file, and it is tried again.\n")
-        async for _ in saved_files(root):
-            if await process.start():
-                break
+        sys.stderr.flush()
+    await process.up.wait()
     assert process.ready is not None
     return process.ready
 
@@ -127,16 +130,12 @@ async def _serve(
     @asynccontextmanager
     async def running() -> AsyncGenerator[None]:
         async with parts.lifetime.open_store():
-            watching = asyncio.create_task(bench.process.reload_on_save(), name="antiphon dev")
             try:
                 announce(await app.make_link(person))
                 yield
             finally:
                 for call in bench.calls.values():
                     call.cancel()
-                watching.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await watching
 
     pages = PagesApp(app, console.path, running, parts.dispatcher.probe)
     await serve_http(pages, "127.0.0.1", port, announce=None, grace=GRACE)

@@ -73,13 +73,12 @@ README = """# {name}
 
 An MCP server. Its tool `ship` asks two things before it acts.
 
-    antiphon dev {module}.py                               see every round in the browser
-    pytest                                                 run the tests
-    antiphon install {module}.py --client claude-code      use it in a client
-    antiphon serve {module}.py                             serve it over HTTP
+- `antiphon dev {module}.py` shows every round in the browser (`pip install "antiphon[dev]"`)
+- `pytest` runs the tests
+- `antiphon install {module}.py --client claude-code` prints how a client starts it
+- `antiphon serve {module}.py` serves it over HTTP
 
-`{module}.py` is the server, `test_{module}.py` its test. `antiphon dev` needs
-`pip install "antiphon[dev]"`.
+`{module}.py` is the server, `test_{module}.py` its test.
 """
 
 
