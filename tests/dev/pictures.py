@@ -14,13 +14,13 @@ from tests.browser.people import launch
 from tests.cli.running import ROOT
 from tests.dev.browsing import ViewportSize, developer, workshop
 
-IMAGES = ROOT / "docs" / "images"
+IMAGES = ROOT / "docs" / "images" / "dev"
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 
 
 async def take(browser: Browser, link: str, folder: Path) -> list[Path]:
     """Play the scenes and keep a picture of each."""
-    taken = [folder / "dev-round.png", folder / "dev-disturbed.png"]
+    taken = [folder / "round.png", folder / "disturbed.png"]
     async with developer(browser, link, viewport=WIDE) as person:
         await person.call("provision", name="orders")
         await person.place()
@@ -35,7 +35,7 @@ async def take(browser: Browser, link: str, folder: Path) -> list[Path]:
 
 
 async def main() -> int:
-    IMAGES.mkdir(exist_ok=True)
+    IMAGES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         async with async_playwright() as playwright, workshop(Path(folder)) as running:
             browser = await launch(playwright)

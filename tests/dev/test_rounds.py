@@ -234,7 +234,7 @@ async def test_the_pictures_of_the_docs_can_be_taken(
     browser: Browser, own_workshop: Workshop, tmp_path: Path
 ) -> None:
     taken = await take(browser, own_workshop.link, tmp_path)
-    assert [path.name for path in taken] == ["dev-round.png", "dev-disturbed.png"]
+    assert [path.name for path in taken] == ["round.png", "disturbed.png"]
     for path in taken:
         assert path.read_bytes().startswith(b"\x89PNG")
         assert (IMAGES / path.name).is_file()
