@@ -78,7 +78,7 @@ lock: ## resolve every requirements/*.in anew into its lock file, and peers/pack
 	for name in dev peer-mcp1 peer-fastmcp peer-langchain; do \
 		$(PYTHON) -m venv build/lock/$$name; \
 		build/lock/$$name/bin/python $(PIP_INSTALL) --upgrade pip; \
-		project=$$([ $$name = dev ] && echo "--editable .[postgres,redis,granian,console]" || true); \
+		project=$$([ $$name = dev ] && echo "--editable .[postgres,redis,granian,dev]" || true); \
 		build/lock/$$name/bin/python $(PIP_INSTALL) -r requirements/$$name.in $$project; \
 		build/lock/$$name/bin/python -m pip freeze --exclude-editable > requirements/$$name.lock; \
 	done
@@ -123,6 +123,7 @@ hosts: $(DEV) $(MADE_PEERS) ## docs/hosts.md: what people see of our questions i
 
 screenshots: $(DEV) $(PEERS)/chromium/.made ## the pictures in docs/images, from pages that are served
 	$(VENV)/bin/python -m tests.browser.pictures
+	$(VENV)/bin/python -m tests.dev.pictures
 
 chaos: $(DEV) $(PEERS)/bin/.made ## processes killed, databases restarted, operators: every call ends, nothing happens twice
 	$(VENV)/bin/python -m tests.chaos

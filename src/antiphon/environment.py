@@ -152,3 +152,8 @@ class Environment:
         except ValueError:
             raise TokenRefused("malformed") from None
         return (await self.reveal(sealed, place)).decode()
+
+
+def effect_place(call: str, key: str) -> str:
+    """Name the place for which the result of an effect is sealed: an operator can name it too."""
+    return f"effect {call}/{key}"

@@ -1,7 +1,15 @@
 """`Server`: what authors write against. Its parts are joined in `assembly`."""
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
 
@@ -18,7 +26,7 @@ from antiphon.environment import Environment, Redeem
 from antiphon.errors import ConfigError, StoreError
 from antiphon.handlers.decorators import HandlerDecorators
 from antiphon.handlers.middleware import Middleware
-from antiphon.ports import Store
+from antiphon.ports import Overview, Store
 from antiphon.seal.policy import Seal
 from antiphon.tasks.runner import Runner
 from antiphon.transports import stdio
@@ -31,10 +39,31 @@ from antiphon.wire.envelope import admit
 
 if TYPE_CHECKING:
     from antiphon.console.app import ConsoleApp
+    from antiphon.console.counting import RoundCounts
     from antiphon.console.inbox_view import InboxView
     from antiphon.console.settings import Console
 
 TaskRuns = Literal["in_process", "workers"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a command puts around the servers that it loads, instead of what their authors say."""
+
+    store: str
+    console: "Console"
+    middleware: tuple[Middleware, ...] = ()
+    """Outside of the author's. The keys are those of the environment."""
+
+    def console_for(self, authors: "Console | None") -> "Console":
+        """Return the console, with the roles that the author's has."""
+        if authors is None or authors.roles is None:
+            return self.console
+        return replace(self.console, roles={role: role for role in authors.roles})
+
+
+loading_within: ContextVar[Surroundings | None] = ContextVar("antiphon_loading", default=None)
+"""Set by a command while it loads a server, as `antiphon dev` does in the server's own process."""
 
 
 class Server(HandlerDecorators):
@@ -85,6 +114,11 @@ class Server(HandlerDecorators):
     ) -> None:
         """Make a server; nothing is opened before a transport starts."""
         _check(name, redeem, eras, task_runs, settings)
+        seal, around = seal or Seal(), loading_within.get()
+        if around is not None:
+            seal, store = replace(seal, keys=(), codec=None), around.store
+            console = around.console_for(console)
+            middleware, task_runs = (*around.middleware, *middleware), "in_process"
         self.name, self.version, self.instructions = name, version, instructions
         self.limits = limits or Limits()
         self.eras = eras
@@ -93,7 +127,10 @@ class Server(HandlerDecorators):
         self._gateways: list[LegacyGateway] = []
         info = ServerInfo(name, version, title, instructions)
         cache = settings.get("cache") or CachePolicy()
-        seal = seal or Seal()
+        self._counts: RoundCounts | None = None
+        if console is not None:
+            self._counts = _counting(settings)
+            settings["telemetry"] = self._counts
         enter = None if lifespan is None else partial(_enter, lifespan, self)
         self.console = console
         inbox = None if console is None else console.place
@@ -103,6 +140,9 @@ class Server(HandlerDecorators):
         self._lifetime = parts.lifetime
         self.dispatcher: Dispatcher = parts.dispatcher
         """What transports are given."""
+
+        self.audience = parts.environment.sealer.audience
+        """Whom the tokens are for: the server's name, unless `Seal(audience=...)` names another."""
 
         clock = parts.environment.clock
         super().__init__(parts.registry, parts.catalog, cache, clock, middleware)
@@ -253,13 +293,19 @@ class Server(HandlerDecorators):
 
     @asynccontextmanager
     async def _notifying(self) -> AsyncGenerator[None]:
-        """Send notices while the server runs, where there is somebody to send them to."""
-        if self.console is None or not self.console.notify:
-            yield
-            return
-        from antiphon.console.notices import sending
+        """Send notices while the server runs, and add up what operators are shown."""
+        store = self._services.store
+        async with AsyncExitStack() as stack:
+            if self._counts is not None and isinstance(store, Overview):
+                from antiphon.console.counting import writing
 
-        async with sending(self._services, self._tasks.inbox, self.console):
+                server = self._services.sealer.audience
+                await stack.enter_async_context(writing(self._counts, store, server))
+            if self.console is not None and self.console.notify:
+                from antiphon.console.notices import sending
+
+                inbox = self._tasks.inbox
+                await stack.enter_async_context(sending(self._services, inbox, self.console))
             yield
 
     def _gateway(self, **options: Any) -> LegacyGateway | None:
@@ -384,6 +430,13 @@ def _enter(
             "of contextlib above the function"
         )
     return cast("AbstractAsyncContextManager[object]", manager)
+
+
+def _counting(settings: ServerSettings) -> "RoundCounts":
+    """Return what counts rounds for the operators' page, around the author's telemetry."""
+    from antiphon.console.counting import RoundCounts
+
+    return RoundCounts(settings.get("telemetry"), settings.get("clock", time.time))  # noqa: TID251
 
 
 def _check(

@@ -15,8 +15,8 @@ MODULES = read_modules()
 
 EVERY_PACKAGE = {
     "errors", "core", "ports", "wire", "forms", "seal", "environment", "engine", "subscriptions",
-    "handlers", "tasks", "console", "dispatcher", "lifetime", "assembly", "stores", "client",
-    "transports", "processes", "server", "telemetry", "testing", "cli", "lint", PACKAGE,
+    "handlers", "tasks", "console", "dev", "dispatcher", "lifetime", "assembly", "stores",
+    "client", "transports", "processes", "server", "telemetry", "testing", "cli", "lint", PACKAGE,
 }  # fmt: skip
 
 _MIDDLE = {"errors", "core", "ports", "wire", "forms", "seal"}
@@ -41,14 +41,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stores": {"core", "ports", "errors"},
     "lint": set(),
     "console": {"core", "ports", "errors", "forms", "environment"},
+    "dev": _MIDDLE
+    | {"environment", "handlers", "client", "console", "dispatcher", "assembly", "processes"}
+    | {"engine", "transports"},
     "client": {"core", "ports", "wire", "forms", "errors"},
     "telemetry": {"core", "ports", "errors"},
     "transports": _MIDDLE | {"dispatcher", "subscriptions"},
     "processes": {"core", "errors", "ports", "wire", "transports"},
-    "server": EVERY_PACKAGE - {"server", "client", "telemetry", "testing", "cli", "lint", PACKAGE},
-    "testing": EVERY_PACKAGE - {"cli"},
+    "server": EVERY_PACKAGE
+    - {"server", "client", "dev", "telemetry", "testing", "cli", "lint", PACKAGE},
+    "testing": EVERY_PACKAGE - {"cli", "dev"},
     "cli": EVERY_PACKAGE - {"testing"},
-    PACKAGE: EVERY_PACKAGE - {"testing", "cli", "telemetry", "transports", "processes"},
+    PACKAGE: EVERY_PACKAGE - {"testing", "cli", "dev", "telemetry", "transports", "processes"},
 }
 """Besides itself."""
 
@@ -68,6 +72,12 @@ THIRD_PARTY: dict[str, set[str]] = {
     "console/pages.py": {"jinja2"},
     "console/notices.py": {"httpx2"},
     "console/oidc_flow.py": {"authlib", "httpx2", "joserfc"},
+    "dev/*": {"msgspec"},
+    "dev/call.py": {"pydantic"},
+    "dev/face.py": {"starlette"},
+    "dev/process.py": {"watchfiles"},
+    "dev/raw_requests.py": {"httpx2"},
+    "dev/wire.py": {"httpx2"},
     "client/*": {"anyio", "httpx2", "mcp", "mcp_types", "msgspec", "pydantic", "pydantic_core"},
     "client/http.py": {"opentelemetry"},
     "client/terminal*": {"rich"},
@@ -94,6 +104,7 @@ LOADED_LATE: dict[str, set[str]] = {
         "antiphon.processes.event_loop",
         "antiphon.processes.http_server",
     },
+    "cli/authoring/dev.py": {"antiphon.dev.run", "antiphon.processes.event_loop"},
     "cli/console.py": {"antiphon.processes.http_server"},
     "cli/serve.py": {
         "antiphon.processes.event_loop",
@@ -102,6 +113,7 @@ LOADED_LATE: dict[str, set[str]] = {
     },
     "server.py": {
         "antiphon.console.app",
+        "antiphon.console.counting",
         "antiphon.console.notices",
         "antiphon.processes.event_loop",
         "antiphon.processes.http_server",

@@ -10,7 +10,14 @@ import pytest
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sqlite import SqliteStore
-from antiphon.testing.contracts import INBOX_CONTRACTS, TASK_CONTRACTS, InboxContract, TaskContract
+from antiphon.testing.contracts import (
+    INBOX_CONTRACTS,
+    OVERVIEW_CONTRACTS,
+    TASK_CONTRACTS,
+    InboxContract,
+    OverviewContract,
+    TaskContract,
+)
 from tests.servers import opened
 
 
@@ -40,5 +47,12 @@ async def test_a_store_keeps_the_contract_of_tasks(
 @pytest.mark.parametrize("contract", INBOX_CONTRACTS, ids=lambda contract: contract.__name__)
 async def test_a_store_keeps_the_contract_of_the_inbox(
     contract: InboxContract, stores: tuple[Any, Any]
+) -> None:
+    await contract(*stores)
+
+
+@pytest.mark.parametrize("contract", OVERVIEW_CONTRACTS, ids=lambda contract: contract.__name__)
+async def test_a_store_keeps_the_contract_of_the_overview(
+    contract: OverviewContract, stores: tuple[Any, Any]
 ) -> None:
     await contract(*stores)

@@ -11,6 +11,7 @@ import typer
 
 from antiphon import __version__
 from antiphon.cli import call, calls, console, demo, inbox, lint, serve, tasks, token, tools
+from antiphon.cli.authoring import dev, install, new
 
 app = typer.Typer(
     name="antiphon",
@@ -38,6 +39,9 @@ def root(
     """MCP servers and clients whose calls take several round trips."""
 
 
+app.command()(new.new)
+app.command()(dev.dev)
+app.command()(install.install)
 app.command()(serve.serve)
 app.command()(serve.worker)
 app.command()(call.call)

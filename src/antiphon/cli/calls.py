@@ -24,7 +24,7 @@ from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, age, fail, say
 from antiphon.cli.serve import configured
 from antiphon.core.inbox import DecisionRecord, Item
 from antiphon.core.text import safe_line
-from antiphon.engine.effects import effect_place
+from antiphon.environment import effect_place
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.ports import CallRow, EffectRow, Inbox, Store
 from antiphon.seal.keyring import keys_from

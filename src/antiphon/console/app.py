@@ -5,7 +5,7 @@ in; whatever a signed-in person may not see is one 404.
 """
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -21,22 +21,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from antiphon.console import guard, live
 from antiphon.console.browser_login import BrowserLogin
 from antiphon.console.decision_log import all_decisions
+from antiphon.console.faces import PageGroup
 from antiphon.console.form_fields import Field, fields_of, read_fields
 from antiphon.console.inbox_view import NOTE, VIEWS, InboxView, Listing, Shown
 from antiphon.console.login import CurrentLogin, Login, OneTimeLink, as_login
+from antiphon.console.ops import OpsPages
+from antiphon.console.ops_view import OpsView
 from antiphon.console.pages import Pages
 from antiphon.console.sessions import Session, Sessions, cookie_of, same
 from antiphon.console.settings import Console
 from antiphon.core.inbox import Changed, Closed, Decided, DecisionRecord, Person, Verdict
 from antiphon.environment import Environment
 from antiphon.errors import StoreError
-from antiphon.ports import Inbox
+from antiphon.ports import Inbox, Overview
 
 BODY = 256 * 1024
 """Bytes of a form that is sent."""
 
 _NOT_HERE = "There is nothing here, or it is not for you."
-_SAID = (413, 503)
+_SAID = (403, 413, 503)
 """Statuses whose text is ours to show."""
 
 _REFUSALS = {
@@ -52,14 +55,25 @@ _REFUSALS = {
 class ConsoleApp:
     """The pages of one server, as an ASGI application mounted at the console's path."""
 
-    def __init__(self, environment: Environment, store: Inbox, console: Console) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        store: Inbox,
+        console: Console,
+        faces: Sequence[PageGroup] = (),
+    ) -> None:
+        """Make the pages of the inbox, and those of other faces beside them."""
         self._environment = environment
         self._store = store
         self._console = console
         self._login: Login = as_login(console.login)
         self._sessions = Sessions(environment, store)
         self.view = InboxView(environment, store, console)
-        self._pages = Pages(console, environment.sealer.audience, environment.clock)
+        self._first = faces[0].path if faces else "inbox"
+        if isinstance(store, Overview):
+            view = OpsView(environment, store, store)
+            faces = (*faces, OpsPages(view, console.path, environment.clock))
+        self._pages = Pages(console, environment.sealer.audience, environment.clock, faces)
         self._streams = live.Streams()
         base = console.path
         self._app: ASGIApp = Starlette(
@@ -77,6 +91,7 @@ class ConsoleApp:
                 Route(f"{base}/link/{{secret}}", self._use_link, methods=["POST"]),
                 Route(f"{base}/logout", self._sign_out, methods=["POST"]),
                 Route(f"{base}/static/{{name}}", self._static),
+                *(route for face in faces for route in face.routes(self)),
             ],
             exception_handlers={HTTPException: self._refused, StoreError: self._no_store},
         )
@@ -123,7 +138,7 @@ class ConsoleApp:
         # A page that is only open asks by itself what has changed.
         return await self._sessions.find(secret, in_use="x-live" not in request.headers)
 
-    async def _signed(self, request: Request) -> Session:
+    async def signed(self, request: Request) -> Session:
         """Return the session of a request, or send the browser to sign in."""
         session = await self._session(request)
         if session and request.method == "POST" and isinstance(self._login, CurrentLogin):
@@ -157,7 +172,7 @@ class ConsoleApp:
         )
         found = await self._login.begin(request, started, fresh=fresh)
         if isinstance(found, Person):
-            return await self._welcome(found, following)
+            return await self.welcome(found, following)
         if found is None:
             return self._pages.sign_in(by_link=self._by_link)
         started.tie(found)
@@ -168,7 +183,7 @@ class ConsoleApp:
         person = await self._login.finish(request, started)
         if person is None:
             return self._pages.error("Signing in did not work. Try again.", 403)
-        return await self._welcome(person, started.following)
+        return await self.welcome(person, started.following)
 
     async def _link(self, request: Request) -> Response:
         """Show a button: previews and scanners open links, people press buttons."""
@@ -178,9 +193,10 @@ class ConsoleApp:
         person = await self._sessions.use_link(request.path_params["secret"])
         if person is None:
             return self._pages.error("This link was used already, or its time is over.", 403)
-        return await self._welcome(person, f"{self._console.path}/inbox")
+        return await self.welcome(person, f"{self._console.path}/{self._first}")
 
-    async def _welcome(self, signed_in: Person, following: str) -> Response:
+    async def welcome(self, signed_in: Person, following: str) -> Response:
+        """Begin a session for a person, and go on to a page of the console."""
         session = await self._sessions.start(self._console.person(signed_in))
         response = RedirectResponse(
             guard.safe_return(following, self._console), 303, headers=guard.HEADERS
@@ -196,7 +212,7 @@ class ConsoleApp:
         return response
 
     async def _sign_out(self, request: Request) -> Response:
-        session = await self._signed(request)
+        session = await self.signed(request)
         form = await request.form()
         if not guard.is_own_form(str(form.get("token", "")), session):
             return self._pages.error("This form was not made for you.", 403)
@@ -208,10 +224,31 @@ class ConsoleApp:
     # --- the inbox -------------------------------------------------------------------------------
 
     async def _home(self, request: Request) -> Response:
-        return RedirectResponse(f"{self._console.path}/inbox", 303, headers=guard.HEADERS)
+        return self.to(self._first)
+
+    def to(self, path: str) -> Response:
+        """Send the browser to another page of the console."""
+        return RedirectResponse(f"{self._console.path}/{path}", 303, headers=guard.HEADERS)
+
+    @property
+    def pages(self) -> Pages:
+        """The templates."""
+        return self._pages
+
+    async def form(self, request: Request, session: Session) -> dict[str, list[str]]:
+        """Return a form that this session's own page has sent.
+
+        Raises:
+            HTTPException: It was made for somebody else.
+        """
+        async with request.form(max_files=0, max_fields=200, max_part_size=BODY) as form:
+            sent = {name: [str(each) for each in form.getlist(name)] for name in form}
+        if not guard.is_own_form(_one(sent, "token"), session):
+            raise HTTPException(403, "This form was not made for you. Nothing was done.")
+        return sent
 
     async def _inbox(self, request: Request) -> Response:
-        session = await self._signed(request)
+        session = await self.signed(request)
         query = request.query_params
         view = query.get("view", VIEWS[0])
         if view not in VIEWS:
@@ -224,7 +261,7 @@ class ConsoleApp:
         return self._pages.inbox(session, view, items, counts, dict(query), version)
 
     async def _item(self, request: Request) -> Response:
-        session = await self._signed(request)
+        session = await self.signed(request)
         shown = await self._found(request, session)
         return await self._item_page(session, shown)
 
@@ -263,7 +300,7 @@ class ConsoleApp:
         )
 
     async def _decide(self, request: Request) -> Response:
-        session = await self._signed(request)
+        session = await self.signed(request)
         shown = await self._found(request, session)
         async with request.form(max_files=0, max_fields=200, max_part_size=BODY) as form:
             sent = {name: [str(each) for each in form.getlist(name)] for name in form}
@@ -307,7 +344,7 @@ class ConsoleApp:
         return 0.0
 
     async def _withdraw(self, request: Request) -> Response:
-        session = await self._signed(request)
+        session = await self.signed(request)
         shown = await self._found(request, session)
         form = await request.form()
         if not guard.is_own_form(str(form.get("token", "")), session):

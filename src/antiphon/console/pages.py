@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, cast
 
+from jinja2 import ChoiceLoader, PackageLoader, StrictUndefined, select_autoescape
 from jinja2 import Environment as Templates
-from jinja2 import PackageLoader, StrictUndefined, select_autoescape
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from antiphon.console import guard
+from antiphon.console.faces import PageGroup
 from antiphon.console.form_fields import Field
 from antiphon.console.inbox_view import MOST, PAGE, Shown
 from antiphon.console.sessions import Session
@@ -42,12 +43,20 @@ _WORDS = {
 class Pages:
     """The templates of one console."""
 
-    def __init__(self, console: Console, server: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        console: Console,
+        server: str,
+        clock: Callable[[], float],
+        faces: Sequence[PageGroup] = (),
+    ) -> None:
         self._console = console
         self._server = server
         self._clock = clock
         self._templates = Templates(
-            loader=PackageLoader("antiphon.console"),
+            loader=ChoiceLoader(
+                [PackageLoader("antiphon.console"), *(PackageLoader(f.package) for f in faces)]
+            ),
             autoescape=select_autoescape(default=True, default_for_string=True),
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -56,12 +65,20 @@ class Pages:
         filters = cast("dict[str, Any]", self._templates.filters)  # pyright: ignore[reportUnknownMemberType]
         filters.update(left=self._left, soon=self._soon, moment=moment, iso=iso)
         filters.update(shown=_shown_text, whole=escape)
-        static = files("antiphon.console").joinpath("static")
-        self._static = {name: static.joinpath(name).read_bytes() for name in STATIC}
+        self._static = _static_files("antiphon.console", STATIC)
+        for face in faces:
+            filters.update(face.filters)
+            self._static |= _static_files(face.package, face.static)
+        self._faces = [(face.path, face.title, face.role) for face in faces]
 
-    def _render(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
+    def render(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a page made of a template."""
         text = self._templates.get_template(name).render(
-            base=self._console.path, server=self._server, words=_WORDS, **values
+            base=self._console.path,
+            server=self._server,
+            words=_WORDS,
+            faces=self._faces,
+            **values,
         )
         return HTMLResponse(text, status, headers=guard.HEADERS)
 
@@ -76,7 +93,7 @@ class Pages:
     ) -> HTMLResponse:
         """Return the list of items."""
         last = items[-1].item if len(items) == PAGE else None
-        return self._render(
+        return self.render(
             "inbox.html",
             session=session,
             token=session.proof(guard.CSRF),
@@ -106,7 +123,7 @@ class Pages:
         version: str,
     ) -> HTMLResponse:
         """Return the page of one item."""
-        return self._render(
+        return self.render(
             "item.html",
             status,
             session=session,
@@ -126,11 +143,11 @@ class Pages:
 
     def sign_in(self, *, by_link: bool) -> HTMLResponse:
         """Say how to sign in: with a link that somebody hands out, or at the login."""
-        return self._render("sign_in.html", 401, by_link=by_link)
+        return self.render("sign_in.html", 401, by_link=by_link)
 
     def link(self, secret: str) -> HTMLResponse:
         """Return the page of a one-time link: a button."""
-        return self._render("link.html", secret=secret)
+        return self.render("link.html", secret=secret)
 
     def error(self, text: str, status: int, *, following: str = "", note: str = "") -> HTMLResponse:
         """Return a page that says what is wrong.
@@ -142,7 +159,7 @@ class Pages:
             note: What the person had written.
         """
         heading = _HEADINGS.get(status, "Not done")
-        return self._render(
+        return self.render(
             "error.html", status, heading=heading, text=text, following=following, note=note
         )
 
@@ -154,14 +171,20 @@ class Pages:
         """Return the style sheet, the script or the icon."""
         if name not in self._static:
             return self.error("There is nothing here.", 404)
+        data, media = self._static[name]
         headers = {**guard.HEADERS, "cache-control": "private, max-age=300"}
-        return Response(self._static[name], media_type=STATIC[name], headers=headers)
+        return Response(data, media_type=media, headers=headers)
 
     def _left(self, expires: float) -> str:
         return left(expires - self._clock())
 
     def _soon(self, expires: float) -> bool:
         return expires - self._clock() < SOON
+
+
+def _static_files(package: str, media: Mapping[str, str]) -> dict[str, tuple[bytes, str]]:
+    folder = files(package).joinpath("static")
+    return {name: (folder.joinpath(name).read_bytes(), kind) for name, kind in media.items()}
 
 
 def left(seconds: float) -> str:

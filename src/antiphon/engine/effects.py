@@ -38,6 +38,7 @@ from antiphon.engine.serialization import (
     load_error,
 )
 from antiphon.engine.suspension import Abandoned
+from antiphon.environment import effect_place
 from antiphon.errors import (
     ConfigError,
     Diverged,
@@ -292,11 +293,6 @@ def _shared_parts(execution: Execution, spec: Once, arguments: bytes) -> list[by
         spec.key.encode(),
         arguments,
     ]
-
-
-def effect_place(call: str, key: str) -> str:
-    """Name the place for which the result of an effect is sealed: an operator can name it too."""
-    return f"effect {call}/{key}"
 
 
 def idempotency_key(call: str, key: str) -> str:

@@ -42,6 +42,11 @@ from antiphon.ports.ledger import Ledger as Ledger
 from antiphon.ports.ledger import Recorded as Recorded
 from antiphon.ports.ledger import Running as Running
 from antiphon.ports.ledger import Spent as Spent
+from antiphon.ports.overview import MinuteCount as MinuteCount
+from antiphon.ports.overview import Overview as Overview
+from antiphon.ports.overview import Settlement as Settlement
+from antiphon.ports.overview import UncertainEffect as UncertainEffect
+from antiphon.ports.overview import WaitingTask as WaitingTask
 from antiphon.ports.store import Segments as Segments
 from antiphon.ports.store import Store as Store
 from antiphon.ports.tasks import NewTask as NewTask

@@ -10,17 +10,16 @@ import time
 from typing import TYPE_CHECKING
 
 from antiphon.ports import Clock
-from antiphon.stores.memory_effects import MemoryEffects
-from antiphon.stores.memory_inbox import MemoryInbox
+from antiphon.stores.memory_overview import MemoryOverview, MemorySettlements
 from antiphon.stores.memory_segments import MemorySegments
 
 if TYPE_CHECKING:
-    from antiphon.ports import Store, Tasks
+    from antiphon.ports import Overview, Store, Tasks
 
 _MIB = 1024 * 1024
 
 
-class MemoryStore(MemoryInbox, MemorySegments, MemoryEffects):
+class MemoryStore(MemoryOverview, MemorySegments, MemorySettlements):
     """The default store: bounded, for one process and one event loop, gone when it ends."""
 
     durable = False
@@ -52,7 +51,7 @@ class MemoryStore(MemoryInbox, MemorySegments, MemoryEffects):
             task_bytes: Their arguments, journals, answers and results; likewise.
             clock: The clock that the engine uses too.
         """
-        MemoryInbox.__init__(
+        MemoryOverview.__init__(
             self,
             clock,
             ended=lambda call: self.end_effects(call, 0.0),
@@ -60,7 +59,7 @@ class MemoryStore(MemoryInbox, MemorySegments, MemoryEffects):
             task_bytes=task_bytes,
         )
         MemorySegments.__init__(self, clock, segment_bytes=segment_bytes)
-        MemoryEffects.__init__(
+        MemorySettlements.__init__(
             self,
             clock,
             rounds=rounds,
@@ -68,6 +67,7 @@ class MemoryStore(MemoryInbox, MemorySegments, MemoryEffects):
             effects=effects,
             effect_bytes=effect_bytes,
         )
+        self._counts, self._settlements = {}, []
 
     def end_round(self, call: str, round: int, ended: float | None) -> None:
         """Free what a recorded round leaves behind; with a time, its call has ended too."""
@@ -85,3 +85,4 @@ class MemoryStore(MemoryInbox, MemorySegments, MemoryEffects):
 if TYPE_CHECKING:
     _store: Store = MemoryStore()
     _tasks: Tasks = MemoryStore()
+    _overview: Overview = MemoryStore()

@@ -351,21 +351,26 @@ class SqlEffects(Runs):
     @transaction
     def settle_uncertain(self, call: str, key: str, *, result: bytes | None) -> Transaction[bool]:
         """Settle an uncertain effect by an operator's word, and let its call go on."""
-        asked = {
-            "call": call,
-            "key": key,
-            "state": "free" if result is None else "done",
-            "result": result,
-        }
-        rows = yield Query(self._sql[DECIDE], asked)
-        if not rows:
-            return False
-        kept = {"call": call, "expires": rows[0][0]}
-        yield Query(self._sql[TRY_AGAIN], kept)
-        yield Query(self._sql[KEEP_JOURNALS], kept)
-        for (server,) in (yield Query(self._sql[WAKE_CALL], {"call": call})):
-            yield TasksReady(server)
-        return True
+        return (yield from settling(self._sql, call, key, result))
+
+
+def settling(sql: Written, call: str, key: str, result: bytes | None) -> Transaction[bool]:
+    """Settle an uncertain effect, within a transaction; False if it is not uncertain."""
+    asked = {
+        "call": call,
+        "key": key,
+        "state": "free" if result is None else "done",
+        "result": result,
+    }
+    rows = yield Query(sql[DECIDE], asked)
+    if not rows:
+        return False
+    kept = {"call": call, "expires": rows[0][0]}
+    yield Query(sql[TRY_AGAIN], kept)
+    yield Query(sql[KEEP_JOURNALS], kept)
+    for (server,) in (yield Query(sql[WAKE_CALL], {"call": call})):
+        yield TasksReady(server)
+    return True
 
 
 def _restart(effect: Effect) -> dict[str, Any]:

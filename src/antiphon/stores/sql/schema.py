@@ -217,6 +217,33 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX antiphon_sessions_expires ON antiphon_sessions (expires)",
     ),
     ("ALTER TABLE antiphon_decisions ADD COLUMN arguments {blob}",),
+    (
+        """
+        CREATE TABLE antiphon_counts (
+            server text NOT NULL,
+            minute bigint NOT NULL,
+            name text NOT NULL,
+            number bigint NOT NULL,
+            PRIMARY KEY (server, minute, name)
+        )
+        """,
+        """
+        CREATE TABLE antiphon_settlements (
+            call text NOT NULL,
+            key text NOT NULL,
+            happened bigint NOT NULL,
+            issuer text NOT NULL,
+            subject text NOT NULL,
+            name text NOT NULL,
+            reason text NOT NULL,
+            at double precision NOT NULL
+        )
+        """,
+        "CREATE INDEX antiphon_settlements_at ON antiphon_settlements (at)",
+        f"CREATE INDEX antiphon_tasks_age ON antiphon_tasks (server, created, id) WHERE {OPEN}",
+        "CREATE INDEX antiphon_tasks_status ON antiphon_tasks (server, status)",
+        "CREATE INDEX antiphon_decisions_at ON antiphon_decisions (server, at)",
+    ),
 )
 """One entry per schema version. An entry that was released is never changed; add another."""
 

@@ -1,15 +1,16 @@
-"""A store over SQL: rounds, effects, segments, tasks and the inbox. A driver runs it."""
+"""A store over SQL: rounds, effects, segments, tasks, inbox and overview. A driver runs it."""
 
 from antiphon.stores.sql.dialect import Dialect, Notice, RoundChanged
 from antiphon.stores.sql.effects import SqlEffects
 from antiphon.stores.sql.inbox import SqlInbox
 from antiphon.stores.sql.ledger import SqlLedger
+from antiphon.stores.sql.overview import SqlOverview
 from antiphon.stores.sql.restarts import SqlRestarts
 from antiphon.stores.sql.tasks import SqlTasks
 from antiphon.stores.waiting import WorkerWaiters
 
 
-class SqlStore(SqlLedger, SqlEffects, SqlRestarts, SqlTasks, SqlInbox):
+class SqlStore(SqlLedger, SqlEffects, SqlRestarts, SqlTasks, SqlInbox, SqlOverview):
     """A store over SQL. A driver adds how a transaction is run."""
 
     durable = True

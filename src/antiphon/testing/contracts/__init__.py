@@ -15,6 +15,7 @@ from antiphon.testing.contracts.ledger import (
     LEDGER_CONTRACTS,
     an_evicted_outcome_is_spent_and_its_mark_stays,
 )
+from antiphon.testing.contracts.overview import OVERVIEW_CONTRACTS, OverviewContract
 from antiphon.testing.contracts.parts import Contract
 from antiphon.testing.contracts.restarts import RESTART_CONTRACTS
 from antiphon.testing.contracts.segments import SEGMENT_CONTRACTS
@@ -27,18 +28,20 @@ STORE_CONTRACTS: tuple[Contract, ...] = (
     *SEGMENT_CONTRACTS,
 )
 """Everything that a store must do. One that keeps tasks is held to `TASK_CONTRACTS` and
-`INBOX_CONTRACTS` too."""
+`INBOX_CONTRACTS` too, one for operators' pages to `OVERVIEW_CONTRACTS`."""
 
 __all__ = [
     "EFFECT_CONTRACTS",
     "INBOX_CONTRACTS",
     "LEDGER_CONTRACTS",
+    "OVERVIEW_CONTRACTS",
     "RESTART_CONTRACTS",
     "SEGMENT_CONTRACTS",
     "STORE_CONTRACTS",
     "TASK_CONTRACTS",
     "Contract",
     "InboxContract",
+    "OverviewContract",
     "TaskContract",
     "an_evicted_outcome_is_spent_and_its_mark_stays",
 ]

@@ -1,0 +1,76 @@
+"""`python -m antiphon.cli.authoring.child`: the server's own process under `antiphon dev`.
+
+It serves as `antiphon serve` does. Besides, it counts lines of the author's files, writes records
+into one file, and ends with the process that started it.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from antiphon import Console
+from antiphon.cli.load_server import load_server
+from antiphon.cli.serve import log_to_stderr
+from antiphon.dev.line_counts import AuthorFiles, start_counting
+from antiphon.dev.process import ChildSettings
+from antiphon.dev.recording import recording
+from antiphon.dev.records import RecordWriter, ServerReady, SourceRecord
+from antiphon.errors import AntiphonError
+from antiphon.processes.http_server import run_http
+from antiphon.server import Surroundings, loading_within
+
+GRACE = 1.0
+"""Seconds that running rounds may take to finish before a reload."""
+
+
+def serve_child(settings: ChildSettings) -> int:
+    """Serve until the parent ends it; return the exit code."""
+    writer = RecordWriter(Path(settings.records))
+    files = AuthorFiles(
+        Path(settings.root), lambda file, text: writer.write(SourceRecord(file, text))
+    )
+    start_counting(files)
+    around = Surroundings(
+        store=settings.store,
+        console=Console(settings.console),
+        middleware=(recording(writer, time.time),),
+    )
+    before = loading_within.set(around)
+    server = load_server(settings.server)
+    loading_within.reset(before)
+    log_to_stderr()
+
+    def announce(url: str) -> None:
+        roles = tuple((server.console and server.console.roles) or ())
+        writer.write(ServerReady(os.getpid(), url, server.name, server.audience, roles))
+
+    try:
+        run_http(server.asgi(), "127.0.0.1", settings.port, announce=announce, grace=GRACE)
+    except AntiphonError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+def _end_with_parent() -> None:
+    """End when the pipe from the parent is closed: it has ended, however."""
+    while os.read(0, 1024):
+        pass
+    os._exit(0)
+
+
+def main() -> int:
+    """Read the settings from the first line of standard input, and serve."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line += os.read(0, 1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    return serve_child(msgspec.json.decode(line, type=ChildSettings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""`antiphon install`: the lines by which a client starts a server, printed or written.
+
+A file is changed only where it is understood: plain JSON whose members are what the client expects.
+Everything else in it stays as it is, and what was there before is kept beside it.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from antiphon.cli.load_server import load_server, split_name
+from antiphon.cli.output import FAILED, USAGE, fail, say
+from antiphon.cli.private_files import write_private
+from antiphon.cli.serve import SERVER, configured
+
+CLIENT = Annotated[
+    str,
+    typer.Option(
+        "--client", metavar="CLIENT", help="claude-code, claude-desktop, cursor or vscode."
+    ),
+]
+WRITE = Annotated[
+    bool, typer.Option("--write", help="Write it into the client's file instead of printing it.")
+]
+FILE = Annotated[
+    Path | None,
+    typer.Option("--file", metavar="FILE", help="The client's file, if it is not the usual one."),
+]
+
+
+@dataclass(frozen=True)
+class ClientFile:
+    """Where a client keeps its servers, and under which member."""
+
+    member: str
+    path: Callable[[], Path]
+
+
+def _claude_desktop() -> Path:
+    name = Path("Claude", "claude_desktop_config.json")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / name
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming") / name
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / name
+
+
+CLIENTS: Mapping[str, ClientFile] = {
+    "claude-code": ClientFile("mcpServers", lambda: Path(".mcp.json")),
+    "claude-desktop": ClientFile("mcpServers", _claude_desktop),
+    "cursor": ClientFile("mcpServers", lambda: Path(".cursor", "mcp.json")),
+    "vscode": ClientFile("servers", lambda: Path(".vscode", "mcp.json")),
+}
+"""Claude Code, Cursor and VS Code read theirs from the folder of a project."""
+
+
+def install(server: SERVER, client: CLIENT, write: WRITE = False, file: FILE = None) -> None:
+    """Print the settings by which a client starts a server, or write them into the client's file.
+
+    The client starts the server on standard input and output with this very Python. With --write
+    the file is changed in one step, other servers and settings in it stay, and the file as it was
+    is kept beside it with the ending .before-antiphon. A file that is not understood is left alone:
+    one with comments, one that is no JSON, or one whose servers are no object.
+
+    Exit codes: 0 printed or written, 1 the file was left alone, 2 wrong arguments or settings.
+
+    Examples:
+
+    \b
+      antiphon install shop:server --client claude-code
+      antiphon install path/to/shop.py --client claude-desktop --write
+    """
+    if client not in CLIENTS:
+        fail(f"no client {client!r}: choose one of {', '.join(CLIENTS)}", USAGE)
+    loaded = configured(load_server, server)
+    target = CLIENTS[client]
+    entry = _entry(server, client)
+    if not write:
+        print(json.dumps({target.member: {loaded.name: entry}}, indent=2, ensure_ascii=False))
+        say(f"put this into {file or target.path()}, or let --write do it")
+        return
+    path = file or target.path()
+    before = _read(path)
+    after, known = _with_entry(before, target.member, loaded.name, entry, path)
+    if known == entry:
+        say(f"{path} has it already")
+        return
+    if before is not None:
+        shutil.copy2(path, path.with_name(f"{path.name}.before-antiphon"))
+    try:
+        write_private(path, json.dumps(after, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        fail(f"{path} cannot be written: {error.strerror}")
+    print(path)
+
+
+def _entry(server: str, client: str) -> dict[str, Any]:
+    """Return how the client starts the server, wherever it is itself started."""
+    place, variable = split_name(server)
+    words = [sys.executable, "-m", "antiphon.cli.app", "serve"]
+    entry: dict[str, Any] = {"type": "stdio"} if client == "vscode" else {}
+    if place.endswith(".py"):
+        named = str(Path(place).expanduser().resolve()) + (f":{variable}" if variable else "")
+        return entry | {"command": words[0], "args": [*words[1:], named, "--stdio"]}
+    # A module is found from the folder in which this command was given.
+    if sys.platform == "win32":
+        env = {"PYTHONPATH": str(Path.cwd())}
+        return entry | {"command": words[0], "args": [*words[1:], server, "--stdio"], "env": env}
+    line = f"cd {shlex.quote(str(Path.cwd()))} && exec {shlex.join([*words, server, '--stdio'])}"
+    return entry | {"command": "/bin/sh", "args": ["-c", line]}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return what is in a client's file; None when there is none."""
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"{path} cannot be read: {error}", FAILED)
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text, object_pairs_hook=_no_repetition)
+    except ValueError as error:
+        fail(
+            f"{path} is not plain JSON ({error}): comments and trailing commas cannot be kept. It "
+            "was left alone; leave out --write, and put the lines in yourself",
+            FAILED,
+        )
+    if not isinstance(found, dict):
+        fail(f"{path} holds no JSON object, so it was left alone", FAILED)
+    return cast("dict[str, Any]", found)
+
+
+def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError("a member stands there twice")
+    return dict(pairs)
+
+
+def _with_entry(
+    before: dict[str, Any] | None, member: str, name: str, entry: dict[str, Any], path: Path
+) -> tuple[dict[str, Any], object]:
+    """Return the file's content with the server in it, and what was there under its name."""
+    after = dict(before or {})
+    servers: object = after.get(member, {})
+    if not isinstance(servers, dict):
+        fail(f"{member!r} in {path} is no object, so the file was left alone", FAILED)
+    listed = cast("dict[str, Any]", servers)
+    known = listed.get(name)
+    if known is not None and known != entry and not _is_ours(known):
+        fail(
+            f"{path} has another server called {name!r}, so it was left alone: give one of the two "
+            "another name",
+            FAILED,
+        )
+    after[member] = {**listed, name: entry}
+    return after, known
+
+
+def _is_ours(entry: object) -> bool:
+    """Whether an entry was written by this command, so that it may be replaced."""
+    words: object = cast("dict[str, Any]", entry).get("args") if isinstance(entry, dict) else None
+    if not isinstance(words, list):
+        return False
+    return any("antiphon.cli.app" in str(word) for word in cast("list[object]", words))

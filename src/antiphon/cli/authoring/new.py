@@ -1,0 +1,117 @@
+"""`antiphon new`: a small project that asks, with its test and its README."""
+
+import keyword
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiphon.cli.output import USAGE, fail, say
+
+NAME = Annotated[
+    str, typer.Argument(metavar="NAME", help="Of the project and its folder: letters, digits, -.")
+]
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+SERVER = '''"""An MCP server with one tool, which asks before it acts."""
+
+from pydantic import BaseModel
+
+from antiphon import Context, Server
+
+server = Server("{name}")
+
+
+class Parcel(BaseModel):
+    street: str
+    express: bool = False
+
+
+async def book(order: str, street: str, express: bool) -> str:
+    """Book the parcel: your shipping company does it here."""
+    return f"{{order}}-{{'fast' if express else 'slow'}}"
+
+
+@server.tool
+async def ship(ctx: Context, order: str) -> str:
+    """Ship an order, after approval."""
+    parcel = await ctx.elicit(f"Where does order {{order}} go?", Parcel)
+    if not await ctx.approve(f"Ship order {{order}} to {{parcel.street}}?"):
+        return "Nothing was shipped."
+    label = await ctx.once("book", book, order, parcel.street, parcel.express)
+    return f"Shipped with label {{label}}."
+'''
+
+TEST = '''"""Tests of the server: each drives a call through all its rounds."""
+
+from antiphon import Accept, Client, Decline, Scripted
+
+from {module} import server
+
+PARCEL = Accept({{"street": "Main Street 1", "express": True}})
+
+
+async def ship(answers: Scripted) -> str:
+    async with Client(server, answers=answers) as client:
+        result = await client.call_tool("ship", {{"order": "A1"}})
+    return result.content[0].text
+
+
+async def test_an_order_is_shipped_after_approval(antiphon_clock) -> None:
+    answers = Scripted(parcel=PARCEL, approve=Accept({{"approve": True}}))
+    assert await ship(answers) == "Shipped with label A1-fast."
+
+
+async def test_nothing_is_shipped_without_a_yes(antiphon_clock) -> None:
+    answers = Scripted(parcel=PARCEL, approve=Decline())
+    assert await ship(answers) == "Nothing was shipped."
+'''
+
+README = """# {name}
+
+An MCP server. Its tool `ship` asks two things before it acts.
+
+- `antiphon dev {module}.py` shows every round in the browser (`pip install "antiphon[dev]"`)
+- `pytest` runs the tests
+- `antiphon install {module}.py --client claude-code` prints how a client starts it
+- `antiphon serve {module}.py` serves it over HTTP
+
+`{module}.py` is the server, `test_{module}.py` its test.
+"""
+
+
+def new(name: NAME) -> None:
+    """Write a small project into a new folder: a server that asks, its test, a README.
+
+    Exit codes: 0 written, 1 the folder cannot be written, 2 a wrong name, or the folder exists.
+
+    Examples:
+
+    \b
+      antiphon new shop
+      cd shop && antiphon dev shop.py
+    """
+    module = name.replace("-", "_")
+    if not _NAME.fullmatch(name) or keyword.iskeyword(module):
+        fail(
+            f"{name!r} cannot be the name of a project: begin with a letter, and use a to z, 0 to "
+            "9, - and _",
+            USAGE,
+        )
+    if module == "antiphon":
+        fail("a module called antiphon would hide the package: choose another name", USAGE)
+    folder = Path(name)
+    texts = {f"{module}.py": SERVER, f"test_{module}.py": TEST, "README.md": README}
+    try:
+        folder.mkdir()
+        for file, text in texts.items():
+            (folder / file).write_text(text.format(name=name, module=module), "utf-8")
+    except FileExistsError:
+        fail(f"there is already something called {folder}: choose another name", USAGE)
+    except OSError as error:
+        fail(f"{folder} cannot be written: {error.strerror}")
+    for file in texts:
+        print(folder / file)
+    say(f"next: cd {folder} && antiphon dev {module}.py")

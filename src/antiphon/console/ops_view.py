@@ -1,0 +1,179 @@
+"""What operators see of a server, read from the store and summed up. No HTML and no HTTP."""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import quantiles
+
+import msgspec
+
+from antiphon.console.counting import BUCKETS
+from antiphon.core.inbox import Item, Person
+from antiphon.environment import Environment, effect_place
+from antiphon.ports import (
+    Inbox,
+    ItemFilter,
+    MinuteCount,
+    Overview,
+    Settlement,
+    UncertainEffect,
+    WaitingTask,
+)
+
+PAGE = 20
+MOST = 1_000
+"""Rows on a page; and how far the headings count."""
+
+PLOTTED = 60
+"""Minutes that plots show."""
+
+DAY = 24 * 60
+OUTCOMES = ("complete", "input_required", "task", "error")
+
+
+class Plot(msgspec.Struct, frozen=True):
+    """Numbers over the last hour, the oldest first."""
+
+    values: tuple[int, ...]
+
+    @property
+    def highest(self) -> int:
+        """The largest number."""
+        return max(self.values, default=0)
+
+    @property
+    def bars(self) -> list[tuple[int, float, float]]:
+        """Left edge, top and height of each bar, in a box of 3 by 24 for each value."""
+        if not self.highest:
+            return []
+        return [
+            (3 * at, 24 - 24 * value / self.highest, 24 * value / self.highest)
+            for at, value in enumerate(self.values)
+            if value
+        ]
+
+
+class OpsShown(msgspec.Struct, frozen=True):
+    """Everything on the page."""
+
+    open_items: int
+    oldest: Item | None
+    items: Sequence[Item]
+    tasks: dict[str, int]
+    waiting: Sequence[WaitingTask]
+    uncertain: Sequence[UncertainEffect]
+    settled: Sequence[Settlement]
+    rounds: Plot
+    outcomes: dict[str, int]
+    """Of the last day."""
+
+    slowest: str
+    """Under how many milliseconds 95 of 100 rounds of the last hour stayed."""
+
+    refused: list[tuple[str, int]]
+    decisions: Plot
+    per_hour: int
+    median: float
+    tenth: float
+    """Seconds that half of the decisions of the last day took at most; and nine of ten."""
+
+
+class OpsView:
+    """The operators' view of one server."""
+
+    def __init__(self, environment: Environment, inbox: Inbox, store: Overview) -> None:
+        self._environment = environment
+        self._inbox = inbox
+        self._store = store
+        self._server = environment.sealer.audience
+
+    async def shown(
+        self,
+        *,
+        items_after: tuple[float, str] | None = None,
+        tasks_after: tuple[float, str] | None = None,
+        effects_after: tuple[float, str, str] | None = None,
+    ) -> OpsShown:
+        """Read the page; each list goes on after the row that is named."""
+        store, now = self._store, self._environment.clock()
+        minute = int(now // 60)
+        waiting = ItemFilter(self._server, open=True)
+        items = await self._inbox.items(waiting, after=items_after, limit=PAGE)
+        first = items if items_after is None else await self._inbox.items(waiting, limit=1)
+        counts = await store.counts(self._server, since=minute - DAY)
+        hour = [count for count in counts if count.minute > minute - PLOTTED]
+        decided = await store.decided_since(self._server, now - DAY * 60)
+        took = sorted(seconds for _, seconds in decided)
+        return OpsShown(
+            open_items=await self._inbox.count_items(waiting, most=MOST),
+            oldest=first[0] if first else None,
+            items=items,
+            tasks=dict(await store.tasks_by_status(self._server)),
+            waiting=await store.waiting_tasks(self._server, after=tasks_after, limit=PAGE),
+            uncertain=await store.uncertain_effects(after=effects_after, limit=PAGE),
+            settled=await store.settlements(limit=10),
+            rounds=_plot(hour, minute, "round:"),
+            outcomes=_sums(counts, "round:"),
+            slowest=_percentile(hour),
+            refused=Counter(_sums(counts, "refused:")).most_common(),
+            decisions=_decisions([at for at, _ in decided], minute),
+            per_hour=sum(1 for at, _ in decided if at > now - 3600),
+            median=took[len(took) // 2] if took else 0.0,
+            tenth=_tenth(took),
+        )
+
+    async def settle(
+        self, person: Person, call: str, key: str, *, result: bytes | None, reason: str
+    ) -> bool:
+        """Settle an uncertain effect as this person; None as the result says it did not happen."""
+        sealed = result
+        if result is not None:
+            sealed = await self._environment.protect(result, effect_place(call, key))
+        said = Settlement(
+            call, key, result is not None, person.issuer, person.subject, person.name, reason
+        )
+        return await self._store.settle_effect(said, result=sealed)
+
+
+def _sums(counts: Sequence[MinuteCount], start: str) -> dict[str, int]:
+    sums: Counter[str] = Counter()
+    for count in counts:
+        if count.name.startswith(start):
+            sums[count.name.removeprefix(start)] += count.number
+    return dict(sums)
+
+
+def _plot(counts: Sequence[MinuteCount], minute: int, start: str) -> Plot:
+    values = [0] * PLOTTED
+    for count in counts:
+        at = count.minute - (minute - PLOTTED + 1)
+        if count.name.startswith(start) and 0 <= at < PLOTTED:
+            values[at] += count.number
+    return Plot(tuple(values))
+
+
+def _decisions(times: Sequence[float], minute: int) -> Plot:
+    values = [0] * PLOTTED
+    for at in times:
+        place = int(at // 60) - (minute - PLOTTED + 1)
+        if 0 <= place < PLOTTED:
+            values[place] += 1
+    return Plot(tuple(values))
+
+
+def _percentile(counts: Sequence[MinuteCount]) -> str:
+    """Return under which bound 95 of 100 rounds stayed, in words; empty without rounds."""
+    sums = _sums(counts, "time:")
+    total, seen = sum(sums.values()), 0
+    if not total:
+        return ""
+    for bound in BUCKETS:
+        seen += sums.get(str(bound), 0)
+        if seen >= 0.95 * total:
+            return f"{bound} ms" if bound < 1_000 else f"{bound // 1_000} s"
+    return f"more than {BUCKETS[-1] // 1_000} s"
+
+
+def _tenth(took: Sequence[float]) -> float:
+    if len(took) < 2:
+        return took[0] if took else 0.0
+    return quantiles(took, n=10)[-1]

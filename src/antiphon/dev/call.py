@@ -1,0 +1,320 @@
+"""A call that is made from the page: driven by `antiphon.Client`, answered by a person.
+
+In the modern era the call stops at its questions and is resumed with the answers; in a legacy
+session the server waits while the same questions are answered. Both end in `OpenAsk`.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from pydantic import BaseModel
+
+from antiphon.client import Client
+from antiphon.client.asks import AnyAsk, FormAsk, RootsAsk, SampleAsk, Step, UrlAsk
+from antiphon.client.errors import AnswerUnfit, ClientError
+from antiphon.client.flow_types import PendingCall, Timeouts
+from antiphon.client.read_asks import Task
+from antiphon.core.capabilities import Capability
+from antiphon.core.request import Era
+from antiphon.core.text import safe_line
+from antiphon.dev.wire import Exchange, http_client
+from antiphon.ports import EffectRow
+
+CallState: TypeAlias = Literal["running", "waiting", "done", "failed", "cancelled"]
+TIMEOUTS = Timeouts(rounds=1_000, pauses=1_000, total=86_400.0, answer=86_400.0, reply=3_600.0)
+KEPT_NOTES = 500
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is called, and as which client."""
+
+    kind: Literal["tool", "prompt", "resource"]
+    name: str
+    arguments: dict[str, Any]
+    era: Era
+    can: frozenset[Capability]
+    client: str = ""
+
+    @property
+    def pending(self) -> PendingCall:
+        """The call before its first round."""
+        if self.kind == "tool":
+            return PendingCall.tool(self.name, self.arguments)
+        if self.kind == "prompt":
+            return PendingCall.prompt(self.name, self.arguments)
+        return PendingCall.resource(self.name)
+
+
+class OpenAsk:
+    """A question that waits on the page."""
+
+    def __init__(self, ask: AnyAsk) -> None:
+        """Begin to wait."""
+        self.ask = ask
+        self.problem = ""
+        self.sent: dict[str, list[str]] | None = None
+        """What was typed and did not fit."""
+
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    @property
+    def key(self) -> str:
+        """The key of the question."""
+        return self.ask.key
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """Something that was seen while the call ran."""
+
+    at: float
+    kind: Literal["progress", "log", "task"]
+    text: str
+
+
+class AnswerGiven(msgspec.Struct, frozen=True):
+    """A question and what was said to it."""
+
+    key: str
+    kind: str
+    message: str
+    said: str
+    at: float
+
+
+class DevCall:
+    """One call, from its first request to its end."""
+
+    def __init__(self, wanted: Wanted, changed: Callable[[], None]) -> None:
+        """Prepare a call; `changed` is called whenever the page would show something else."""
+        self.id = secrets.token_hex(4)
+        self.wanted = wanted
+        self.began = time.time()  # noqa: TID251 - for display
+        self.ended = 0.0
+        self.state: CallState = "running"
+        self.open: dict[str, OpenAsk] = {}
+        self.given: list[AnswerGiven] = []
+        self.notes: list[Noted] = []
+        self.wire: list[Exchange] = []
+        self.task: Task | None = None
+        self.result: Any = None
+        self.error = ""
+        self.revision = 0
+        self.attempts: list[Any] = []
+        """What was done to its rounds on purpose."""
+
+        self.effects: dict[str, EffectRow] = {}
+        """What was seen of its effects; a task that has ended leaves none in the store."""
+
+        self._told = changed
+        self._replaced: asyncio.Future[Step] | None = None
+        self._step: Step | None = None
+        self.running: asyncio.Task[None] | None = None
+
+    def changed(self) -> None:
+        """Note that the page would show something else now."""
+        self.revision += 1
+        self._told()
+
+    # --- driving ---------------------------------------------------------------------------------
+
+    def start(self, url: str) -> None:
+        """Begin the call."""
+        self.running = asyncio.create_task(self._run(url), name=f"antiphon dev call {self.id}")
+
+    async def _run(self, url: str) -> None:
+        try:
+            async with (
+                http_client(self.wire, self.changed) as http,
+                self._client(url, http) as client,
+            ):
+                if client.era == "modern":
+                    await self._by_steps(client)
+                else:
+                    self.result = await self._to_the_end(client)
+            self.state = "done"
+        except ClientError as error:
+            self.state, self.error = "failed", str(error)
+        except asyncio.CancelledError:
+            self.state, self.error = "cancelled", "You have cancelled the call."
+        except Exception as error:  # noqa: BLE001 - whatever it is, the page shows it
+            self.state, self.error = "failed", f"{type(error).__name__}: {error}"
+        finally:
+            self.open, self.ended = {}, time.time()  # noqa: TID251 - for display
+            self.changed()
+
+    def _client(self, url: str, http: Any) -> Client:
+        return Client(
+            url,
+            answers=_PageAnswers(self),
+            era=self.wanted.era,
+            tasks="tasks" in self.wanted.can,
+            timeouts=TIMEOUTS,
+            http_client=http,
+            name=self.wanted.client or "antiphon-dev",
+            log_level="debug",
+            on_log=self._log,
+        )
+
+    async def _by_steps(self, client: Client) -> None:
+        can = self.wanted.can - {"tasks"}
+        step = await self._sent(
+            client.begin_call(self.wanted.pending, can=can, on_progress=self._progress)
+        )
+        while not step.done:
+            self._step = step
+            self._see_task(step.task)
+            answers: Mapping[str, Any] | None = None
+            if step.asks:
+                answers = await self._answered(step)
+                if isinstance(answers, Step):
+                    step = answers
+                    continue
+            step = await self._resumed(client, step, answers)
+        self.result = step.result
+
+    async def _resumed(self, client: Client, step: Step, answers: Mapping[str, Any] | None) -> Step:
+        try:
+            return await self._sent(
+                client.resume(
+                    step,
+                    answers,
+                    can=self.wanted.can - {"tasks"},
+                    on_progress=self._progress,
+                    on_task=self._see_task,
+                )
+            )
+        except AnswerUnfit as unfit:
+            self.notes.append(Noted(time.time(), "log", f"not sent: {unfit}"))  # noqa: TID251
+            return step
+
+    async def _to_the_end(self, client: Client) -> Any:
+        wanted = self.wanted
+        match wanted.kind:
+            case "tool":
+                return await client.call_tool(
+                    wanted.name, wanted.arguments, on_progress=self._progress
+                )
+            case "prompt":
+                return await client.get_prompt(wanted.name, wanted.arguments)
+            case _:
+                return await client.read_resource(wanted.name)
+
+    async def _sent(self, request: Any) -> Step:
+        self.state = "running"
+        self.changed()
+        return await request
+
+    # --- questions -------------------------------------------------------------------------------
+
+    async def ask(self, ask: AnyAsk) -> Any:
+        """Put one question on the page, and wait for what is said."""
+        opened = self.open[ask.key] = OpenAsk(ask)
+        self.state = "waiting"
+        self.changed()
+        try:
+            return await opened.answer
+        finally:
+            self.open.pop(ask.key, None)
+            if not self.open and self.state == "waiting":
+                self.state = "running"
+
+    async def _answered(self, step: Step) -> Any:
+        """Return the answers to all questions of a round, or the step that has replaced it."""
+        self._replaced = asyncio.get_running_loop().create_future()
+        answers = asyncio.gather(*(self.ask(ask) for ask in step.asks.values()))
+        await asyncio.wait({answers, self._replaced}, return_when=asyncio.FIRST_COMPLETED)
+        if self._replaced.done():
+            answers.cancel()
+            await asyncio.wait({answers})
+            return self._replaced.result()
+        return dict(zip(step.asks, answers.result(), strict=True))
+
+    def say(self, key: str, answer: Any, said: str) -> None:
+        """Answer a question of the page."""
+        opened = self.open.get(key)
+        if opened is None or opened.answer.done():
+            return
+        self.given.append(
+            AnswerGiven(key, opened.ask.kind, message_of(opened.ask), said, time.time())  # noqa: TID251
+        )
+        opened.answer.set_result(answer)
+
+    @property
+    def step(self) -> Step | None:
+        """The call between two rounds, in the modern era."""
+        return self._step
+
+    def replace_step(self, step: Step) -> None:
+        """Go on from another state of the call, as after a round that lost its answers."""
+        if self._replaced is not None and not self._replaced.done():
+            self._replaced.set_result(step)
+
+    def cancel(self) -> None:
+        """Give the call up."""
+        if self.running is not None:
+            self.running.cancel()
+
+    # --- what is seen meanwhile ------------------------------------------------------------------
+
+    async def _log(self, level: str, data: Any, logger: str | None) -> None:
+        text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
+        self._note("log", f"{level} {logger or ''} {text}")
+
+    def _progress(self, progress: float, total: float | None, message: str | None) -> None:
+        of = f" of {total:g}" if total is not None else ""
+        self._note("progress", f"{progress:g}{of} {message or ''}")
+
+    def _see_task(self, task: Task | None) -> None:
+        if task is not None and task != self.task:
+            if self.task is None or (task.status, task.message) != (
+                self.task.status, self.task.message,
+            ):  # fmt: skip
+                self._note("task", f"{task.status} {task.message}")
+            self.task = task
+
+    def _note(self, kind: Literal["progress", "log", "task"], text: str) -> None:
+        if len(self.notes) < KEPT_NOTES:
+            self.notes.append(Noted(time.time(), kind, safe_line(text.strip(), 500)))  # noqa: TID251
+        self.changed()
+
+    @property
+    def shown_result(self) -> Any:
+        """The result as JSON values; None without one."""
+        if not isinstance(self.result, BaseModel):
+            return None
+        return self.result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+class _PageAnswers:
+    """Answers what a legacy session asks, by the page."""
+
+    def __init__(self, call: DevCall) -> None:
+        self._call = call
+        self.abilities = call.wanted.can - {"tasks"}
+
+    async def elicit(self, ask: FormAsk) -> Any:
+        return await self._call.ask(ask)
+
+    async def elicit_url(self, ask: UrlAsk) -> Any:
+        return await self._call.ask(ask)
+
+    async def sample(self, ask: SampleAsk) -> Any:
+        return await self._call.ask(ask)
+
+    async def roots(self, ask: RootsAsk) -> Any:
+        return await self._call.ask(ask)
+
+
+def message_of(ask: AnyAsk) -> str:
+    """Return what a question says, for a list."""
+    match ask:
+        case FormAsk() | UrlAsk():
+            return ask.message
+        case SampleAsk():
+            return "A completion"
+        case _:
+            return "The workspace roots"

@@ -1,0 +1,233 @@
+"""The server's own process: started, watched, reloaded on save, killed on purpose.
+
+Owns the child and what it prints. The child is told what to serve in one line on standard input,
+which stays open as long as this process lives: the child ends with it, however that happens.
+"""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+from watchfiles import (
+    PythonFilter,
+    awatch,  # pyright: ignore[reportUnknownVariableType]
+)
+
+from antiphon.dev.records import (
+    Record,
+    RecordReader,
+    RoundRecord,
+    RunBegan,
+    ServerReady,
+    SourceRecord,
+)
+
+START_LIMIT = 30.0
+"""Seconds that a server may take to start."""
+
+STOP_LIMIT = 5.0
+KEPT_LINES = 500
+KEPT_ROUNDS = 2_000
+LOOK_EVERY = 0.05
+
+ProcessState: TypeAlias = Literal["starting", "running", "failed", "stopped"]
+
+
+class ChildSettings(msgspec.Struct, frozen=True):
+    """What the process is started with."""
+
+    server: str
+    port: int
+    root: str
+    records: str
+    store: str
+    console: str
+
+
+class PrintedLine(msgspec.Struct, frozen=True):
+    """A line that the server's process has printed, and when."""
+
+    at: float
+    text: str
+
+
+class ServerProcess:
+    """The child process in which the server runs, and what it has written so far."""
+
+    def __init__(
+        self,
+        settings: ChildSettings,
+        environ: Mapping[str, str],
+        command: tuple[str, ...],
+        changed: Callable[[], None],
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            settings: What it serves, and where it writes.
+            environ: Its environment; holds the keys.
+            command: What runs it.
+            changed: Called whenever something about it has changed.
+        """
+        self._settings = settings
+        self._environ = dict(environ)
+        self._command = command
+        self._changed = changed
+        self._reader = RecordReader(Path(settings.records))
+        self._process: asyncio.subprocess.Process | None = None
+        self._moving = asyncio.Lock()
+        self.up = asyncio.Event()
+        """Set while it accepts connections."""
+
+        self.state: ProcessState = "stopped"
+        self.ready: ServerReady | None = None
+        self.starts = 0
+        self.printed: deque[PrintedLine] = deque(maxlen=KEPT_LINES)
+        self.rounds: deque[tuple[int, RoundRecord]] = deque(maxlen=KEPT_ROUNDS)
+        """Runs of handlers, each with the start of the server that it belongs to."""
+
+        self.begun: deque[RunBegan] = deque(maxlen=KEPT_ROUNDS)
+        self.sources: dict[tuple[str, int], str] = {}
+        """The author's files by name and start."""
+
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the child; 0 when there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    def read_records(self) -> None:
+        """Take in what the child has written."""
+        for record in self._reader.read():
+            self._take(record)
+
+    def _take(self, record: Record) -> None:
+        match record:
+            case ServerReady():
+                self.ready = record
+            case SourceRecord(file, text):
+                self.sources[file, self.starts] = text
+            case RunBegan():
+                self.begun.append(record)
+            case RoundRecord():
+                self.rounds.append((self.starts, record))
+
+    # --- starting and stopping -------------------------------------------------------------------
+
+    async def start(self) -> bool:
+        """Start it; return whether it accepts connections."""
+        async with self._moving:
+            return await self._start()
+
+    async def restart(self) -> bool:
+        """Stop it in order, and start it anew, with the code as it is now."""
+        async with self._moving:
+            await self._stop(gently=True)
+            return await self._start()
+
+    async def kill(self) -> tuple[float, bool]:
+        """End it at once, as a power failure would; return how long it was away, and if it is back.
+
+        On Unix this is SIGKILL: nothing of it runs any more.
+        """
+        async with self._moving:
+            began = time.monotonic()
+            await self._stop(gently=False)
+            back = await self._start()
+            return time.monotonic() - began, back
+
+    async def stop(self) -> None:
+        """Stop it for good."""
+        async with self._moving:
+            await self._stop(gently=True)
+
+    async def _start(self) -> bool:
+        self.state, self.ready = "starting", None
+        self.starts += 1
+        self._changed()
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            env=self._environ,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        assert process.stdin is not None
+        self._process = process
+        self._pump = asyncio.create_task(self._print(process), name="antiphon dev output")
+        process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            await asyncio.wait_for(self._until_ready(process), START_LIMIT)
+        self.state = "running" if self.ready is not None else "failed"
+        if self.state == "failed":
+            await self._stop(gently=False)
+            self.state = "failed"
+        else:
+            self.up.set()
+        self._changed()
+        return self.state == "running"
+
+    async def _until_ready(self, process: asyncio.subprocess.Process) -> None:
+        while process.returncode is None:
+            self.read_records()
+            if self.ready is not None and self.ready.pid == process.pid:
+                return
+            self.ready = None
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _stop(self, *, gently: bool) -> None:
+        self.up.clear()
+        process, pump = self._process, self._pump
+        if process is not None and process.returncode is None:
+            (process.terminate if gently else process.kill)()
+            try:
+                await asyncio.wait_for(process.wait(), STOP_LIMIT)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        if pump is not None:
+            await pump
+        self.read_records()
+        self._process = self._pump = None
+        self.state = "stopped"
+        self._changed()
+
+    async def _print(self, process: asyncio.subprocess.Process) -> None:
+        """Pass on what the child prints, and keep the last of it."""
+        assert process.stdout is not None
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except ValueError:  # a line that is too long to be one
+                continue
+            if not line:
+                break
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            self.printed.append(PrintedLine(time.time(), text))  # noqa: TID251 - for display
+            sys.stderr.write(f"{text}\n")
+        if process is self._process and self.state == "running":
+            self.state = "failed"
+        self._changed()
+
+    # --- reload ----------------------------------------------------------------------------------
+
+    async def reload_on_save(self) -> None:
+        """Restart whenever a Python file below the root changes; ends when it is cancelled."""
+        async for files in saved_files(self._settings.root):
+            self.printed.append(
+                PrintedLine(time.time(), f"reloading: {', '.join(files)} changed")  # noqa: TID251
+            )
+            await self.restart()
+
+
+async def saved_files(root: str) -> AsyncGenerator[list[str]]:
+    """Yield the names of the files that were saved, whenever some were."""
+    async for changes in awatch(root, watch_filter=PythonFilter(), step=50, debounce=200):
+        yield sorted({Path(path).name for _, path in changes})

@@ -1,0 +1,239 @@
+"""The operators' page over HTTP: what it shows, whom, and how an uncertain effect is settled."""
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from antiphon import Client, Context, Server
+from antiphon.client import Accept, Scripted
+from antiphon.console import Console, Person
+from antiphon.console.counting import BUCKETS, RoundCounts, bucket
+from antiphon.console.ops import span_of
+from antiphon.ports import Effect
+from antiphon.testing import KEY
+from tests.console.desk import ANNA, ISSUER, OURS, URL, Clock, Desk, hidden
+
+OPAL = Person(ISSUER, "opal", "Opal Ring", ("operator",))
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+async def lost_effect(desk: Desk, call: str, key: str = "charge") -> None:
+    """Begin an effect whose process dies."""
+    effect = Effect(id=f"{call}/{key}", call=call, key=key, function="pay", arguments=b"digest")
+    await desk.environment.store.begin(
+        effect, lease=10.0, ttl=86_400.0, under=None, retry=False, window=None, nonce=b""
+    )
+
+
+async def settle(page: httpx.AsyncClient, call: str, choice: str, **more: str) -> httpx.Response:
+    shown = await page.get("/console/ops")
+    sent = {"token": hidden(shown, "token"), "call": call, "key": "charge", "choice": choice}
+    return await page.post("/console/ops/settle", data={**sent, **more}, headers=OURS)
+
+
+async def states(desk: Desk, call: str) -> list[str]:
+    return [row.state for row in await desk.environment.store.effects(call)]
+
+
+async def test_the_page_is_for_operators_and_nothing_for_others(desk: Desk) -> None:
+    async with desk.signed_in(ANNA) as anna:
+        assert (await anna.get("/console/ops")).status_code == 404
+        assert "/console/ops" not in (await anna.get("/console/inbox")).text
+        token = hidden(await anna.get("/console/inbox"), "token")
+        sent = {"token": token, "call": "c", "key": "charge", "choice": "happened", "reason": "x"}
+        refused = await anna.post("/console/ops/settle", data=sent, headers=OURS)
+        assert refused.status_code == 404
+    async with desk.browser() as nobody:
+        assert (await nobody.get("/console/ops")).status_code == 303
+    async with desk.signed_in(OPAL) as opal:
+        assert (await opal.get("/console/ops")).status_code == 200
+        assert "/console/ops" in (await opal.get("/console/inbox")).text
+
+
+async def test_waiting_questions_are_counted_by_age_and_not_told(desk: Desk) -> None:
+    await desk.put()
+    desk.clock.now += 600
+    await desk.put(tool="delete")
+    async with desk.signed_in(OPAL) as opal:
+        page = await opal.get("/console/ops")
+    text = " ".join(re.sub(r"<[^>]+>", " ", page.text).split())
+    assert "Questions that wait 2 the oldest for 10 min" in text
+    assert "refund for finance · asked 10 min ago" in text
+    assert "working 2" in text
+    assert "4711" not in page.text, "what the question says is not for operators"
+
+
+async def test_an_uncertain_effect_is_settled_with_a_reason_and_the_person_is_kept(
+    desk: Desk,
+) -> None:
+    await lost_effect(desk, "call-1")
+    async with desk.signed_in(OPAL) as opal:
+        assert "call-1" not in (await opal.get("/console/ops")).text, "its process may live"
+        desk.clock.now += 60
+        assert "call-1" in (await opal.get("/console/ops")).text
+        unsaid = await settle(opal, "call-1", "happened", reason="  ")
+        assert (unsaid.status_code, "Say why" in unsaid.text) == (422, True)
+        broken = await settle(opal, "call-1", "happened", reason="seen", result="{")
+        assert (broken.status_code, "must be JSON" in broken.text) == (422, True)
+        assert await states(desk, "call-1") == ["uncertain"]
+        done = await settle(opal, "call-1", "happened", reason="seen <b>there</b>", result="7")
+        assert (done.status_code, done.headers["location"]) == (303, "/console/ops")
+        assert await states(desk, "call-1") == ["done"]
+        late = await settle(opal, "call-1", "happened", reason="again", result="8")
+        assert (late.status_code, "too late" in late.text) == (409, True)
+        after = (await opal.get("/console/ops")).text
+    assert "it happened" in after
+    assert "Opal Ring" in after
+    assert "seen &lt;b&gt;there&lt;/b&gt;" in after
+
+
+async def test_an_effect_that_did_not_happen_is_free_again(desk: Desk) -> None:
+    await lost_effect(desk, "call-2")
+    desk.clock.now += 60
+    async with desk.signed_in(OPAL) as opal:
+        assert (await settle(opal, "call-2", "not-happened", reason="no trace")).status_code == 303
+        odd = await settle(opal, "call-2", "perhaps", reason="x")
+        assert odd.status_code == 400
+    assert await states(desk, "call-2") == []
+
+
+async def test_a_settlement_of_another_site_changes_nothing(desk: Desk) -> None:
+    await lost_effect(desk, "call-3")
+    desk.clock.now += 60
+    async with desk.signed_in(OPAL) as opal:
+        sent = {"token": "forged", "call": "call-3", "key": "charge", "choice": "happened"}
+        headers = {**OURS, "sec-fetch-site": "cross-site", "origin": "https://evil.example"}
+        for asked in (headers, OURS):
+            answer = await opal.post(
+                "/console/ops/settle", data={**sent, "reason": "x"}, headers=asked
+            )
+            assert answer.status_code == 403
+    assert await states(desk, "call-3") == ["uncertain"]
+
+
+async def test_lists_are_read_page_by_page(desk: Desk) -> None:
+    for number in range(25):
+        desk.clock.now += 1
+        await lost_effect(desk, f"call-{number:02}")
+        await desk.put(tool=f"tool-{number:02}")
+    desk.clock.now += 60
+    async with desk.signed_in(OPAL) as opal:
+        page = await opal.get("/console/ops")
+        assert "tool-19" in page.text
+        assert "tool-20" not in page.text
+        for what, name in (("questions", "tool-24"), ("tasks", "tool-24"), ("effects", "call-24")):
+            link = re.search(rf'href="([^"]+)" rel="next">More {what}', page.text)
+            assert link is not None, what
+            following = await opal.get(link[1].replace("&amp;", "&"))
+            assert name in following.text, what
+        odd = await opal.get("/console/ops?items=x~y&tasks=~&effects=1~2")
+        assert odd.status_code == 200
+
+
+async def test_rounds_and_refusals_of_the_server_are_counted_and_drawn() -> None:
+    clock = Clock()
+    console = Console(URL)
+    server = Server("shop", console=console, environ={"ANTIPHON_KEYS": KEY}, clock=clock)
+
+    @server.tool
+    async def refund(ctx: Context, order: str) -> str:
+        return "done" if await ctx.approve(f"Refund {order}?") else "not done"
+
+    answers = Scripted(approve=Accept({"approve": True}))
+    async with server.running():
+        async with Client(server, answers=answers) as client:
+            await client.call_tool("refund", {"order": "1"})
+            await client.call_tool("refund", {"order": "2"})
+        with pytest.raises(Exception, match="requestState"):
+            await server.exchange("tools/call", _forged(), _nothing)
+    desk = Desk()
+    desk.clock, desk.environment = clock, server._services  # pyright: ignore[reportPrivateUsage]
+    pages = server.pages()
+    assert pages is not None
+    desk.app = pages
+    async with desk.signed_in(OPAL) as opal:
+        page = (await opal.get("/console/ops")).text
+    text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    assert "Rounds 5" in text
+    assert "complete 2 · error 1 · input required 2" in text
+    assert "Refused tokens 1 last day · malformed 1" in text
+    assert page.count("<rect") == 1, "one minute has rounds"
+    assert 'aria-label="Rounds, the last hour by the minute; at most 5"' in page
+
+
+def _forged() -> dict[str, Any]:
+    return {
+        "name": "refund",
+        "arguments": {"order": "1"},
+        "requestState": "?",
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+        },
+    }
+
+
+async def _nothing(method: str, params: Any) -> None: ...
+
+
+class Told:
+    """An author's telemetry."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def round(self, round: Any) -> Any:
+        self.heard.append("round")
+        return self
+
+    def __enter__(self) -> None:
+        self.heard.append("begin")
+
+    def __exit__(self, *error: object) -> None:
+        self.heard.append("end")
+
+    def here(self) -> str:
+        return "here"
+
+    def refused(self, reason: str) -> None:
+        self.heard.append(reason)
+
+    def uncertain(self, handler: str) -> None:
+        self.heard.append(handler)
+
+
+def test_the_telemetry_of_the_author_hears_everything() -> None:
+    told = Told()
+    counts = RoundCounts(told, lambda: 120.0)
+    request: Any = type("Request", (), {"outcome": "task"})()
+    with counts.round(request):
+        pass
+    counts.refused("expired")
+    counts.uncertain("tool:refund")
+    assert counts.here() == "here"
+    assert told.heard == ["round", "begin", "end", "expired", "tool:refund"]
+    taken = counts.take()
+    assert {name for _, name in taken if not name.startswith("time:")} == {
+        "round:task", "refused:expired", "uncertain",
+    }  # fmt: skip
+    assert {minute for minute, _ in taken} == {2}
+    assert counts.take() == {}
+
+
+def test_times_are_counted_under_the_bound_that_holds_them() -> None:
+    assert [bucket(each) for each in (0.2, 1.0, 1.1, 9_999.0)] == [1, 1, 2, 10_000]
+    assert bucket(BUCKETS[-1] + 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(-1, "0 s"), (59, "59 s"), (60, "1 min"), (3_660, "1 h 1 min"), (49 * 3600, "2 days")],
+)
+def test_a_duration_is_said_in_words(seconds: float, words: str) -> None:
+    assert span_of(seconds) == words

@@ -1,0 +1,100 @@
+"""A server under development; copied into a folder, where tests edit it."""
+
+import asyncio
+import logging
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from antiphon import Context, Elicit, ElicitUrl, Server
+
+server = Server("workshop")
+log = logging.getLogger("workshop")
+charged: list[str] = []
+
+
+class Placement(BaseModel):
+    region: Literal["eu-west", "us-east"] = Field(description="Where the machine stands.")
+    size: int = 2
+
+
+class Switch(BaseModel):
+    target: str
+
+
+def euros(cents: int) -> str:
+    return f"{cents / 100:.2f} EUR"
+
+
+async def charge(name: str) -> None:
+    charged.append(name)
+
+
+async def create(name: str, region: str) -> str:
+    return f"{name}.{region}"
+
+
+@server.tool
+async def provision(ctx: Context, name: str, cents: int = 1200) -> str:
+    """Create a virtual machine, and start it after approval."""
+    price = euros(cents)
+    await charge(name)
+    place = await ctx.elicit(f"Where should {name} live?", Placement)
+    machine = await ctx.once("create", create, name, place.region)
+    if not await ctx.approve(f"Start {name} for {price}?"):
+        return f"{machine} was left stopped."
+    return f"{machine} is running."
+
+
+@server.tool
+async def interview(ctx: Context) -> str:
+    """Ask in every way there is."""
+    both = await ctx.gather(
+        switch=Elicit("Which target?", Switch),
+        page=ElicitUrl("Please sign in.", "https://id.example/login"),
+    )
+    word = await ctx.sample("Say one word.")
+    roots = await ctx.roots()
+    refusals: list[str] = []
+    for key in ("first", "second"):
+        said = await ctx.outcome(Elicit(f"The {key} of two?", Switch), key=key)
+        refusals.append(said.status)
+    await ctx.report(2, 2, "asked everything")
+    await ctx.log("the interview is over")
+    target = both["switch"].target
+    return f"{target}, {word.text}, {len(roots)} roots, {' and '.join(refusals)}."
+
+
+@server.tool(task="required")
+async def migrate(ctx: Context) -> str:
+    """Copy, ask, and switch over, as a task."""
+    await ctx.once("copy", asyncio.sleep, 0)
+    switch = await ctx.elicit("Where to?", Switch)
+    return f"Runs in {switch.target}."
+
+
+@server.tool
+async def sort_out(
+    ctx: Context, tags: dict[str, list[int]], note: str | None = None, fast: bool = False
+) -> str:
+    """Take arguments that are no plain fields."""
+    return f"{sorted(tags)} {note} {fast}"
+
+
+@server.tool(holds=True)
+async def refund(ctx: Context, order: str) -> str:
+    """Refund an order, if somebody else agrees."""
+    approval = await ctx.approve(f"Refund order {order}?", by="finance")
+    return f"Order {order}: {approval.outcome} by {approval.role}."
+
+
+@server.prompt
+async def greet(ctx: Context, name: str) -> str:
+    """Greet somebody."""
+    return f"Say hello to {name}."
+
+
+@server.resource("notes://today")
+async def today(ctx: Context) -> str:
+    """The notes of today."""
+    return "Nothing happened."
