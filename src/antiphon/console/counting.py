@@ -7,9 +7,10 @@ a store that cannot be reached loses the counts of that time and nothing else.
 import asyncio
 import logging
 import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
 
 from antiphon.core.request import Request
@@ -25,9 +26,10 @@ WRITE_EVERY = 10.0
 """Seconds between two additions to the store."""
 
 
-def bucket(milliseconds: float) -> int:
-    """Return the bound that a time is counted under; 0 beyond all of them."""
-    return next((bound for bound in BUCKETS if milliseconds <= bound), 0)
+_BOUNDS = tuple(bound / 1_000 for bound in BUCKETS)
+
+RoundTimes = dict[str, list[int]]
+"""By outcome, how many rounds ended under each bound, and then beyond all of them."""
 
 
 class RoundCounts:
@@ -37,13 +39,13 @@ class RoundCounts:
         """Take the author's telemetry, if there is one, and the time."""
         self._inner = inner
         self._clock = clock
-        self._pending: Counter[tuple[int, str]] = Counter()
+        self._rounds: RoundTimes = {}
+        self._others: Counter[str] = Counter()
 
     def round(self, round: Request) -> AbstractContextManager[None]:
         """Enclose one round."""
-        return _CountedRound(
-            self, nullcontext() if self._inner is None else self._inner.round(round), round
-        )
+        counted = _CountedRound(self._rounds, round)
+        return counted if self._inner is None else _both(counted, self._inner.round(round))
 
     def here(self) -> str:
         """Return the trace context of the running round, for its token."""
@@ -51,39 +53,41 @@ class RoundCounts:
 
     def refused(self, reason: str) -> None:
         """Count a refused token."""
-        self.count(f"refused:{reason}")
+        self._others[f"refused:{reason}"] += 1
         if self._inner is not None:
             self._inner.refused(reason)
 
     def uncertain(self, handler: str) -> None:
         """Count an effect of unknown end that an execution of this handler has met."""
-        self.count("uncertain")
+        self._others["uncertain"] += 1
         if self._inner is not None:
             self._inner.uncertain(handler)
 
-    def count(self, name: str) -> None:
-        """Count something in this minute."""
-        self._pending[int(self._clock() // 60), name] += 1
-
     def take(self) -> dict[tuple[int, str], int]:
-        """Return what was counted since the last time."""
-        taken, self._pending = self._pending, Counter()
-        return dict(taken)
+        """Return what was counted since the last time, as counts of the minute that it is."""
+        taken = Counter(self._others)
+        for outcome, times in self._rounds.items():
+            taken[f"round:{outcome or 'error'}"] += sum(times)
+            for bound, number in zip((*BUCKETS, 0), times, strict=True):
+                taken[f"time:{bound}"] += number
+        self._others.clear()
+        self._rounds.clear()
+        minute = int(self._clock() // 60)
+        return {(minute, name): number for name, number in taken.items() if number}
 
 
-class _CountedRound:
-    __slots__ = ("_began", "_counts", "_inner", "_request")
+class _CountedRound(AbstractContextManager[None]):
+    """On the path of every round of a server with a console, so it does little."""
 
-    def __init__(
-        self, counts: RoundCounts, inner: AbstractContextManager[None], request: Request
-    ) -> None:
-        self._counts = counts
-        self._inner = inner
+    __slots__ = ("_began", "_request", "_rounds")
+
+    def __init__(self, rounds: RoundTimes, request: Request) -> None:
+        self._rounds = rounds
         self._request = request
+        self._began = time.perf_counter()
 
     def __enter__(self) -> None:
-        self._began = time.perf_counter()
-        self._inner.__enter__()
+        pass
 
     def __exit__(
         self,
@@ -91,9 +95,18 @@ class _CountedRound:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._inner.__exit__(kind, error, traceback)
-        self._counts.count(f"round:{self._request.outcome or 'error'}")
-        self._counts.count(f"time:{bucket((time.perf_counter() - self._began) * 1000)}")
+        times = self._rounds.get(self._request.outcome)
+        if times is None:
+            times = self._rounds[self._request.outcome] = [0] * (len(BUCKETS) + 1)
+        times[bisect_left(_BOUNDS, time.perf_counter() - self._began)] += 1
+
+
+@contextmanager
+def _both(
+    outer: AbstractContextManager[None], inner: AbstractContextManager[None]
+) -> Generator[None]:
+    with outer, inner:
+        yield
 
 
 @asynccontextmanager
