@@ -31,7 +31,7 @@ def shop(tmp_path: Path, port: int) -> Iterator[Path]:
     store = f"sqlite:///{tmp_path.as_posix()}/shop.db"
     file.write_text(CODE.replace("8400", str(port)).replace("sqlite:///shop.db", store))
     with subprocess.Popen(
-        [*ANTIPHON, "serve", "shop.py", "--http", f"127.0.0.1:{port}"],
+        [*ANTIPHON, "serve", "shop.py", "--console", "--http", f"127.0.0.1:{port}"],
         cwd=tmp_path,
         env=environment(),
         stderr=subprocess.PIPE,
