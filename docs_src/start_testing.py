@@ -1,7 +1,8 @@
 import asyncio
 
+import cloud
+
 from antiphon import Accept, Client, Decline, Scripted
-from docs_src import cloud
 
 PLACE = Accept({"region": "eu"})
 

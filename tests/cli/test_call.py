@@ -48,7 +48,7 @@ def test_json_is_one_object_for_scripts(rooms: str):
 def test_arguments_take_their_types_from_the_tool(rooms: str):
     assert antiphon("call", rooms, "count", "to=3").out == "counted\n"
     wrong = antiphon("call", rooms, "count", "to=three")
-    assert (wrong.code, "not JSON" in wrong.err) == (2, True)
+    assert (wrong.code, "'to' takes a value of type integer" in wrong.err) == (2, True)
     unknown = antiphon("call", rooms, "count", "too=3")
     assert (unknown.code, "it has to" in unknown.err) == (2, True)
     missing = antiphon("call", rooms, "nonesuch", "a=1")

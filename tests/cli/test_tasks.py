@@ -19,8 +19,12 @@ FORGOTTEN = "ab" * 24
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    notes = tmp_path_factory.mktemp("jobs") / "notes"
+def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("jobs") / "notes"
+
+
+@pytest.fixture(scope="module")
+def jobs(notes: Path) -> Iterator[str]:
     with subprocess.Popen(
         processes.command("tests.client.jobs:server", "--http", "127.0.0.1:0"),
         cwd=processes.ROOT,
@@ -54,6 +58,11 @@ def test_a_call_waits_for_its_task(jobs: str):
     assert (broken.code, "no such thing" in broken.err) == (1, True)
 
 
+def test_a_wait_without_a_terminal_says_what_the_task_does(jobs: str):
+    ran = antiphon("call", jobs, "work", "label=tea")
+    assert (ran.out, ran.err) == ("tea is done\n", "The task: working on tea\n")
+
+
 def test_questions_of_a_task_are_answered_like_any(jobs: str):
     answers = ["-a", "who.name=Ada", "-a", "sure.sure=yes"]
     assert antiphon("call", jobs, "ask", *answers).out == "Ada: yes\n"
@@ -73,6 +82,18 @@ def test_a_detached_task_is_looked_at_answered_and_waited_for(jobs: str):
     assert (ended.code, ended.out) == (0, "Ada: no\n"), ended.err
     again = antiphon("tasks", jobs, id, "--json")
     assert (again.code, again.json["outcome"]) == (0, "done")
+
+
+def test_looking_at_a_task_takes_nothing_from_what_it_may_ask(jobs: str, notes: Path):
+    id = detached(jobs, "rest")
+    looked = antiphon("tasks", jobs, id)
+    assert (looked.code, looked.out.strip()) == (4, id)
+    assert antiphon("tasks", jobs).code == 0
+    notes.with_name("released").touch()
+    answered = antiphon("tasks", jobs, id, "-a", "who.name=Ada")
+    assert answered.code == 4, answered.err
+    ended = antiphon("tasks", jobs, id, "--wait", "-a", "verse=roses")
+    assert (ended.code, ended.out) == (0, "Ada: roses\n"), ended.err
 
 
 def test_what_a_task_asks_is_shown_with_the_way_to_answer(jobs: str):

@@ -93,3 +93,20 @@ async def everything(ctx: Context) -> str:
     roots = await ctx.roots(key="where")
     names = f"{answers['first'].name} and {answers['second'].name}"
     return f"{names}: {verse.text}, {len(roots)} roots"
+
+
+def released() -> bool:
+    """Return whether the test has let `rest` go on."""
+    return Path(os.environ["JOBS_NOTES"]).with_name("released").exists()
+
+
+@server.tool(task="required")
+async def rest(ctx: Context) -> str:
+    """Rest until the test lets it go on, then ask for a name and for a completion."""
+    times = 0
+    while not await ctx.memo(f"released {times}", released):
+        await ctx.pause(hold=0.1)
+        times += 1
+    one = await ctx.elicit("Who?", Named, key="who")
+    verse = await ctx.sample(f"A verse on {one.name}?", max_tokens=20, key="verse")
+    return f"{one.name}: {verse.text}"

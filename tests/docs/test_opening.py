@@ -1,18 +1,14 @@
 """What the README's first screen shows: it is pasted, served and called as a newcomer would."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from antiphon import Accept, Client, Decline, Scripted
 from docs_src import cloud
-from docs_src.start_testing import (
-    test_a_machine_is_started_after_approval as test_a_machine_is_started_after_approval,
-)
-from docs_src.start_testing import (
-    test_nothing_is_created_without_it as test_nothing_is_created_without_it,
-)
 from tests.child_processes import http_server
 from tests.cli.running import spawned
 
@@ -34,6 +30,16 @@ def test_the_example_is_a_whole_file_and_the_readme_shows_all_of_it() -> None:
 def test_the_first_page_of_the_docs_shows_the_same_example() -> None:
     start = (ROOT / "docs" / "start.md").read_text("utf-8")
     assert pasted() in start
+
+
+def test_the_first_page_of_the_docs_has_tests_that_pass_when_pasted(tmp_path: Path) -> None:
+    start = (ROOT / "docs" / "start.md").read_text("utf-8")
+    _, tests = re.findall(r"```python\n(.*?)```", start, re.DOTALL)
+    (tmp_path / "cloud.py").write_text(pasted())
+    (tmp_path / "test_cloud.py").write_text(tests)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "2 passed" in done.stdout, done.stdout
 
 
 async def test_the_pasted_example_is_served_and_called_by_the_two_commands(tmp_path: Path) -> None:

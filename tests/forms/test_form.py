@@ -479,6 +479,14 @@ def test_an_endless_message_is_not_told_at_all() -> None:
     assert reasons(Form.of(Echo), {"it": "z" * 50_000}) == ("it: is not accepted",)
 
 
+def test_a_wrong_choice_is_refused_with_the_options_where_they_are_few() -> None:
+    few = Form.of({"type": "object", "properties": {"it": {"type": "string", "enum": ["a", "b"]}}})
+    assert reasons(few, {"it": "c"}) == ("it: must be one of: a, b",)
+    many = [f"option {number}" for number in range(100)]
+    form = Form.of({"type": "object", "properties": {"it": {"type": "string", "enum": many}}})
+    assert reasons(form, {"it": "c"}) == ("it: must be one of the options",)
+
+
 def test_a_refused_answer_hides_what_was_typed_from_the_traceback() -> None:
     with pytest.raises(AnswerInvalid) as invalid:
         Form.of(Booking).parse({"name": "Zaphod B."})

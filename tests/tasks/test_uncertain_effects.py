@@ -98,6 +98,7 @@ async def test_a_task_whose_effect_is_uncertain_waits_until_it_is_settled(
         said = [record.message for record in caplog.records if id in record.message]
         assert len(said) == 1
         assert f"effect 'pay' of call {call} is uncertain" in said[0]
+        assert "`antiphon calls settle`" in said[0]
         service: Any = peer.server._tasks
         row = await service.store.task(id)
         assert not row.leased

@@ -236,7 +236,13 @@ def _typed(name: str, text: str, schema: object) -> Any:
     wanted = _types(schema)
     if not wanted or "string" in wanted:
         return text
-    return _json(name, text) if wanted & _JSON_TYPES else text
+    if not wanted & _JSON_TYPES:
+        return text
+    try:
+        return json_module.loads(text)
+    except ValueError:
+        kinds = " or ".join(sorted(wanted))
+        raise ValueError(f"{name!r} takes a value of type {kinds}, not {text!r}") from None
 
 
 def _types(schema: object) -> set[str]:

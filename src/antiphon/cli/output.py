@@ -221,14 +221,22 @@ def age(since: float) -> str:
     return f"{seconds:.0f} s"
 
 
+_STATUS = 400
+"""Characters of a status message that stands on a line."""
+
+
 class Bar:
-    """A progress bar, shown from the first report on, on a terminal only."""
+    """A progress bar, shown from the first report on, on a terminal only.
+
+    Elsewhere each new status message of a task is a line, so that nobody waits in silence.
+    """
 
     def __init__(self, progress: Progress) -> None:
         """Take the display of progress."""
         self._progress = progress
         self._task: TaskID | None = None
         self._total: float | None = None
+        self._status = ""
 
     def __call__(self, done: float, total: float | None, message: str | None) -> None:
         """Show a report of progress."""
@@ -236,7 +244,12 @@ class Bar:
 
     def task(self, shown: Task) -> None:
         """Show the status message of a task; how far it is, nobody says."""
-        self._show(shown.message or status_words(shown.status), 0.0, None)
+        status = shown.message or status_words(shown.status)
+        if self._progress.console.is_terminal:
+            self._show(status, 0.0, None)
+        elif status != self._status:
+            self._status = status
+            say(f"The task: {safe_line(status, _STATUS)}")
 
     def _show(self, message: str, done: float, total: float | None) -> None:
         words = safe_line(message, 60)

@@ -77,6 +77,9 @@ class CallSession:
     detach: bool = False
     """Whether not to wait for a task."""
 
+    later: bool = False
+    """Whether a question that stays open can be answered by another command."""
+
     refused: bool = field(default=False)
     bar: Bar | None = None
     step: Step | None = None
@@ -97,6 +100,7 @@ class CallSession:
         json: bool,
         ask: bool,
         detach: bool = False,
+        of_task: bool = False,
     ) -> "CallSession":
         """Read the answers of the command line, and find out whether a person can be asked."""
 
@@ -106,7 +110,8 @@ class CallSession:
             fail(str(error), USAGE)
         terminal = Terminal(errors()) if ask and interactive() else None
         given = tuple(text.partition("=")[0].strip() for text in answer or ())
-        return cls(script, terminal, save, json, detach, given=given)
+        later = save is not None or detach or of_task
+        return cls(script, terminal, save, json, detach, later, given=given)
 
     @property
     def answers(self) -> Any:
@@ -131,7 +136,7 @@ class CallSession:
     def can(self) -> frozenset[Capability]:
         """The declared capabilities: of --answer, and all if the call can be answered later."""
         needs: set[Capability] = {"form", "url", *self.script.abilities}
-        if self.save is not None:
+        if self.later:
             needs |= {"sampling", "roots"}
         return frozenset(needs)
 

@@ -68,9 +68,13 @@ def tasks(
     if not id and (cancel or wait or answer or save):
         fail("--cancel, --wait, --answer and --save need the id of a task", USAGE)
     ask = wait and not no_input
-    session = CallSession.start(answer, save=save, json=json, ask=ask, detach=not wait)
+    session = CallSession.start(
+        answer, save=save, json=json, ask=ask, detach=not wait, of_task=True
+    )
     settings = settings_of(header, env, "modern", timeout, verbose, json)
-    with connected(target, settings, session.answers) as client:
+    # Without an answerer each request declares every kind of question. The latest request about a
+    # task says what it may ask, so that a look must not declare less than a later answer needs.
+    with connected(target, settings, None) as client:
         if not id:
             _list(client, json=json)
             return

@@ -28,6 +28,9 @@ INTEGER_LIMIT = 2**63
 LABEL_CHARS = 200
 """Characters of a field's title and of a choice, which stand on one line each."""
 
+_NAMED_OPTIONS = 200
+"""Characters that the options may take in a reason; the form itself shows all of them."""
+
 _TEXTS = ("title", "description")
 
 _CURES: Mapping[str, str] = {
@@ -374,9 +377,16 @@ def check_choice(options: Sequence[str]) -> Check:
     def check(value: object) -> Value:
         if isinstance(value, str) and value in known:
             return value
-        raise DoesNotFit("must be one of the options")
+        raise DoesNotFit(_choose_from(options))
 
     return check
+
+
+def _choose_from(options: Sequence[str]) -> str:
+    """Name the options where they are few and plain."""
+    named = ", ".join(options)
+    plain = len(named) <= _NAMED_OPTIONS and named.isprintable()
+    return f"must be one of: {named}" if plain else "must be one of the options"
 
 
 def check_choices(options: Sequence[str], fewest: int | None, most: int | None) -> Check:

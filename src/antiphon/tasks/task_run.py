@@ -325,7 +325,8 @@ class TaskRuns:
     ) -> TaskChange:
         """Wait until the effect is settled, which makes the task ready in the same step."""
         log.error(
-            "task %s waits: effect %r of call %s is uncertain: tool:%s",
+            "task %s waits: effect %r of call %s is uncertain: tool:%s. Find out whether it "
+            "happened, then use `antiphon calls settle`",
             row.id,
             error.key,
             error.call_id,
