@@ -1,16 +1,17 @@
 """How a round ends inside user code, and what an exception that came out of it means.
 
-Owns the private signals that unwind a handler, the driving of a handler that waits, and the
-reading of exceptions.
+Owns the private signals that unwind a handler, the driving of a handler that waits, who cancels
+its wait, and the reading of exceptions.
 """
 
 import asyncio
 import contextlib
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import Context
 from typing import Any, cast
 
-from antiphon.engine.child_tasks import UserCodeExit
+from antiphon.engine.child_tasks import UserCodeExit, in_user_code
 from antiphon.errors import HandlerError, SwallowedAsk
 
 _CHAIN = 32
@@ -53,15 +54,49 @@ async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
+class WatchedWait(asyncio.Future[Any]):
+    """Stands for the future that a handler waits for, in the eyes of its task.
+
+    `Task.cancel` cancels what the task waits for, at once and in the context of whoever calls it:
+    a time limit, task group or callback of user code runs in a context of user code.
+    """
+
+    def __init__(self, awaited: "asyncio.Future[Any]", cancelled_outside: Callable[[], None]):
+        super().__init__(loop=awaited.get_loop())
+        self._asyncio_future_blocking = True
+        awaited._asyncio_future_blocking = False
+        self._awaited = awaited
+        self._cancelled_outside = cancelled_outside
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not in_user_code.get():
+            self._cancelled_outside()
+        return self._awaited.cancel(msg=msg)
+
+    def add_done_callback(self, fn: Any, /, *, context: Context | None = None) -> None:
+        self._awaited.add_done_callback(fn, context=context)
+
+    def remove_done_callback(self, fn: Any, /) -> int:
+        return self._awaited.remove_done_callback(fn)
+
+    def done(self) -> bool:
+        return self._awaited.done()
+
+    def cancelled(self) -> bool:
+        return self._awaited.cancelled()
+
+
 @types.coroutine
 def go_on(
     handler: Coroutine[Any, Any, Any],
     yielded: Any,
     unwindable: Callable[[], BaseException | None],
+    cancelled_outside: Callable[[], None] | None = None,
 ) -> Generator[Any, Any, Any]:
     """Drive a handler that waits, from what it waits for to its end.
 
     It is left with the error that `unwindable` returns once it cannot be unwound.
+    `cancelled_outside` is called when something else than user code cancels its wait.
 
     Raises:
         UserCodeExit: It raised what is no `Exception`.
@@ -71,6 +106,8 @@ def go_on(
         step: Callable[[Any], Any] = handler.send
         error = unwindable() if yielded is _ABORT else None
         if error is None:
+            if cancelled_outside is not None and asyncio.isfuture(yielded):
+                yielded = WatchedWait(yielded, cancelled_outside)
             try:
                 value = yield yielded
             except GeneratorExit:
@@ -82,6 +119,7 @@ def go_on(
             with contextlib.suppress(RuntimeError):
                 handler.close()  # it may ignore even that; nobody runs it any more
             raise error
+        mark = in_user_code.set(True)
         try:
             yielded = step(value)
         except StopIteration as stop:
@@ -90,6 +128,8 @@ def go_on(
             raise
         except BaseException as exit:
             raise as_failure(exit) from exit
+        finally:
+            in_user_code.reset(mark)
 
 
 @types.coroutine
