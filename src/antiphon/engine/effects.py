@@ -329,8 +329,38 @@ async def _perform(
                 if spec.verify is None or leaving():
                     raise EffectUncertain(call or effect.call, spec.key)
                 await _verify(execution, spec, spec.verify, codec, call or effect.call)
+            case Finished(result, call):
+                place = effect_place(call or effect.call, spec.key)
+                payload = await execution.environment.reveal(result, place)
+                if not await _taken_back(execution, spec, codec, begin, payload):
+                    return _Known("ok", payload, reused=bool(call) and call != effect.call)
             case _:
                 return await _known(execution, spec, effect, begin)
+
+
+async def _taken_back(
+    execution: Execution, spec: Once, codec: JsonCodec, found: Finished, payload: bytes
+) -> bool:
+    """Make an effect uncertain again whose result, by an operator's word, does not fit its type."""
+    call = found.call or execution.call.id
+    misfit = codec.misfit(payload)
+    if not misfit:
+        return False
+    store = execution.environment.store
+    if not await store.unsettle(call, spec.key, result=found.result):
+        return False  # it was the function's own result: another release of the code kept it
+    log.error(
+        "the result that effect %r of call %s was settled with does not fit its declared type "
+        "(%s), so that the effect is uncertain again: settle it with one that fits (antiphon calls "
+        "settle STORE %s %s --done RESULT): %s",
+        spec.key,
+        call,
+        misfit,
+        call,
+        spec.key,
+        execution.handler.identity,
+    )
+    return True
 
 
 async def _begin(
@@ -401,10 +431,6 @@ async def _known(execution: Execution, spec: Once, effect: Effect, begin: Begin)
     """Turn what the ledger says of an effect that we do not run into what the journal keeps."""
     environment = execution.environment
     match begin:
-        case Finished(result, call):
-            place = effect_place(call or effect.call, spec.key)
-            payload = await environment.reveal(result, place)
-            return _Known("ok", payload, reused=bool(call) and call != effect.call)
         case FailedEffect(error):
             text = await environment.reveal_text(error, f"failure {effect.id}")
             return _Known("failed", encode_value(text))
@@ -419,7 +445,7 @@ async def _known(execution: Execution, spec: Once, effect: Effect, begin: Begin)
         case LeaseLost():
             execution.abandoned = True
             raise Abandoned
-        case Started() | Busy() | Uncertain():
+        case Started() | Finished() | Busy() | Uncertain():
             raise EffectUncertain(execution.call.id, spec.key)
 
 

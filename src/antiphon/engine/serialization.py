@@ -27,7 +27,7 @@ from antiphon.errors import HandlerError, NestedEffect, ToolError
 from antiphon.forms.models import is_model_type
 
 if TYPE_CHECKING:
-    from pydantic import PydanticUserError, Secret
+    from pydantic import PydanticUserError, Secret, ValidationError
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -149,15 +149,30 @@ class JsonCodec:
         try:
             return self._adapter.validate_json(data, by_alias=False, by_name=True)
         except ValidationError as error:
-            # Not its text: it shows the value.
-            reasons = "; ".join(
-                f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix(": ")
-                for item in error.errors(include_input=False, include_url=False)[:3]
-            )
             raise HandlerError(
-                f"a recorded result does not fit its declared type: {reasons}. Annotate what the "
-                "function really returns, or pass returns=."
+                f"a recorded result does not fit its declared type: {_reasons(error)}. Annotate "
+                "what the function really returns, or pass returns=."
             ) from None
+
+    def misfit(self, data: bytes) -> str:
+        """Return why bytes cannot be read as the type; nothing when they can."""
+        if self._adapter is None:
+            return ""
+        from pydantic import ValidationError
+
+        try:
+            self._adapter.validate_json(data, by_alias=False, by_name=True)
+        except ValidationError as error:
+            return _reasons(error)
+        return ""
+
+
+def _reasons(error: "ValidationError") -> str:
+    """Say what does not fit, without the text of the error: that shows the value."""
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix(": ")
+        for item in error.errors(include_input=False, include_url=False)[:3]
+    )
 
 
 # --- fields that are not written ---------------------------------------------------------------
