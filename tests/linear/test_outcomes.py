@@ -527,6 +527,32 @@ async def test_an_effect_that_was_left_to_a_task_and_never_begun_fails_the_call(
     await asyncio.gather(*left, return_exceptions=True)
 
 
+@pytest.mark.parametrize("how", ["gather", "task", "thread", "future"])
+async def test_a_generator_exit_out_of_what_a_handler_awaits_has_failed_it(rounds, how):
+    async def leave() -> None:
+        raise GeneratorExit
+
+    def leave_thread() -> None:
+        raise GeneratorExit
+
+    async def order(ctx: Context) -> str:
+        future = asyncio.get_running_loop().create_future()
+        if how == "gather":
+            await asyncio.gather(leave(), asyncio.sleep(0.01))
+        elif how == "task":
+            await asyncio.create_task(leave())
+        elif how == "thread":
+            await asyncio.to_thread(leave_thread)
+        else:
+            asyncio.get_running_loop().call_soon(future.set_exception, GeneratorExit())
+            await future
+        return "never"
+
+    async with asyncio.timeout(20):
+        done = await rounds(serving(order)).begin("order")
+    assert done.text == "tool 'order' failed: an unexpected error occurred on the server"
+
+
 async def test_on_commit_does_not_run_when_the_result_cannot_be_written(rounds, tally):
     async def order(ctx: Context) -> Plan:
         await ctx.on_commit("mail", tally.mark, "mail")

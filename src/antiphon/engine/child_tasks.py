@@ -5,8 +5,9 @@ future; when nothing has asked for the quiet time, the handler's own task is can
 structured concurrency carries that down to every branch.
 
 asyncio lets `SystemExit` and `KeyboardInterrupt` of any task out of the event loop, whoever's loop
-it is. A task that user code starts is therefore given a coroutine that raises an ordinary error in
-their place. Other tasks of the loop are made as before.
+it is, and `GeneratorExit` out of one closes whoever awaits it. A task that user code starts is
+therefore given a coroutine that raises an ordinary error in their place. Other tasks of the loop
+are made as before.
 """
 
 import asyncio
@@ -34,11 +35,12 @@ class UserCodeExit(Exception):
 in_user_code: ContextVar[bool] = ContextVar("antiphon_user_code", default=False)
 """Whether this code is user code, or was started by it."""
 
-_ENDS = (SystemExit, KeyboardInterrupt)
+_ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What must not come out of a task: it would end the process, or close whoever awaits the task."""
 
 
 class GuardedCoroutine(Coroutine[Any, Any, Any]):
-    """A coroutine of user code that cannot end the process."""
+    """A coroutine of user code that can end neither the process nor whoever awaits it."""
 
     __slots__ = ("__weakref__", "inner")
 

@@ -517,9 +517,7 @@ class Execution:
         finally:
             in_user_code.reset(mark)
         self.started = loop.time()
-        again = self.fence or self.delivery.background
-        cut = self._cut_off if again else None
-        return await go_on(running, waits_for, self._interrupted, cut)
+        return await go_on(running, waits_for, self._interrupted, self._cut_off)
 
     def judge(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
         """Let the verdict decide, whatever the handler made of it.
@@ -613,13 +611,14 @@ class Execution:
         unwound. Nobody can go on with a first round or with a call of a legacy session: those may
         still undo what they did.
         """
-        if not self.ending:
+        runs_again = self.fence or self.delivery.background
+        if runs_again and not self.ending:
             self.cut_off = True
             self.end_round()
 
     def _interrupted(self) -> SwallowedAsk | None:
         """Something is raised into the handler; return the error of one that cannot be unwound."""
-        if self.fence and self.request.channel.aborted:
+        if self.request.channel.aborted:
             self._cut_off()
         return SwallowedAsk(self._first_key()) if self._unwindable else None
 

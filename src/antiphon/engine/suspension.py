@@ -59,6 +59,9 @@ class WatchedWait(asyncio.Future[Any]):
 
     `Task.cancel` cancels what the task waits for, at once and in the context of whoever calls it:
     a time limit, task group or callback of user code runs in a context of user code.
+
+    `GeneratorExit` out of the future (a thread of the author's may have raised it) would look to
+    everything between the task and the handler as if it were closed: it is raised as a failure.
     """
 
     def __init__(self, awaited: "asyncio.Future[Any]", cancelled_outside: Callable[[], None]):
@@ -74,10 +77,13 @@ class WatchedWait(asyncio.Future[Any]):
         return self._awaited.cancel(msg=msg)
 
     def add_done_callback(self, fn: Any, /, *, context: Context | None = None) -> None:
-        self._awaited.add_done_callback(fn, context=context)
+        self._awaited.add_done_callback(lambda _: fn(self), context=context)
 
-    def remove_done_callback(self, fn: Any, /) -> int:
-        return self._awaited.remove_done_callback(fn)
+    def result(self) -> Any:
+        try:
+            return self._awaited.result()
+        except GeneratorExit as exit:
+            raise UserCodeExit(exit) from exit
 
     def done(self) -> bool:
         return self._awaited.done()
@@ -91,7 +97,7 @@ def go_on(
     handler: Coroutine[Any, Any, Any],
     yielded: Any,
     unwindable: Callable[[], BaseException | None],
-    cancelled_outside: Callable[[], None] | None = None,
+    cancelled_outside: Callable[[], None],
 ) -> Generator[Any, Any, Any]:
     """Drive a handler that waits, from what it waits for to its end.
 
@@ -106,7 +112,7 @@ def go_on(
         step: Callable[[Any], Any] = handler.send
         error = unwindable() if yielded is _ABORT else None
         if error is None:
-            if cancelled_outside is not None and asyncio.isfuture(yielded):
+            if asyncio.isfuture(yielded):
                 yielded = WatchedWait(yielded, cancelled_outside)
             try:
                 value = yield yielded
