@@ -17,6 +17,7 @@ from antiphon import (
     Elicit,
     ElicitUrl,
     InputRequired,
+    MemoryStore,
     NotDone,
     ToolError,
 )
@@ -524,6 +525,65 @@ async def test_an_effect_that_was_left_to_a_task_and_never_begun_fails_the_call(
     assert "ctx.once(...) in line" in done.text
     assert "Await the task." in done.text
     assert tally["mail"] == 0
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+class SlowToClaim(MemoryStore):
+    """A store that answers a claim only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def begin(self, *args: Any, **options: Any) -> Any:
+        self.asked.set()
+        await self.go.wait()
+        return await super().begin(*args, **options)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_an_effect_that_was_left_to_a_task_and_not_yet_claimed_fails_the_call(
+    rounds, tally, inside
+):
+    left: list[Any] = []
+    store = SlowToClaim()
+
+    async def send(ctx: Context) -> None:
+        await ctx.once("mail", tally.mark, "mail")
+
+    async def order(ctx: Context) -> str:
+        mail = send(ctx) if inside else ctx.once("mail", tally.mark, "mail")
+        left.append(asyncio.create_task(mail))
+        await store.asked.wait()
+        asyncio.get_running_loop().call_later(0.01, store.go.set)
+        return "sent"
+
+    done = await rounds(serving(order), store=store).begin("order")
+    assert done.is_error
+    assert "ctx.once('mail', ...) was left to a task" in done.text
+    assert "Await the task." in done.text
+    assert tally["mail"] == 0
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+async def test_an_effect_that_was_left_to_a_task_and_claimed_is_done_before_the_call_ends(
+    rounds, tally
+):
+    left: list[Any] = []
+    claimed = asyncio.Event()
+
+    async def mail() -> int:
+        claimed.set()
+        await asyncio.sleep(0.01)
+        return tally.mark("mail")
+
+    async def order(ctx: Context) -> str:
+        left.append(asyncio.create_task(ctx.once("mail", mail)))
+        await claimed.wait()
+        return "sent"
+
+    assert (await rounds(serving(order)).begin("order")).text == "sent"
+    assert tally["mail"] == 1
     await asyncio.gather(*left, return_exceptions=True)
 
 

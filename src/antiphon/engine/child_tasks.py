@@ -39,6 +39,16 @@ _ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 """What must not come out of a task: it would end the process, or close whoever awaits the task."""
 
 
+class Unwinding(BaseException):
+    """Unwinds a handler and its child tasks, and is no failure of theirs."""
+
+
+def _retrieved(task: "asyncio.Task[Any]") -> None:
+    """Retrieve how a task was unwound, so that asyncio does not log what nobody waits for."""
+    if not task.cancelled():
+        task.exception()
+
+
 class GuardedCoroutine(Coroutine[Any, Any, Any]):
     """A coroutine of user code that can end neither the process nor whoever awaits it."""
 
@@ -52,12 +62,23 @@ class GuardedCoroutine(Coroutine[Any, Any, Any]):
             return self.inner.send(value)
         except _ENDS as error:
             raise UserCodeExit(error) from error
+        except Unwinding:
+            self._end_quietly()
+            raise
 
     def throw(self, *error: Any) -> Any:
         try:
             return self.inner.throw(*error)
         except _ENDS as ended:
             raise UserCodeExit(ended) from ended
+        except Unwinding:
+            self._end_quietly()
+            raise
+
+    def _end_quietly(self) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            task.add_done_callback(_retrieved)
 
     def close(self) -> None:
         self.inner.close()

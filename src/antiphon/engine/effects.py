@@ -126,17 +126,29 @@ async def once(execution: Execution, spec: Once) -> Any:
     if execution.handler.options.anchor:
         await _anchor(execution)
     _check_budget(execution)
-    if spec.scope == "call":
-        names = [_own_effect(execution, spec, name, arguments)]
-    else:
-        names = await _shared_effects(execution, spec, name, arguments)
-    if execution.handler.options.restarts is not None:
-        names = [await _restartable(execution, spec, effect) for effect in names]
     record = partial(
         execution.record, "effect", spec.key, digest=digest, note=name, retry=spec.retry
     )
-    known = await _recorded(execution, spec, codec, names, record)
+    with _unclaimed(execution, spec.key) if execution.in_branch else contextlib.nullcontext():
+        names = await _names(execution, spec, name, arguments)
+        known = await _recorded(execution, spec, codec, names, record)
     return _seen(record(known.payload, outcome=known.outcome, reused=known.reused), codec, spec.key)
+
+
+@contextlib.contextmanager
+def _unclaimed(execution: Execution, key: str) -> Generator[None]:
+    """Let a handler that returns know of an effect in a child task, until it is claimed."""
+    execution.unclaimed = {**execution.unclaimed, key: asyncio.current_task()}
+    try:
+        yield
+    finally:
+        _claimed(execution, key)
+
+
+def _claimed(execution: Execution, key: str) -> None:
+    if key in execution.unclaimed:
+        left = execution.unclaimed.items()
+        execution.unclaimed = {other: task for other, task in left if other != key}
 
 
 async def _recorded(
@@ -215,6 +227,17 @@ async def _cut_again(entry: Entry) -> None:
 
 
 # --- what an effect is ---------------------------------------------------------------------------
+
+
+async def _names(execution: Execution, spec: Once, name: str, arguments: bytes) -> list[Effect]:
+    """Return the names under which an effect is claimed."""
+    if spec.scope == "call":
+        names = [_own_effect(execution, spec, name, arguments)]
+    else:
+        names = await _shared_effects(execution, spec, name, arguments)
+    if execution.handler.options.restarts is None:
+        return names
+    return [await _restartable(execution, spec, effect) for effect in names]
 
 
 def _own_effect(execution: Execution, spec: Once, name: str, arguments: bytes) -> Effect:
@@ -324,6 +347,7 @@ async def _perform(
                 if len(names) > 1:
                     perform = partial(_perform, execution, spec, codec, names[1:], None, leaving)
                     return await _under_next_name(execution, effect, fence, perform)
+                _claimed(execution, spec.key)
                 return await _body(execution, spec, codec, effect, fence)
             case Uncertain(call):
                 if spec.verify is None or leaving():

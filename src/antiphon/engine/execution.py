@@ -49,6 +49,7 @@ from antiphon.engine.mistakes import (
     called_too_late,
     check_awaited,
     check_begun,
+    check_claimed,
     close_unawaited,
     explained,
 )
@@ -142,7 +143,7 @@ class Execution:
         "_ending", "_mark", "_unwindable", "abandoned", "asked", "binding", "branches", "call",
         "calls", "commits", "cut_off", "dead_calls", "delivery", "effects", "environment", "fence",
         "handler", "held", "keys", "meter", "native", "progress", "replay",
-        "request", "started", "state", "state_payload", "task", "verdict",
+        "request", "started", "state", "state_payload", "task", "unclaimed", "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -208,6 +209,9 @@ class Execution:
         # Replaced by a container of this execution's own when the first is added.
         self.effects: AbstractSet[asyncio.Task[Any]] = _NONE
         """Effects that are running."""
+
+        self.unclaimed: Mapping[str, asyncio.Task[Any] | None] = _NOTHING
+        """Child tasks that have begun an effect and not yet claimed it, by the effect's key."""
 
         self.commits: Mapping[str, Callable[[], Awaitable[Any]]] = _NOTHING
         """Effects for the end of the call, by key."""
@@ -540,6 +544,7 @@ class Execution:
         if self.calls and any(map(_frame_of, self.calls)):
             check_awaited(self.calls)
             check_begun(self.calls)
+            check_claimed(self.unclaimed)
         if self.replay.unread:
             self._check_read()
         if isinstance(value, InputRequired):

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, cast
 
-from antiphon.engine.child_tasks import UserCodeExit, in_user_code
+from antiphon.engine.child_tasks import Unwinding, UserCodeExit, in_user_code
 from antiphon.errors import HandlerError, SwallowedAsk
 
 _CHAIN = 32
@@ -23,7 +23,7 @@ running_loop = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage] 
 """Return the event loop of this thread. None in a worker thread, where nothing can be awaited."""
 
 
-class Suspended(BaseException):
+class Suspended(Unwinding):
     """The round ended at this ask; let it pass.
 
     You see this because a handler asked for something: its frame is unwound so that `finally` and
@@ -38,11 +38,11 @@ class Suspended(BaseException):
         return "the round ended at this ask; let it pass"
 
 
-class Abandoned(BaseException):
+class Abandoned(Unwinding):
     """Another process has taken this round over; whatever this execution does no longer counts."""
 
 
-_SIGNALS = (Suspended, Abandoned, asyncio.CancelledError)
+_SIGNALS = (Unwinding, asyncio.CancelledError)
 """What passes through user code and is no failure of it."""
 
 
