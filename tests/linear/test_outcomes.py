@@ -1,6 +1,7 @@
 """What a handler saw comes back the same in every round, whatever it does with it or was it."""
 
 import asyncio
+import gc
 from functools import partial
 from typing import Annotated, Any
 
@@ -526,6 +527,37 @@ async def test_an_effect_that_was_left_to_a_task_and_never_begun_fails_the_call(
     assert "Await the task." in done.text
     assert tally["mail"] == 0
     await asyncio.gather(*left, return_exceptions=True)
+
+
+async def test_an_effect_that_a_task_ends_while_its_handler_is_parked_logs_nothing(
+    rounds, tally, caplog
+):
+    claimed, ended = asyncio.Event(), asyncio.Event()
+
+    async def pay() -> int:
+        claimed.set()
+        await asyncio.sleep(0.01)
+        return tally.mark("pay")
+
+    async def branch(ctx: Context) -> int:
+        try:
+            return await ctx.once("pay", pay)
+        finally:
+            ended.set()
+
+    async def order(ctx: Context) -> str:
+        paying = asyncio.create_task(branch(ctx))
+        await claimed.wait()
+        place = await ctx.elicit("Where?", Place)
+        return f"{place.region} {await paying}"
+
+    world = rounds(serving(order, park=60))
+    step = await world.begin("order")
+    await ended.wait()
+    assert (await world.answer(step, {"place": EU})).text == "eu 1"
+    assert tally["pay"] == 1
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 class SlowToClaim(MemoryStore):

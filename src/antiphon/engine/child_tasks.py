@@ -1,4 +1,4 @@
-"""Which code is user code, its child tasks, asks in them, and that they cannot end the process.
+"""Which code is user code, its waits and child tasks, and that they cannot end the process.
 
 A child task that uses the context is a *branch* of the handler. An ask in a branch waits on a
 future; when nothing has asked for the quiet time, the handler's own task is cancelled, and
@@ -13,7 +13,7 @@ are made as before.
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any
 
 from antiphon.engine.questions import Question
@@ -107,6 +107,44 @@ class GuardedCoroutine(Coroutine[Any, Any, Any]):
     @property
     def cr_await(self) -> Any:
         return self.inner.cr_await
+
+
+class WatchedWait(asyncio.Future[Any]):
+    """Stands for the future that a handler waits for, in the eyes of its task.
+
+    `Task.cancel` cancels what the task waits for, at once and in the context of whoever calls it:
+    a time limit, task group or callback of user code runs in a context of user code.
+
+    `GeneratorExit` out of the future (a thread of the author's may have raised it) would look to
+    everything between the task and the handler as if it were closed: it is raised as a failure.
+    """
+
+    def __init__(self, awaited: "asyncio.Future[Any]", cancelled_outside: Callable[[], None]):
+        super().__init__(loop=awaited.get_loop())
+        self._asyncio_future_blocking = True
+        awaited._asyncio_future_blocking = False
+        self._awaited = awaited
+        self._cancelled_outside = cancelled_outside
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not in_user_code.get():
+            self._cancelled_outside()
+        return self._awaited.cancel(msg=msg)
+
+    def add_done_callback(self, fn: Any, /, *, context: Context | None = None) -> None:
+        self._awaited.add_done_callback(lambda _: fn(self), context=context)
+
+    def result(self) -> Any:
+        try:
+            return self._awaited.result()
+        except GeneratorExit as exit:
+            raise UserCodeExit(exit) from exit
+
+    def done(self) -> bool:
+        return self._awaited.done()
+
+    def cancelled(self) -> bool:
+        return self._awaited.cancelled()
 
 
 class ChildTaskFactory:

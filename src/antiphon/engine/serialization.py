@@ -224,14 +224,15 @@ def _sets_later(schema: Any) -> bool:
     return later or any(map(_sets_later, node.values()))
 
 
+def _set_later(value: Any) -> list[Any]:
+    return [getattr(value, one.name, None) for one in fields(value) if not one.init]
+
+
 def _lost_later(value: Any, read: Any) -> bool:
     """Return whether a field that `__init__` does not take is another one after reading."""
     if type(value) is not type(read):
         return False
-    if is_dataclass(value) and any(
-        not one.init and getattr(value, one.name, None) != getattr(read, one.name, None)
-        for one in fields(value)
-    ):
+    if is_dataclass(value) and _set_later(value) != _set_later(read):
         return True
     if isinstance(value, (set, frozenset)):
         return False  # in another order; and what is in a set does not change

@@ -1,17 +1,16 @@
 """How a round ends inside user code, and what an exception that came out of it means.
 
-Owns the private signals that unwind a handler, the driving of a handler that waits, who cancels
-its wait, and the reading of exceptions.
+Owns the private signals that unwind a handler, the driving of a handler that waits, and the
+reading of exceptions.
 """
 
 import asyncio
 import contextlib
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextvars import Context
 from typing import Any, cast
 
-from antiphon.engine.child_tasks import Unwinding, UserCodeExit, in_user_code
+from antiphon.engine.child_tasks import Unwinding, UserCodeExit, WatchedWait, in_user_code
 from antiphon.errors import HandlerError, SwallowedAsk
 
 _CHAIN = 32
@@ -52,44 +51,6 @@ _SIGNALS = (Unwinding, asyncio.CancelledError)
 async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
     """Await what is no coroutine itself."""
     return await awaitable
-
-
-class WatchedWait(asyncio.Future[Any]):
-    """Stands for the future that a handler waits for, in the eyes of its task.
-
-    `Task.cancel` cancels what the task waits for, at once and in the context of whoever calls it:
-    a time limit, task group or callback of user code runs in a context of user code.
-
-    `GeneratorExit` out of the future (a thread of the author's may have raised it) would look to
-    everything between the task and the handler as if it were closed: it is raised as a failure.
-    """
-
-    def __init__(self, awaited: "asyncio.Future[Any]", cancelled_outside: Callable[[], None]):
-        super().__init__(loop=awaited.get_loop())
-        self._asyncio_future_blocking = True
-        awaited._asyncio_future_blocking = False
-        self._awaited = awaited
-        self._cancelled_outside = cancelled_outside
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        if not in_user_code.get():
-            self._cancelled_outside()
-        return self._awaited.cancel(msg=msg)
-
-    def add_done_callback(self, fn: Any, /, *, context: Context | None = None) -> None:
-        self._awaited.add_done_callback(lambda _: fn(self), context=context)
-
-    def result(self) -> Any:
-        try:
-            return self._awaited.result()
-        except GeneratorExit as exit:
-            raise UserCodeExit(exit) from exit
-
-    def done(self) -> bool:
-        return self._awaited.done()
-
-    def cancelled(self) -> bool:
-        return self._awaited.cancelled()
 
 
 @types.coroutine
