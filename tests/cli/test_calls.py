@@ -178,6 +178,28 @@ async def test_an_operator_may_name_the_server_instead_of_its_store(
     assert paid(tmp_path) == ["7"]
 
 
+async def test_a_result_that_does_not_fit_leaves_the_effect_to_be_settled_again(
+    till: Several, tmp_path: Path, url: str
+) -> None:
+    async with fresh() as http:
+        again = await buy_and_die(till, http, tmp_path)
+        call = await uncertain(till, http, url, again)
+        words = ("calls", "settle", url, call, "pay", "--done")
+        settled = await asyncio.to_thread(spawned, *words, "7", ANTIPHON_KEYS=KEYS)
+        assert (settled.code, settled.err) == (0, "")
+        for _ in range(7):  # more than the tries of a round
+            told = (await post(http, till.url, **again))["content"][0]["text"]
+            assert "its end is not known" in told
+        assert "does not fit its declared type (Input should be a valid string)" in till.log
+        assert f"antiphon calls settle STORE {call} pay --done RESULT" in till.log
+        listed = await asyncio.to_thread(spawned, "calls", url, "--uncertain", "--json")
+        assert [one["call"] for one in listed.json["calls"]] == [call]
+        settled = await asyncio.to_thread(spawned, *words, '"by hand"', ANTIPHON_KEYS=KEYS)
+        assert (settled.code, settled.err) == (0, "")
+        assert (await post(http, till.url, **again))["content"][0]["text"] == "by hand"
+    assert paid(tmp_path) == ["7"]
+
+
 async def test_what_did_not_happen_is_run_by_the_next_try(
     till: Several, tmp_path: Path, url: str
 ) -> None:

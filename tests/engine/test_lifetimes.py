@@ -1,12 +1,14 @@
 """How long what a call leaves behind lives: rounds, tries, effects and stored journals."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from antiphon import (
@@ -193,9 +195,12 @@ async def test_a_client_that_hangs_up_uses_up_no_try(world: World, tally: Tally)
 FORMS = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
 
 
-@pytest.mark.parametrize("way", ["finally", "except", "converted", "in a branch"])
-async def test_a_handler_whose_client_has_gone_does_nothing_while_it_is_unwound(
-    tally: Tally, way: str
+@pytest.mark.parametrize(
+    "way", ["finally", "except", "converted", "in a branch", "in a task that is awaited"]
+)
+@pytest.mark.parametrize("reason", ["its client has gone", "the server stops"])
+async def test_a_handler_that_is_cancelled_from_outside_does_nothing_while_it_is_unwound(
+    tally: Tally, reason: str, way: str
 ) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -203,10 +208,18 @@ async def test_a_handler_whose_client_has_gone_does_nothing_while_it_is_unwound(
         begun.set()
         await go.wait()
 
+    async def locked(ctx: Context) -> None:
+        try:
+            await work()
+        finally:
+            await ctx.once("unlock", tally.mark, "unlock")
+
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
         try:
-            if way == "in a branch":
+            if way == "in a task that is awaited":
+                await asyncio.create_task(locked(ctx))
+            elif way == "in a branch":
                 async with asyncio.TaskGroup() as group:
                     group.create_task(ctx.memo("work", work))
             else:
@@ -235,8 +248,12 @@ async def test_a_handler_whose_client_has_gone_does_nothing_while_it_is_unwound(
         left = call(app, message)
         running = left.start()
         await begun.wait()
-        left.disconnect()
-        await running
+        if reason == "the server stops":
+            running.cancel()
+            await asyncio.wait({running})
+        else:
+            left.disconnect()
+            await running
         assert not tally.counts
         go.set()
         again = (await post(app, message)).result
@@ -247,6 +264,52 @@ async def test_a_handler_whose_client_has_gone_does_nothing_while_it_is_unwound(
         done = (await post(app, message)).result
     assert done["content"][0]["text"] == "shipped"
     assert "refund" not in tally.counts
+
+
+@pytest.mark.parametrize("limit", ["asyncio", "anyio", "task group", "by hand"])
+async def test_a_handler_that_cancels_its_own_work_may_act_while_that_is_unwound(
+    world: World, tally: Tally, limit: str
+) -> None:
+    async def work(ctx: Context) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await ctx.once("unlock", tally.mark, "unlock")
+
+    async def fail() -> None:
+        await asyncio.sleep(0.01)
+        raise ValueError
+
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        with contextlib.suppress(TimeoutError, ExceptionGroup, asyncio.CancelledError):
+            if limit == "asyncio":
+                async with asyncio.timeout(0.01):
+                    await work(ctx)
+            elif limit == "anyio":
+                with anyio.fail_after(0.01), anyio.CancelScope():
+                    try:
+                        await anyio.sleep(60)
+                    finally:
+                        with anyio.CancelScope(shield=True):
+                            await ctx.once("unlock", tally.mark, "unlock")
+            elif limit == "task group":
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(fail())
+                    await work(ctx)
+            else:
+                task: Any = asyncio.current_task()
+                asyncio.get_running_loop().call_later(0.01, task.cancel)
+                try:
+                    await work(ctx)
+                finally:
+                    task.uncancel()
+        await ctx.elicit("What?", Plan)
+        return "done"
+
+    rounds = world(serving(order))
+    assert (await rounds.call("order", answers=ANSWERS)).text == "done"
+    assert tally["unlock"] == 1
 
 
 async def test_a_client_that_cannot_be_asked_uses_up_no_try(world: World) -> None:

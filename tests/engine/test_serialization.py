@@ -6,7 +6,7 @@ import subprocess
 import sys
 import uuid
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -256,6 +256,75 @@ async def test_a_type_that_brings_values_into_one_form_is_kept(rounds: Any, what
         return f"{found.text} {sorted(found.tags)}"
 
     assert (await rounds(serving(order)).begin("order")).text == "eu ['a', 'b', 'c']"
+
+
+@dataclass
+class Invoice:
+    total: int
+    kind: str = field(init=False, default="invoice")
+    paid: bool = field(init=False, default=False)
+
+
+@dataclass
+class Area:
+    side: int
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = self.side**2
+
+
+def paid_invoice() -> Invoice:
+    invoice = Invoice(7)
+    invoice.paid = True
+    return invoice
+
+
+def paid_invoices() -> dict[str, list[Invoice]]:
+    return {"all": [paid_invoice()]}
+
+
+def area() -> Area:
+    return Area(3)
+
+
+@pytest.mark.parametrize("make", [paid_invoice, paid_invoices, area])
+@pytest.mark.parametrize("what", ["once", "memo"])
+async def test_fields_that_init_does_not_take_are_kept(rounds: Any, what: str, make: Any) -> None:
+    async def order(ctx: Context) -> str:
+        made = await getattr(ctx, what)("made", make)
+        await ctx.elicit("Where?", Place)
+        return str(made == make())
+
+    assert (await rounds(serving(order)).call("order", answers={"place": EU})).text == "True"
+
+
+def changed_area() -> Area:
+    made = Area(3)
+    made.size = 10
+    return made
+
+
+@pydantic_dataclass
+class Bill:
+    total: int
+    paid: bool = field(init=False, default=False)
+
+
+def paid_bill() -> Bill:
+    bill = Bill(7)
+    bill.paid = True
+    return bill
+
+
+@pytest.mark.parametrize("make", [changed_area, paid_bill])
+@pytest.mark.parametrize("what", ["once", "memo"])
+async def test_a_field_is_kept_or_refused_and_never_lost(rounds: Any, what: str, make: Any) -> None:
+    async def order(ctx: Context) -> str:
+        return str(await getattr(ctx, what)("made", make) == make())
+
+    done = await rounds(serving(order)).begin("order")
+    assert done.text == "True" or "the change would be lost" in done.text
 
 
 async def test_a_step_whose_type_changes_its_values_at_every_reading_is_refused() -> None:

@@ -1,6 +1,7 @@
 """What a handler saw comes back the same in every round, whatever it does with it or was it."""
 
 import asyncio
+import gc
 from functools import partial
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from antiphon import (
     Elicit,
     ElicitUrl,
     InputRequired,
+    MemoryStore,
     NotDone,
     ToolError,
 )
@@ -525,6 +527,122 @@ async def test_an_effect_that_was_left_to_a_task_and_never_begun_fails_the_call(
     assert "Await the task." in done.text
     assert tally["mail"] == 0
     await asyncio.gather(*left, return_exceptions=True)
+
+
+async def test_an_effect_that_a_task_ends_while_its_handler_is_parked_logs_nothing(
+    rounds, tally, caplog
+):
+    claimed, ended = asyncio.Event(), asyncio.Event()
+
+    async def pay() -> int:
+        claimed.set()
+        await asyncio.sleep(0.01)
+        return tally.mark("pay")
+
+    async def branch(ctx: Context) -> int:
+        try:
+            return await ctx.once("pay", pay)
+        finally:
+            ended.set()
+
+    async def order(ctx: Context) -> str:
+        paying = asyncio.create_task(branch(ctx))
+        await claimed.wait()
+        place = await ctx.elicit("Where?", Place)
+        return f"{place.region} {await paying}"
+
+    world = rounds(serving(order, park=60))
+    step = await world.begin("order")
+    await ended.wait()
+    assert (await world.answer(step, {"place": EU})).text == "eu 1"
+    assert tally["pay"] == 1
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+class SlowToClaim(MemoryStore):
+    """A store that answers a claim only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def begin(self, *args: Any, **options: Any) -> Any:
+        self.asked.set()
+        await self.go.wait()
+        return await super().begin(*args, **options)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_an_effect_that_was_left_to_a_task_and_not_yet_claimed_fails_the_call(
+    rounds, tally, inside
+):
+    left: list[Any] = []
+    store = SlowToClaim()
+
+    async def send(ctx: Context) -> None:
+        await ctx.once("mail", tally.mark, "mail")
+
+    async def order(ctx: Context) -> str:
+        mail = send(ctx) if inside else ctx.once("mail", tally.mark, "mail")
+        left.append(asyncio.create_task(mail))
+        await store.asked.wait()
+        asyncio.get_running_loop().call_later(0.01, store.go.set)
+        return "sent"
+
+    done = await rounds(serving(order), store=store).begin("order")
+    assert done.is_error
+    assert "ctx.once('mail', ...) was left to a task" in done.text
+    assert "Await the task." in done.text
+    assert tally["mail"] == 0
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+async def test_an_effect_that_was_left_to_a_task_and_claimed_is_done_before_the_call_ends(
+    rounds, tally
+):
+    left: list[Any] = []
+    claimed = asyncio.Event()
+
+    async def mail() -> int:
+        claimed.set()
+        await asyncio.sleep(0.01)
+        return tally.mark("mail")
+
+    async def order(ctx: Context) -> str:
+        left.append(asyncio.create_task(ctx.once("mail", mail)))
+        await claimed.wait()
+        return "sent"
+
+    assert (await rounds(serving(order)).begin("order")).text == "sent"
+    assert tally["mail"] == 1
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+@pytest.mark.parametrize("how", ["gather", "task", "thread", "future"])
+async def test_a_generator_exit_out_of_what_a_handler_awaits_has_failed_it(rounds, how):
+    async def leave() -> None:
+        raise GeneratorExit
+
+    def leave_thread() -> None:
+        raise GeneratorExit
+
+    async def order(ctx: Context) -> str:
+        future = asyncio.get_running_loop().create_future()
+        if how == "gather":
+            await asyncio.gather(leave(), asyncio.sleep(0.01))
+        elif how == "task":
+            await asyncio.create_task(leave())
+        elif how == "thread":
+            await asyncio.to_thread(leave_thread)
+        else:
+            asyncio.get_running_loop().call_soon(future.set_exception, GeneratorExit())
+            await future
+        return "never"
+
+    async with asyncio.timeout(20):
+        done = await rounds(serving(order)).begin("order")
+    assert done.text == "tool 'order' failed: an unexpected error occurred on the server"
 
 
 async def test_on_commit_does_not_run_when_the_result_cannot_be_written(rounds, tally):

@@ -11,6 +11,7 @@ import httpx2
 from antiphon import Context, Seal, Server
 from antiphon.processes.http_server import serve_http
 from antiphon.testing import KEY
+from tests.transports.test_stdio import connected
 from tests.transports.wire import mirrored, request
 
 FORM = {"type": "object", "properties": {"region": {"type": "string"}}, "required": ["region"]}
@@ -24,6 +25,7 @@ class Deployment:
         self._store = f"sqlite:///{folder / 'ledger.db'}"
         self.waiting = asyncio.Event()
         self.go_on = asyncio.Event()
+        self.done: list[str] = []
 
     def make(self) -> Server:
         server = Server("shop", seal=Seal(keys=[KEY]), store=self._store)
@@ -33,7 +35,11 @@ class Deployment:
             """Ask, then work for a long time."""
             where = await ctx.elicit("Where?", FORM, key="where")
             self.waiting.set()
-            await self.go_on.wait()
+            try:
+                await self.go_on.wait()
+            except asyncio.CancelledError:
+                await ctx.once("refund", self.done.append, "refund")
+                raise
             return f"delivered to {where['region']}"
 
         return server
@@ -79,4 +85,29 @@ async def test_a_round_that_was_cut_is_released_and_goes_on_after_the_restart(
         deployment.go_on.set()
         async with deployment.serving(grace=5) as (url, _):
             done = await send(http, url, **again)
+    assert done["result"]["content"][0]["text"] == "delivered to eu"
+    assert deployment.done == []
+
+
+async def test_a_round_that_is_cut_when_stdio_ends_does_nothing_while_it_is_unwound(
+    tmp_path: Path,
+) -> None:
+    deployment = Deployment(tmp_path)
+    server = deployment.make()
+    async with server.running(), connected(server.dispatcher, grace=0.05) as (client, served):
+        client.send(request(name="order", meta=CAPABLE))
+        again = {
+            "requestState": (await client.line())["result"]["requestState"],
+            "inputResponses": {"where": {"action": "accept", "content": {"region": "eu"}}},
+        }
+        client.send(request(name="order", meta=CAPABLE, **again))
+        await deployment.waiting.wait()
+        client.close()
+        await served
+    assert deployment.done == []
+    deployment.go_on.set()
+    server = deployment.make()
+    async with server.running(), connected(server.dispatcher) as (client, _):
+        client.send(request(name="order", meta=CAPABLE, **again))
+        done = await client.line()
     assert done["result"]["content"][0]["text"] == "delivered to eu"

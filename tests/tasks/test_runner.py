@@ -269,6 +269,38 @@ async def test_a_worker_that_stops_gives_its_runs_back_before_it_is_gone(url: st
         await other.stop()
 
 
+async def test_a_run_that_is_cut_when_its_worker_stops_does_nothing_while_it_is_unwound(
+    url: str,
+) -> None:
+    started, first, done = asyncio.Event(), [True], list[str]()
+
+    async def work(ctx: Context) -> str:
+        try:
+            if first.pop() if first else False:
+                started.set()
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await ctx.once("refund", done.append, "refund")
+            raise
+        await ctx.once("ship", done.append, "ship")
+        return "shipped"
+
+    web = serving(work)(store=url, task_runs="workers")
+    async with web.running():
+        peer = Peer(web)
+        id = await peer.begin("work")
+        stopping: Any = web.runner()
+        stopping._grace = 0.1
+        stopping.start()
+        await started.wait()
+        await stopping.stop()
+        other = web.runner()
+        other.start()
+        assert await peer.text(id) == "shipped"
+        assert done == ["ship"]
+        await other.stop()
+
+
 async def test_a_running_run_finishes_within_the_grace(url: str) -> None:
     started, gate = asyncio.Event(), asyncio.Event()
 

@@ -87,6 +87,30 @@ async def test_an_error_on_purpose_ends_the_task_at_once() -> None:
     assert task["result"]["content"][0]["text"] == "no"
 
 
+@pytest.mark.parametrize("then", ["an effect", "a question"])
+async def test_a_journal_that_no_run_can_make_smaller_ends_the_task_at_once(
+    store: str | None, then: str
+) -> None:
+    runs: list[str] = []
+
+    def report() -> str:
+        return "x" * 5_000_000
+
+    async def analyse(ctx: Context) -> str:
+        runs.append("run")
+        await ctx.memo("report", report)
+        if then == "an effect":
+            await ctx.once("mail", runs.append, "mail")
+        await ctx.pause()
+        return "never"
+
+    async with running(analyse, store=store) as peer:
+        task = await peer.ended(await peer.begin("analyse"))
+    assert runs == ["run"]
+    assert task["result"]["isError"]
+    assert "memo report" in task["result"]["content"][0]["text"]
+
+
 async def test_a_task_that_comes_further_has_all_its_tries_again(store: str | None) -> None:
     fails = {"a": 1, "b": 1, "c": 1}
     done: list[str] = []

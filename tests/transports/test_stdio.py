@@ -61,7 +61,7 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(rooms: Rooms, **options: Any) -> AsyncIterator[tuple[Client, Any]]:
+async def connected(rooms: Any, **options: Any) -> AsyncIterator[tuple[Client, Any]]:
     server_in, client_out = os.pipe()
     client_in, server_out = os.pipe()
     client = Client(client_out, client_in)

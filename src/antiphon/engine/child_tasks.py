@@ -1,18 +1,19 @@
-"""Which code is user code, its child tasks, asks in them, and that they cannot end the process.
+"""Which code is user code, its waits and child tasks, and that they cannot end the process.
 
 A child task that uses the context is a *branch* of the handler. An ask in a branch waits on a
 future; when nothing has asked for the quiet time, the handler's own task is cancelled, and
 structured concurrency carries that down to every branch.
 
 asyncio lets `SystemExit` and `KeyboardInterrupt` of any task out of the event loop, whoever's loop
-it is. A task that user code starts is therefore given a coroutine that raises an ordinary error in
-their place. Other tasks of the loop are made as before.
+it is, and `GeneratorExit` out of one closes whoever awaits it. A task that user code starts is
+therefore given a coroutine that raises an ordinary error in their place. Other tasks of the loop
+are made as before.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any
 
 from antiphon.engine.questions import Question
@@ -34,11 +35,22 @@ class UserCodeExit(Exception):
 in_user_code: ContextVar[bool] = ContextVar("antiphon_user_code", default=False)
 """Whether this code is user code, or was started by it."""
 
-_ENDS = (SystemExit, KeyboardInterrupt)
+_ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What must not come out of a task: it would end the process, or close whoever awaits the task."""
+
+
+class Unwinding(BaseException):
+    """Unwinds a handler and its child tasks, and is no failure of theirs."""
+
+
+def _retrieved(task: "asyncio.Task[Any]") -> None:
+    """Retrieve how a task was unwound, so that asyncio does not log what nobody waits for."""
+    if not task.cancelled():
+        task.exception()
 
 
 class GuardedCoroutine(Coroutine[Any, Any, Any]):
-    """A coroutine of user code that cannot end the process."""
+    """A coroutine of user code that can end neither the process nor whoever awaits it."""
 
     __slots__ = ("__weakref__", "inner")
 
@@ -50,12 +62,23 @@ class GuardedCoroutine(Coroutine[Any, Any, Any]):
             return self.inner.send(value)
         except _ENDS as error:
             raise UserCodeExit(error) from error
+        except Unwinding:
+            self._end_quietly()
+            raise
 
     def throw(self, *error: Any) -> Any:
         try:
             return self.inner.throw(*error)
         except _ENDS as ended:
             raise UserCodeExit(ended) from ended
+        except Unwinding:
+            self._end_quietly()
+            raise
+
+    def _end_quietly(self) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            task.add_done_callback(_retrieved)
 
     def close(self) -> None:
         self.inner.close()
@@ -84,6 +107,44 @@ class GuardedCoroutine(Coroutine[Any, Any, Any]):
     @property
     def cr_await(self) -> Any:
         return self.inner.cr_await
+
+
+class WatchedWait(asyncio.Future[Any]):
+    """Stands for the future that a handler waits for, in the eyes of its task.
+
+    `Task.cancel` cancels what the task waits for, at once and in the context of whoever calls it:
+    a time limit, task group or callback of user code runs in a context of user code.
+
+    `GeneratorExit` out of the future (a thread of the author's may have raised it) would look to
+    everything between the task and the handler as if it were closed: it is raised as a failure.
+    """
+
+    def __init__(self, awaited: "asyncio.Future[Any]", cancelled_outside: Callable[[], None]):
+        super().__init__(loop=awaited.get_loop())
+        self._asyncio_future_blocking = True
+        awaited._asyncio_future_blocking = False
+        self._awaited = awaited
+        self._cancelled_outside = cancelled_outside
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not in_user_code.get():
+            self._cancelled_outside()
+        return self._awaited.cancel(msg=msg)
+
+    def add_done_callback(self, fn: Any, /, *, context: Context | None = None) -> None:
+        self._awaited.add_done_callback(lambda _: fn(self), context=context)
+
+    def result(self) -> Any:
+        try:
+            return self._awaited.result()
+        except GeneratorExit as exit:
+            raise UserCodeExit(exit) from exit
+
+    def done(self) -> bool:
+        return self._awaited.done()
+
+    def cancelled(self) -> bool:
+        return self._awaited.cancelled()
 
 
 class ChildTaskFactory:

@@ -126,17 +126,29 @@ async def once(execution: Execution, spec: Once) -> Any:
     if execution.handler.options.anchor:
         await _anchor(execution)
     _check_budget(execution)
-    if spec.scope == "call":
-        names = [_own_effect(execution, spec, name, arguments)]
-    else:
-        names = await _shared_effects(execution, spec, name, arguments)
-    if execution.handler.options.restarts is not None:
-        names = [await _restartable(execution, spec, effect) for effect in names]
     record = partial(
         execution.record, "effect", spec.key, digest=digest, note=name, retry=spec.retry
     )
-    known = await _recorded(execution, spec, codec, names, record)
+    with _unclaimed(execution, spec.key) if execution.in_branch else contextlib.nullcontext():
+        names = await _names(execution, spec, name, arguments)
+        known = await _recorded(execution, spec, codec, names, record)
     return _seen(record(known.payload, outcome=known.outcome, reused=known.reused), codec, spec.key)
+
+
+@contextlib.contextmanager
+def _unclaimed(execution: Execution, key: str) -> Generator[None]:
+    """Let a handler that returns know of an effect in a child task, until it is claimed."""
+    execution.unclaimed = {**execution.unclaimed, key: asyncio.current_task()}
+    try:
+        yield
+    finally:
+        _claimed(execution, key)
+
+
+def _claimed(execution: Execution, key: str) -> None:
+    if key in execution.unclaimed:
+        left = execution.unclaimed.items()
+        execution.unclaimed = {other: task for other, task in left if other != key}
 
 
 async def _recorded(
@@ -215,6 +227,17 @@ async def _cut_again(entry: Entry) -> None:
 
 
 # --- what an effect is ---------------------------------------------------------------------------
+
+
+async def _names(execution: Execution, spec: Once, name: str, arguments: bytes) -> list[Effect]:
+    """Return the names under which an effect is claimed."""
+    if spec.scope == "call":
+        names = [_own_effect(execution, spec, name, arguments)]
+    else:
+        names = await _shared_effects(execution, spec, name, arguments)
+    if execution.handler.options.restarts is None:
+        return names
+    return [await _restartable(execution, spec, effect) for effect in names]
 
 
 def _own_effect(execution: Execution, spec: Once, name: str, arguments: bytes) -> Effect:
@@ -324,13 +347,44 @@ async def _perform(
                 if len(names) > 1:
                     perform = partial(_perform, execution, spec, codec, names[1:], None, leaving)
                     return await _under_next_name(execution, effect, fence, perform)
+                _claimed(execution, spec.key)
                 return await _body(execution, spec, codec, effect, fence)
             case Uncertain(call):
                 if spec.verify is None or leaving():
                     raise EffectUncertain(call or effect.call, spec.key)
                 await _verify(execution, spec, spec.verify, codec, call or effect.call)
+            case Finished(result, call):
+                place = effect_place(call or effect.call, spec.key)
+                payload = await execution.environment.reveal(result, place)
+                if not await _taken_back(execution, spec, codec, begin, payload):
+                    return _Known("ok", payload, reused=bool(call) and call != effect.call)
             case _:
                 return await _known(execution, spec, effect, begin)
+
+
+async def _taken_back(
+    execution: Execution, spec: Once, codec: JsonCodec, found: Finished, payload: bytes
+) -> bool:
+    """Make an effect uncertain again whose result, by an operator's word, does not fit its type."""
+    call = found.call or execution.call.id
+    misfit = codec.misfit(payload)
+    if not misfit:
+        return False
+    store = execution.environment.store
+    if not await store.unsettle(call, spec.key, result=found.result):
+        return False  # it was the function's own result: another release of the code kept it
+    log.error(
+        "the result that effect %r of call %s was settled with does not fit its declared type "
+        "(%s), so that the effect is uncertain again: settle it with one that fits (antiphon calls "
+        "settle STORE %s %s --done RESULT): %s",
+        spec.key,
+        call,
+        misfit,
+        call,
+        spec.key,
+        execution.handler.identity,
+    )
+    return True
 
 
 async def _begin(
@@ -401,10 +455,6 @@ async def _known(execution: Execution, spec: Once, effect: Effect, begin: Begin)
     """Turn what the ledger says of an effect that we do not run into what the journal keeps."""
     environment = execution.environment
     match begin:
-        case Finished(result, call):
-            place = effect_place(call or effect.call, spec.key)
-            payload = await environment.reveal(result, place)
-            return _Known("ok", payload, reused=bool(call) and call != effect.call)
         case FailedEffect(error):
             text = await environment.reveal_text(error, f"failure {effect.id}")
             return _Known("failed", encode_value(text))
@@ -419,7 +469,7 @@ async def _known(execution: Execution, spec: Once, effect: Effect, begin: Begin)
         case LeaseLost():
             execution.abandoned = True
             raise Abandoned
-        case Started() | Busy() | Uncertain():
+        case Started() | Finished() | Busy() | Uncertain():
             raise EffectUncertain(execution.call.id, spec.key)
 
 

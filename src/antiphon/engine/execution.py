@@ -49,6 +49,7 @@ from antiphon.engine.mistakes import (
     called_too_late,
     check_awaited,
     check_begun,
+    check_claimed,
     close_unawaited,
     explained,
 )
@@ -140,9 +141,9 @@ class Execution:
 
     __slots__ = (
         "_ending", "_mark", "_unwindable", "abandoned", "asked", "binding", "branches", "call",
-        "calls", "commits", "dead_calls", "delivery", "effects", "environment", "fence",
+        "calls", "commits", "cut_off", "dead_calls", "delivery", "effects", "environment", "fence",
         "handler", "held", "keys", "meter", "native", "progress", "replay",
-        "request", "started", "state", "state_payload", "task", "verdict",
+        "request", "started", "state", "state_payload", "task", "unclaimed", "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -188,6 +189,9 @@ class Execution:
         self.abandoned = False
         """Whether another process has taken over the round or task."""
 
+        self.cut_off = False
+        """Whether it was cancelled from outside before the handler had come to an end."""
+
         self.started = 0.0
         """When the handler first waited, by the event loop's clock."""
 
@@ -205,6 +209,9 @@ class Execution:
         # Replaced by a container of this execution's own when the first is added.
         self.effects: AbstractSet[asyncio.Task[Any]] = _NONE
         """Effects that are running."""
+
+        self.unclaimed: Mapping[str, asyncio.Task[Any] | None] = _NOTHING
+        """Child tasks that have begun an effect and not yet claimed it, by the effect's key."""
 
         self.commits: Mapping[str, Callable[[], Awaitable[Any]]] = _NOTHING
         """Effects for the end of the call, by key."""
@@ -506,20 +513,15 @@ class Execution:
             running: Any = self.handler.invoke(context, arguments)
             if running.__class__ is not CoroutineType:
                 running = as_coroutine(running)
-            try:
-                waits_for = running.send(None)
-            except StopIteration as stop:
-                return stop.value
-            except GeneratorExit as exit:
-                raise UserCodeExit(exit) from exit
-            self.started = loop.time()
-            return await go_on(running, waits_for, self._interrupted)
-        except GeneratorExit:
-            mark = None  # the loop is closed, and the collector ends this in another context
-            raise
+            waits_for = running.send(None)
+        except StopIteration as stop:
+            return stop.value
+        except GeneratorExit as exit:
+            raise UserCodeExit(exit) from exit
         finally:
-            if mark is not None:
-                in_user_code.reset(mark)
+            in_user_code.reset(mark)
+        self.started = loop.time()
+        return await go_on(running, waits_for, self._interrupted, self._cut_off)
 
     def judge(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
         """Let the verdict decide, whatever the handler made of it.
@@ -533,7 +535,7 @@ class Execution:
 
     def _returned(self, value: Any) -> ExecutionOutcome:
         """The handler returned: check what it has read, and write its result."""
-        if self.state is ENDING and not self._left_by_client:
+        if self.state is ENDING and not self.cut_off:
             raise SwallowedAsk(self._first_key())
         if self.abandoned:
             raise Abandoned
@@ -542,6 +544,7 @@ class Execution:
         if self.calls and any(map(_frame_of, self.calls)):
             check_awaited(self.calls)
             check_begun(self.calls)
+            check_claimed(self.unclaimed)
         if self.replay.unread:
             self._check_read()
         if isinstance(value, InputRequired):
@@ -565,7 +568,7 @@ class Execution:
         branches, task = self.branches, self.task
         if branches is not None:
             branches.uncancel_handler(task)
-        if self._left_by_client:
+        if self.cut_off:
             raise asyncio.CancelledError from error
         if isinstance(error, asyncio.CancelledError):
             if task is not None and task.cancelling() > before:
@@ -578,12 +581,6 @@ class Execution:
         if failure is None:
             return self.suspended()
         return self._failed(explained(failure, self.calls))
-
-    @property
-    def _left_by_client(self) -> bool:
-        """Whether the round ends because its client has gone, and not by an ask."""
-        asks = self.asked or self.held or self._ending
-        return self.state is ENDING and not asks and self.request.channel.aborted
 
     def _failed(self, error: Exception) -> Failed:
         """Return how a handler that raised has ended.
@@ -612,14 +609,22 @@ class Execution:
         while self.task is not None and self.task.cancelling() > before:
             self.task.uncancel()
 
-    def _interrupted(self) -> SwallowedAsk | None:
-        """Something is raised into the handler; return the error of one that cannot be unwound.
+    def _cut_off(self) -> None:
+        """The execution is cancelled from outside: its client has gone, or the server stops.
 
-        When the client of a claimed round has gone, the round will run again: what the handler
-        does while it is unwound must not count then.
+        A claimed round or a task will run again, so that the handler may do nothing while it is
+        unwound. Nobody can go on with a first round or with a call of a legacy session: those may
+        still undo what they did.
         """
-        if self.fence and self.request.channel.aborted:
+        runs_again = self.fence or self.delivery.background
+        if runs_again and not self.ending:
+            self.cut_off = True
             self.end_round()
+
+    def _interrupted(self) -> SwallowedAsk | None:
+        """Something is raised into the handler; return the error of one that cannot be unwound."""
+        if self.request.channel.aborted:
+            self._cut_off()
         return SwallowedAsk(self._first_key()) if self._unwindable else None
 
     def _first_key(self) -> str:

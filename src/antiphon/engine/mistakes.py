@@ -74,6 +74,17 @@ def check_begun(calls: Mapping[Coroutine[Any, Any, Any], HandedOut]) -> None:
         raise error
 
 
+def check_claimed(unclaimed: "Mapping[str, asyncio.Task[Any] | None]") -> None:
+    """Refuse the end of a handler that left an effect to a task which has not yet claimed it."""
+    for key, task in unclaimed.items():
+        if task is None or task.cancelling() or task.done():
+            continue
+        raise HandlerError(
+            f"ctx.once({key!r}, ...) was left to a task that had not claimed the effect when the "
+            "handler returned, so that it never happened. Await the task."
+        )
+
+
 def unawaited(
     calls: Mapping[Coroutine[Any, Any, Any], HandedOut], since: int = 0
 ) -> HandlerError | None:

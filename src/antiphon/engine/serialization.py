@@ -27,7 +27,7 @@ from antiphon.errors import HandlerError, NestedEffect, ToolError
 from antiphon.forms.models import is_model_type
 
 if TYPE_CHECKING:
-    from pydantic import PydanticUserError, Secret
+    from pydantic import PydanticUserError, Secret, ValidationError
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -36,7 +36,7 @@ _decode = msgspec.json.decode
 class JsonCodec:
     """Both directions for one type; `None` or `Any` as a type means plain JSON."""
 
-    __slots__ = ("_adapter",)
+    __slots__ = ("_adapter", "_sets_later", "_validate")
 
     def __init__(self, type_: Any) -> None:
         """Compile the type.
@@ -45,14 +45,20 @@ class JsonCodec:
             HandlerError: Values of it would not come back whole.
         """
         from pydantic import TypeAdapter
+        from pydantic_core import SchemaValidator
 
         self._adapter: TypeAdapter[Any] | None = (
             None if type_ in (Any, None) else TypeAdapter(type_)
         )
         if self._adapter is not None:
-            lost = next(_left_out(self._adapter.core_schema), None)
+            schema = self._adapter.core_schema
+            lost = next(_left_out(schema), None)
             if lost is not None:
                 raise _lost_field(*lost)
+            self._validate = self._adapter.validate_json
+            self._sets_later = _sets_later(schema)
+            if self._sets_later:
+                self._validate = SchemaValidator(_with_all_fields(schema)).validate_json
 
     def keep(self, value: Any, what: str) -> tuple[bytes, Any]:
         """Encode a value that is read again in every round; returns it as it is read, too.
@@ -65,6 +71,11 @@ class JsonCodec:
         read = self.load(data)
         if self._adapter is not None:
             again = self.dump(read, what)
+            if self._sets_later and _lost_later(value, read):
+                raise HandlerError(
+                    f"{what} holds a field that `__init__` does not take (init=False), changed "
+                    "after it was made, and the change would be lost: give the field init=True"
+                )
             if again != data and not self._is_stable(read, again, what):
                 raise HandlerError(
                     f"{what} changes whenever it is read: a validator or `__post_init__` of its "
@@ -147,17 +158,32 @@ class JsonCodec:
         from pydantic import ValidationError
 
         try:
-            return self._adapter.validate_json(data, by_alias=False, by_name=True)
+            return self._validate(data, by_alias=False, by_name=True)
         except ValidationError as error:
-            # Not its text: it shows the value.
-            reasons = "; ".join(
-                f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix(": ")
-                for item in error.errors(include_input=False, include_url=False)[:3]
-            )
             raise HandlerError(
-                f"a recorded result does not fit its declared type: {reasons}. Annotate what the "
-                "function really returns, or pass returns=."
+                f"a recorded result does not fit its declared type: {_reasons(error)}. Annotate "
+                "what the function really returns, or pass returns=."
             ) from None
+
+    def misfit(self, data: bytes) -> str:
+        """Return why bytes cannot be read as the type; nothing when they can."""
+        if self._adapter is None:
+            return ""
+        from pydantic import ValidationError
+
+        try:
+            self._validate(data, by_alias=False, by_name=True)
+        except ValidationError as error:
+            return _reasons(error)
+        return ""
+
+
+def _reasons(error: "ValidationError") -> str:
+    """Say what does not fit, without the text of the error: that shows the value."""
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix(": ")
+        for item in error.errors(include_input=False, include_url=False)[:3]
+    )
 
 
 # --- fields that are not written ---------------------------------------------------------------
@@ -184,6 +210,51 @@ def _left_out(schema: Any, model: str = "") -> Iterator[tuple[str, str]]:
 
 def _is_left_out(field: dict[str, Any]) -> bool:
     return bool(field.get("serialization_exclude")) or "serialization_exclude_if" in field
+
+
+def _sets_later(schema: Any) -> bool:
+    """Return whether a core schema has dataclasses with fields that `__init__` does not take."""
+    if isinstance(schema, (list, tuple)):
+        return any(map(_sets_later, cast("list[Any]", schema)))
+    if not isinstance(schema, dict):
+        return False
+    node = cast("dict[str, Any]", schema)
+    made = node.get("cls") if node.get("type") == "dataclass" else None
+    later = made is not None and any(not one.init for one in fields(made))
+    return later or any(map(_sets_later, node.values()))
+
+
+def _set_later(value: Any) -> list[Any]:
+    return [getattr(value, one.name, None) for one in fields(value) if not one.init]
+
+
+def _lost_later(value: Any, read: Any) -> bool:
+    """Return whether a field that `__init__` does not take is another one after reading."""
+    if type(value) is not type(read):
+        return False
+    if is_dataclass(value) and _set_later(value) != _set_later(read):
+        return True
+    if isinstance(value, (set, frozenset)):
+        return False  # in another order; and what is in a set does not change
+    return any(map(_lost_later, _parts(value), _parts(read)))
+
+
+def _with_all_fields(schema: Any) -> Any:
+    """Return a core schema that reads also the fields that `__init__` of a dataclass does not take.
+
+    Not those of a dataclass with `__post_init__`, which sets them again.
+    """
+    if isinstance(schema, (list, tuple)):
+        return [_with_all_fields(inner) for inner in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    node = cast("dict[str, Any]", schema)
+    if node.get("type") == "dataclass" and node.get("post_init"):
+        return node
+    read = {name: _with_all_fields(inner) for name, inner in node.items()}
+    if node.get("type") == "dataclass-field":
+        read["init"] = True
+    return read
 
 
 def _check_whole(value: Any) -> None:

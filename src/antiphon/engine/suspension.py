@@ -10,7 +10,7 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, cast
 
-from antiphon.engine.child_tasks import UserCodeExit
+from antiphon.engine.child_tasks import Unwinding, UserCodeExit, WatchedWait, in_user_code
 from antiphon.errors import HandlerError, SwallowedAsk
 
 _CHAIN = 32
@@ -22,7 +22,7 @@ running_loop = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage] 
 """Return the event loop of this thread. None in a worker thread, where nothing can be awaited."""
 
 
-class Suspended(BaseException):
+class Suspended(Unwinding):
     """The round ended at this ask; let it pass.
 
     You see this because a handler asked for something: its frame is unwound so that `finally` and
@@ -37,11 +37,11 @@ class Suspended(BaseException):
         return "the round ended at this ask; let it pass"
 
 
-class Abandoned(BaseException):
+class Abandoned(Unwinding):
     """Another process has taken this round over; whatever this execution does no longer counts."""
 
 
-_SIGNALS = (Suspended, Abandoned, asyncio.CancelledError)
+_SIGNALS = (Unwinding, asyncio.CancelledError)
 """What passes through user code and is no failure of it."""
 
 
@@ -58,10 +58,12 @@ def go_on(
     handler: Coroutine[Any, Any, Any],
     yielded: Any,
     unwindable: Callable[[], BaseException | None],
+    cancelled_outside: Callable[[], None],
 ) -> Generator[Any, Any, Any]:
     """Drive a handler that waits, from what it waits for to its end.
 
     It is left with the error that `unwindable` returns once it cannot be unwound.
+    `cancelled_outside` is called when something else than user code cancels its wait.
 
     Raises:
         UserCodeExit: It raised what is no `Exception`.
@@ -71,6 +73,8 @@ def go_on(
         step: Callable[[Any], Any] = handler.send
         error = unwindable() if yielded is _ABORT else None
         if error is None:
+            if asyncio.isfuture(yielded):
+                yielded = WatchedWait(yielded, cancelled_outside)
             try:
                 value = yield yielded
             except GeneratorExit:
@@ -82,6 +86,7 @@ def go_on(
             with contextlib.suppress(RuntimeError):
                 handler.close()  # it may ignore even that; nobody runs it any more
             raise error
+        mark = in_user_code.set(True)
         try:
             yielded = step(value)
         except StopIteration as stop:
@@ -90,6 +95,8 @@ def go_on(
             raise
         except BaseException as exit:
             raise as_failure(exit) from exit
+        finally:
+            in_user_code.reset(mark)
 
 
 @types.coroutine

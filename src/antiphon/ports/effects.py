@@ -229,3 +229,10 @@ class Effects(Protocol):
         there is no such uncertain effect.
         """
         ...
+
+    async def unsettle(self, call: str, key: str, *, result: bytes) -> bool:
+        """Take back a result that an operator gave and that is of no use: uncertain again.
+
+        False if the effect has no such result, or has it from whoever ran it.
+        """
+        ...

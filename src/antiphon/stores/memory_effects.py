@@ -52,6 +52,9 @@ class BegunEffect(msgspec.Struct, gc=False):
     settled: float | None = None
     result: bytes | None = None
     error: str | None = None
+    by_operator: bool = False
+    """Whether an operator has said how it ended."""
+
     restart: Restartable | None = None
 
 
@@ -347,10 +350,21 @@ class MemoryEffects(MemoryRounds):
                 else:
                     self._fence += 1
                     row.fence = self._fence
+                    row.by_operator = True
                     self._settle(row, result, None)
                 self.try_again(call, row.expires)
                 self.keep_segments(call, None, row.expires)
                 self.wake_call(call)
+                return True
+        return False
+
+    async def unsettle(self, call: str, key: str, *, result: bytes) -> bool:
+        """Take back a result that an operator gave and that is of no use."""
+        for row in self._of_call(call):
+            if row.effect.key == key and row.by_operator and row.result == result:
+                self._result_quota.remove(row.about.caller, len(result))
+                row.result = row.settled = None
+                row.lease, row.by_operator = self._clock(), False
                 return True
         return False
 

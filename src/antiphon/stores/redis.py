@@ -367,6 +367,11 @@ class RedisStore:
             await self._run(scripts.DECIDE, keys, self._prefix, call, key, done, result or b"")
         )
 
+    async def unsettle(self, call: str, key: str, *, result: bytes) -> bool:
+        """Take back a result that an operator gave and that is of no use."""
+        keys = (f"{self._prefix}ec:{call}",)
+        return bool(await self._run(scripts.UNSETTLE, keys, self._prefix, key, result))
+
     # --- segments ------------------------------------------------------------------------------
 
     async def keep(

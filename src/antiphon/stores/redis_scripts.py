@@ -435,7 +435,8 @@ for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
   local row = redis.call('HMGET', ekey, 'k', 's', 'l', 'x')
   if row[1] == ARGV[3] and row[2] == 'started' and tonumber(row[3]) <= now then
     redis.call('HINCRBY', ekey, 'f', 1)
-    if ARGV[4] == '1' then redis.call('HSET', ekey, 's', 'done', 'd', now, 'r', ARGV[5])
+    if ARGV[4] == '1' then
+      redis.call('HSET', ekey, 's', 'done', 'd', now, 'r', ARGV[5], 'o', 'operator')
     else redis.call('HSET', ekey, 's', 'free') end
     redis.call('ZREM', prefix .. 'started', id)
     local ends = tonumber(row[4])
@@ -456,6 +457,24 @@ for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
   end
 end
 return 0
+"""
+)
+
+UNSETTLE = (
+    _NOW
+    + """
+local done = 0
+for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  local ekey = ARGV[1] .. 'e:' .. id
+  local row = redis.call('HMGET', ekey, 'k', 's', 'o', 'r')
+  if row[1] == ARGV[2] and row[2] == 'done' and row[3] == 'operator' and row[4] == ARGV[3] then
+    redis.call('HSET', ekey, 's', 'started', 'l', now)
+    redis.call('HDEL', ekey, 'd', 'r', 'o')
+    redis.call('ZADD', ARGV[1] .. 'started', now, id)
+    done = 1
+  end
+end
+return done
 """
 )
 

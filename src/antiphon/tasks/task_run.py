@@ -316,7 +316,7 @@ class TaskRuns:
         if isinstance(error, EffectUncertain) and not _went_on(state, error):
             return await self._uncertain(row, state, error, delivery.message)
         reply = ending(error, handler, environment, request_of(state))
-        if reply.keep or isinstance(error, CallerError | EffectUncertain):
+        if reply.keep or isinstance(error, CallerError | EffectUncertain | StateTooLarge):
             return await self._replied(row, state, reply, delivery.message)
         return await self._again(row, state, reply, delivery.message)
 

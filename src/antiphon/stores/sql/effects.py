@@ -203,9 +203,21 @@ COUNT_UNCERTAIN = f"SELECT count(DISTINCT call) FROM {_UNCERTAIN}"  # noqa: S608
 
 DECIDE = """
 UPDATE antiphon_effects
-   SET state = :state, fence = fence + 1, settled = {now}, result = CAST(:result AS {blob})
+   SET state = :state, fence = fence + 1, settled = {now}, result = CAST(:result AS {blob}),
+       nonce = CAST(:nonce AS {blob})
  WHERE call = :call AND key = :key AND state = 'started' AND lease <= {now}
 RETURNING expires
+"""
+
+_BY_OPERATOR = b"operator"
+"""In place of the nonce of a claim: an operator has said how the effect ended."""
+
+UNSETTLE = """
+UPDATE antiphon_effects
+   SET state = 'started', lease = {now}, settled = NULL, result = NULL
+ WHERE call = :call AND key = :key AND state = 'done' AND nonce = CAST(:nonce AS {blob})
+   AND result = CAST(:result AS {blob})
+RETURNING id
 """
 
 TRY_AGAIN = """
@@ -353,6 +365,12 @@ class SqlEffects(Runs):
         """Settle an uncertain effect by an operator's word, and let its call go on."""
         return (yield from settling(self._sql, call, key, result))
 
+    @single_statement
+    def unsettle(self, call: str, key: str, *, result: bytes) -> Transaction[bool]:
+        """Take back a result that an operator gave and that is of no use."""
+        asked = {"call": call, "key": key, "result": result, "nonce": _BY_OPERATOR}
+        return bool((yield Query(self._sql[UNSETTLE], asked)))
+
 
 def settling(sql: Written, call: str, key: str, result: bytes | None) -> Transaction[bool]:
     """Settle an uncertain effect, within a transaction; False if it is not uncertain."""
@@ -361,6 +379,7 @@ def settling(sql: Written, call: str, key: str, result: bytes | None) -> Transac
         "key": key,
         "state": "free" if result is None else "done",
         "result": result,
+        "nonce": _BY_OPERATOR,
     }
     rows = yield Query(sql[DECIDE], asked)
     if not rows:

@@ -315,6 +315,31 @@ async def an_operator_settles_an_uncertain_effect(a: Store, b: Store) -> None:
     assert not await b.settle_uncertain(effect.call, effect.key, result=b"again")
 
 
+async def what_an_operator_gave_is_taken_back_when_it_is_of_no_use(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    await begun_of(a, effect, lease=0.0)
+    assert await b.settle_uncertain(effect.call, effect.key, result=b"wrong")
+    assert not await a.unsettle(effect.call, effect.key, result=b"other")
+    assert not await a.unsettle(effect.call, "other", result=b"wrong")
+    assert await a.unsettle(effect.call, effect.key, result=b"wrong")
+    assert not await a.unsettle(effect.call, effect.key, result=b"wrong")
+    assert await start(a, effect) == Uncertain(effect.call)
+    [row] = await b.effects(effect.call)
+    assert (row.state, row.settled) == ("uncertain", None)
+    uncertain = await b.calls(limit=1000, uncertain=True)
+    assert effect.call in {call.call for call in uncertain}
+    assert await b.settle_uncertain(effect.call, effect.key, result=b"right")
+    assert await start(a, effect) == Finished(b"right", effect.call)
+
+
+async def what_ran_is_never_taken_back(a: Store, b: Store) -> None:
+    effect = effect_of(name())
+    begun = await begun_of(a, effect, nonce=b"nonce")
+    assert await a.settle(effect.id, begun.fence, result=b"paid", error=None)
+    assert not await b.unsettle(effect.call, effect.key, result=b"paid")
+    assert await start(b, effect) == Finished(b"paid", effect.call)
+
+
 async def an_operator_frees_an_effect_that_did_not_happen(a: Store, b: Store) -> None:
     effect = effect_of(name())
     old = await begun_of(a, effect, lease=0.0)
@@ -443,6 +468,8 @@ EFFECT_CONTRACTS: tuple[Contract, ...] = (
     a_round_ends_with_its_outcome_and_not_with_its_prefix,
     effects_of_a_call_are_listed_oldest_first_with_their_state,
     an_operator_settles_an_uncertain_effect,
+    what_an_operator_gave_is_taken_back_when_it_is_of_no_use,
+    what_ran_is_never_taken_back,
     an_operator_frees_an_effect_that_did_not_happen,
     an_operator_decides_nothing_that_is_not_uncertain,
     what_an_operator_decides_lets_the_call_be_tried_again,
