@@ -38,7 +38,7 @@ def main() -> None:
     print(table(verdicts), flush=True)
     for verdict in verdicts:
         verdict.check(kills=options.kills)
-    held = HeldRun(options.clients, kills=3, chance=0.05, lease=options.lease)
+    held = HeldRun(options.clients, kills=3, chance=0.2, lease=options.lease)
     for store in ("sqlite", "postgresql"):
         if store in (options.store or STORES):
             judged = held.on(store)

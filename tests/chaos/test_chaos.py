@@ -31,7 +31,7 @@ def test_every_call_ends_and_nothing_happens_twice(
 def test_held_calls_are_done_once_and_only_after_a_decision(
     store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verdict = HeldRun(calls=40, kills=1, chance=0.3, lease=1.0).on(store)
+    verdict = HeldRun(calls=40, kills=1, chance=0.6, lease=1.0).on(store)
     with capsys.disabled():
         print(f"\n{verdict}")
     verdict.check()
