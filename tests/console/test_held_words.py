@@ -12,6 +12,7 @@ from antiphon.core.inbox import Attempt, Decided
 from antiphon.core.retry import back_off
 from antiphon.ports import ItemFilter
 from tests.console.shop import CARL, FORMS, GRACE, NOTHING, TASKS, URLS, Shop
+from tests.legacy.wire import old, serving
 
 FORM = {"type": "object", "properties": {"account": {"type": "string"}}, "required": ["account"]}
 IMMEDIATE = "io.modelcontextprotocol/model-immediate-response"
@@ -191,3 +192,14 @@ async def test_a_repeated_call_waits_no_longer_than_the_author_says(shop: Asking
     began = asyncio.get_running_loop().time()
     assert "Not done yet" in await shop.text()
     assert asyncio.get_running_loop().time() - began < 10, "grace= is a tenth of a second"
+
+
+async def test_a_legacy_session_hears_what_its_call_waits_for(shop: AskingShop) -> None:
+    async with serving(shop.server()) as url, old(url, "2025-11-25", {}) as client:
+        params = {"name": "both", "arguments": {"order": "1"}, "_meta": {"progressToken": "p"}}
+        async with client.stream(client.request("tools/call", params)) as messages:
+            told, answer = [message async for message in messages]
+    assert told["method"] == "notifications/progress"
+    waits = "Waits for approval by finance. Nothing has been done."
+    assert told["params"] == {"progressToken": "p", "progress": 0.0, "message": waits}
+    assert "Not done yet" in answer["result"]["content"][0]["text"]
