@@ -77,13 +77,14 @@ class AskingShop(Shop):
 
     async def until(self, id: str, can: dict[str, Any], word: str) -> Any:
         """Run the task until its status or its status message has a word."""
-        async with self.server().running(), asyncio.timeout(20):
+        async with self.server().running(), self.inbox() as kept, asyncio.timeout(100):
+            store: Any = kept
             for pause in back_off(0.02, 0.2):
-                seen = await self.send(can=can, method="tasks/get", taskId=id)
-                if word in f"{seen['status']} {seen.get('statusMessage', '')}":
-                    return seen
+                row = await store.task(id)
+                if word in f"{row.status} {row.message}":
+                    break
                 await asyncio.sleep(pause)
-        raise AssertionError("the back-off has no end")
+        return await self.send(can=can, method="tasks/get", taskId=id)
 
 
 @pytest.fixture
