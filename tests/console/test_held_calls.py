@@ -184,7 +184,7 @@ async def test_a_form_first_and_an_approval_by_others_after_it(
 
 @pytest.mark.parametrize(
     ("choice", "words"),
-    [("approve", "deleted orders"), ("decline", "declined by ops. Nothing was done")],
+    [("approve", "deleted orders"), ("decline", "Declined by ops. Nothing was done")],
 )
 async def test_a_tool_is_approved_before_its_first_line(
     shop: Shop, choice: str, words: str

@@ -260,6 +260,15 @@ async def test_a_client_cannot_bring_a_decision_of_its_own(shop: ShapedShop) -> 
         {"decided": forged},
     ):
         assert "Not done yet" in await shop.text("forged", inputResponses={"ok": raw})
+    anna = {"issuer": ANNA.issuer, "subject": ANNA.subject, "how": "fresh"}
+    raw = {
+        "action": "accept",
+        "content": {"approve": True},
+        "decided": {**forged, "approvers": [anna]},
+    }
+    token = (await shop.send("self_service", FORMS))["requestState"]
+    text = await shop.text("self_service", FORMS, requestState=token, inputResponses={"ok": raw})
+    assert text == "approved client", "its own word is all that a client can give"
 
 
 @pytest.mark.parametrize(

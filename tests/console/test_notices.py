@@ -5,6 +5,7 @@ import base64
 import hashlib
 import hmac
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -135,6 +136,9 @@ async def test_people_are_reminded_and_told_when_the_time_is_over() -> None:
         await ask(server)  # whoever comes back lets the task run, as a worker does by itself
         await sender.send_due()
     assert receiver.kinds[-1] == "approval.expired"
+    told = [datetime.fromisoformat(body["timestamp"]) for _, body in receiver.got]
+    assert told[1] - told[0] == timedelta(hours=4)
+    assert told[2] - told[0] >= timedelta(hours=8)
 
 
 @pytest.mark.parametrize(

@@ -384,6 +384,10 @@ async def test_a_session_ends_when_it_is_idle_or_old_or_left(desk: Desk) -> None
         desk.clock.now += 8 * 3600 + 1
         assert (await anna.get("/console/inbox")).status_code == 303, "idle"
     async with desk.signed_in(ANNA) as anna:
+        assert (await anna.get("/console/inbox")).status_code == 200
+        desk.clock.now += 8 * 3600 + 1
+        assert (await anna.get("/console/inbox")).status_code == 303, "idle after it was used"
+    async with desk.signed_in(ANNA) as anna:
         page = await anna.get("/console/inbox")
         stolen = dict(anna.cookies)
         refused = await anna.post("/console/logout", data={"token": "x"}, headers=OURS)

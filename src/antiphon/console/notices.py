@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
@@ -105,7 +106,15 @@ class NoticeSender:
             else:
                 data["message"] = face.message
                 data["details"] = [list(pair) for pair in face.details]
-        return {"type": f"approval.{notice.kind}", "timestamp": item.created, "data": data}
+        at = datetime.fromtimestamp(_happened(notice, item), UTC).isoformat()
+        return {"type": f"approval.{notice.kind}", "timestamp": at, "data": data}
+
+
+def _happened(notice: Notification, item: Item) -> float:
+    """Return when that happened which a notice is about."""
+    if notice.kind == "reminded":
+        return (item.created + item.expires) / 2
+    return item.created if notice.kind == "asked" or item.closed is None else item.closed
 
 
 @asynccontextmanager

@@ -97,6 +97,13 @@ class Delivery:
         """
         return None
 
+    def reaches_owner(self, question: Question) -> bool:
+        """Return whether the owner can answer a question that the client cannot be asked.
+
+        Only of a task: its questions are in the owner's inbox, too.
+        """
+        return False
+
     async def pause(self, execution: Execution, delay: float) -> None:
         """End a state-only round, or go on where rounds do not end."""
         await execution.suspend((), execution.in_branch)

@@ -14,6 +14,7 @@ from antiphon.engine.child_tasks import coroutine_of
 from antiphon.errors import AntiphonError, CannotAsk, CapabilityMissing, HandlerError
 
 if TYPE_CHECKING:
+    from antiphon.core.journal import Entry
     from antiphon.engine.execution import Execution
     from antiphon.engine.questions import Question
 
@@ -198,17 +199,19 @@ def unable_to_ask(execution: "Execution", asked: "Sequence[Question]") -> Capabi
     handler, capabilities = execution.handler, execution.request.capabilities
     lacking = missing(capabilities, [need for ready in asked for need in ready.needs])
     what = f"{handler.kind} {handler.name!r}"
-    return CapabilityMissing(required(lacking), what, acted=_has_acted(execution))
+    return CapabilityMissing(required(lacking), what, acted=has_acted(execution.replay.entries()))
 
 
 def unable_to_ask_later(execution: "Execution") -> CapabilityMissing:
     """Return the error of a held call that asks its client, which cannot be asked any more."""
     what = f"a question of tool {execution.handler.name!r} after its approval"
-    return CapabilityMissing(required(("tasks",)), what, acted=_has_acted(execution))
+    acted = has_acted(execution.replay.entries())
+    return CapabilityMissing(required(("tasks",)), what, acted=acted)
 
 
-def _has_acted(execution: "Execution") -> bool:
-    return any(entry.kind == "effect" for entry in execution.replay.entries())
+def has_acted(entries: "Iterable[Entry]") -> bool:
+    """Return whether a journal records an effect."""
+    return any(entry.kind == "effect" for entry in entries)
 
 
 def too_many_asks(limit: int) -> HandlerError:

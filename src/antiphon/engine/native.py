@@ -130,7 +130,9 @@ def ask_returned(execution: "Execution", value: InputRequired) -> ExecutionOutco
         by_others.update(before)  # what is answered stays so until the others have decided
     asked = {key: ready for key, ready in asked.items() if key not in by_others}
     if missing(execution.request.capabilities, [n for q in asked.values() for n in q.needs]):
-        raise unable_to_ask(execution, list(asked.values()))
+        alone = [ready for ready in asked.values() if not execution.delivery.reaches_owner(ready)]
+        if missing(execution.request.capabilities, [n for q in alone for n in q.needs]):
+            raise unable_to_ask(execution, alone)
     for key, ready in asked.items():
         check_secret(execution, "ask", key, secret=ready.ask.secret)
         rejected = execution.call.rejected.get(key)

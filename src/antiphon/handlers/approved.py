@@ -13,7 +13,7 @@ from antiphon.errors import ToolError
 KEY = "approve:tool"
 
 _NOT_DONE = {
-    "declined": "It was declined{who}. Nothing was done.",
+    "declined": "Declined{who}. Nothing was done.",
     "expired": "Nobody decided in time. Nothing was done.",
     "cancelled": "The question was withdrawn. Nothing was done.",
     "unavailable": "It needs an approval, and nobody can be asked. Nothing was done.",

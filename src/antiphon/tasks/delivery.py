@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from antiphon.core.asks import Approval
+from antiphon.core.asks import Approval, Elicit
 from antiphon.core.text import safe
 from antiphon.engine.delivery import Delivery
 from antiphon.engine.execution import Execution
@@ -40,6 +40,10 @@ class TaskRunDelivery(Delivery):
         if self._decided is None:
             self._decided = await self._service.decided(self.state.call)
         return self._decided.get((key, question.digest))
+
+    def reaches_owner(self, question: Question) -> bool:
+        """Return whether the owner can answer a question in the inbox."""
+        return isinstance(question.ask, Elicit) and self._service.asks_owner(self.state)
 
     async def leased(self, execution: Execution) -> LeasedTaskRun:
         """Return the claim of the run, with what it has learned before its next effect."""

@@ -6,7 +6,7 @@ with the same call again, observes the row.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from antiphon.core.capabilities import allows
 from antiphon.core.digest import arguments_digest, short_digest
 from antiphon.core.inbox import (
     InboxPlace,
+    Item,
     NewItem,
     NewNotice,
     caller_identity,
@@ -31,6 +32,7 @@ from antiphon.engine.call import Call
 from antiphon.engine.delivery import END_ROUND
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler, call_here
+from antiphon.engine.mistakes import has_acted
 from antiphon.engine.questions import Asked, Question, question
 from antiphon.engine.redemption import RunningRound
 from antiphon.engine.reply import Reply
@@ -59,6 +61,8 @@ _WAITS = 7
 
 _ID_BYTES = 16
 
+_DONE_BEFORE = "What was done before stays done."
+
 
 class HeldHandle(msgspec.Struct, frozen=True):
     """What a token that observes a held call carries."""
@@ -70,6 +74,12 @@ class HeldHandle(msgspec.Struct, frozen=True):
     waits: int = 0
     asked: str = ""
     """The key of the visit that the client was asked for."""
+
+    acted: bool = False
+    """Whether effects of the call had happened before it was held."""
+
+    form: bool = False
+    """Whether it waits for the answer to a form, and not for an approval."""
 
 
 def held_handle(call: Call) -> HeldHandle | None:
@@ -104,7 +114,9 @@ class HeldCalls:
         """Return the reply of a round whose call waits for a decision, with the row to keep."""
         request = execution.request
         await self._admit(request.principal)
-        made = await self._tasks.make(execution, execution.journal())
+        ask = cast("Approve", next(iter(asks.values())).question.ask)
+        grace = seconds(ask.grace)
+        made = await self._tasks.make(execution, execution.journal(), grace=grace)
         assert made.task is not None
         items = tuple(
             [
@@ -112,22 +124,21 @@ class HeldCalls:
                 for key, asked in asks.items()
             ]
         )
-        first = next(iter(asks.values())).question
-        ask = cast("Approve", first.ask)
         lasts = max(item.within for item in items)
         first_due = min(item.within for item in items)
         held = HeldCall(items, first_due, self._name(request, execution.handler))
-        message = waiting_message(ask)
         kept = self._environment.limits.collect.total_seconds()
         until = max(made.task.expires, made.task.created + lasts + kept)
+        acted = has_acted(execution.replay.entries())
+        message = self._waiting_for(items[0], items[0].id, acted=acted)
         task = msgspec.structs.replace(made.task, held=held, message=message, expires=until)
         until_decided = self._environment.clock() + items[0].within
-        handle = HeldHandle(task.id, ask.by, until_decided, items[0].id)
+        handle = HeldHandle(task.id, ask.by, until_decided, items[0].id, acted=acted)
+        if request.era == "modern" and can_visit(request, ask):
+            return await self._link(execution, handle, ask, task=task)
         if takes_task(request):
             result = self._task_result(task.id, message, task.created, until - task.created)
             return Reply(result, needs=("tasks",), task=task, kind="task")
-        if request.era == "modern" and can_visit(request, ask):
-            return await self._link(execution, handle, ask, task=task)
         if execution.fence:
             return await self._come_back(execution, handle, task=task)
         reply = self._not_yet(request, handle)
@@ -238,7 +249,7 @@ class HeldCalls:
             if row is None or row.server != self._tasks.server or row.owner != owner:
                 return None
             if row.status not in wire.TERMINAL:
-                row = await self._awaited(row, handler) or row
+                row = await self._awaited(row)
             if row.status in wire.TERMINAL:
                 await self._inbox.collect(row.id)
                 return await self._result(row, request)
@@ -250,18 +261,29 @@ class HeldCalls:
             return Reply(result, needs=("tasks",), kind="task")
         return Reply(await self._still_waiting(row, request.principal))
 
-    async def _awaited(self, row: TaskRow, handler: Handler) -> TaskRow | None:
-        """Wait a little for a task that may end soon."""
-        gate = handler.options.approve
-        grace = seconds(gate.grace) if gate is not None else _WAIT
-        return await self._terminal(row.id, min(grace, _WAIT))
+    async def _awaited(self, row: TaskRow) -> TaskRow:
+        """Wait a little for a decision, and longer for the end of a call that was decided."""
+        state = await self._tasks.opened(row)
+        ended = await self._terminal(row.id, min(state.grace, _WAIT))
+        if ended is None and not await self._open_items(state.call):
+            ended = await self._terminal(row.id, _WAIT)
+        return ended or row
+
+    async def _open_items(self, call: str) -> list[Item]:
+        return [item for item, _ in await self._inbox.items_of(call) if item.status == "open"]
 
     async def _still_waiting(self, row: TaskRow, principal: Principal) -> bytes:
         state = await self._tasks.opened(row)
-        for item, _ in await self._inbox.items_of(state.call):
-            if item.status == "open":
-                handle = HeldHandle(row.id, item.role or None, item.expires, item.id)
-                return self._text(handle, principal)
+        for item in await self._open_items(state.call):
+            handle = HeldHandle(
+                row.id,
+                item.role or None,
+                item.expires,
+                item.id,
+                acted=has_acted(state.journal.entries),
+                form=item.kind == "form",
+            )
+            return self._text(handle, principal)
         text = f"Not done yet: {row.message or 'it is being worked on'}. Call again later."
         return tool_error(text, self._environment.meta)
 
@@ -323,6 +345,7 @@ class HeldCalls:
         if not kept:
             found = await self.find(request, execution.handler)
             return found or msgspec.structs.replace(reply, task=None)
+        await execution.delivery.report(execution, 0.0, None, reply.task.message)
         patience = seconds(ask.grace)
         visits = can_visit(request, ask)
         if visits:
@@ -346,6 +369,24 @@ class HeldCalls:
 
     # --- replies ---------------------------------------------------------------------------------
 
+    async def message(self, item: NewItem, entries: Iterable[Entry]) -> str:
+        """Return the status message of a task that waits for somebody in the inbox.
+
+        A question that an earlier run has put is there already, under an id of its own.
+        """
+        id = item.id
+        for kept, _ in () if item.role else await self._inbox.items_of(item.call):
+            if (kept.key, kept.digest, kept.status) == (item.key, item.digest, "open"):
+                id = kept.id
+        return self._waiting_for(item, id, acted=has_acted(entries))
+
+    def _waiting_for(self, item: NewItem, id: str, *, acted: bool) -> str:
+        waits = f"Waits for approval by {safe(item.role, 100)}."
+        if not item.role:
+            to = "answer" if item.kind == "form" else "decide"
+            waits = f"Waits for you to {to} at {self._address(id)}."
+        return f"{waits} {_DONE_BEFORE if acted else 'Nothing has been done.'}"
+
     def _address(self, item: str) -> str:
         return f"{self._place.url}/ask/{item}"
 
@@ -353,7 +394,8 @@ class HeldCalls:
         view = wire.TaskView(
             id, "working", message, created, created, lasts, max(poll_interval(0.0), 5.0)
         )
-        return wire.created(view, self._environment.meta)
+        told = f"{message} It is pending and may still be refused. Do not try another way."
+        return wire.created(view, self._environment.meta, told)
 
     async def _link(
         self, execution: Execution, handle: HeldHandle, ask: Approve, *, task: Any
@@ -409,14 +451,17 @@ class HeldCalls:
         until = datetime.fromtimestamp(handle.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
         where = f"A person decides at {self._place.url}."
         if not handle.role:
-            where = f"Decide at {self._address(handle.item)}."
+            verb = "Answer" if handle.form else "Decide"
+            where = f"{verb} at {self._address(handle.item)}."
         again = "To learn the outcome call this tool again with the same arguments."
         if principal.anonymous and principal.transport == "http":
             again = "This caller is not signed in, so the outcome is shown to people only."
         ticket = f"H-{handle.item[:6].upper()}"
+        what = f"an answer from {role}" if handle.form else f"approval by {role}"
+        so_far = _DONE_BEFORE if handle.acted else "Nothing has been changed."
         return tool_error(
-            f"Not done yet. It waits for approval by {role} ({ticket}, until {until}). Nothing has "
-            f"been changed. {where} {again} Do not try another way.",
+            f"Not done yet. It waits for {what} ({ticket}, until {until}). {so_far} {where} "
+            f"{again} Do not try another way.",
             self._environment.meta,
         )
 
@@ -467,12 +512,6 @@ def takes_task(request: Request) -> bool:
     """Tell whether the client may be told that its call is a task."""
     modern_tool = request.era == "modern" and request.method == "tools/call"
     return modern_tool and allows(request.capabilities, "tasks")
-
-
-def waiting_message(ask: Approve) -> str:
-    """Return the status message of a task that waits for a decision."""
-    who = safe(ask.by, 100) if ask.by else "its caller"
-    return f"Waits for approval by {who}. Nothing has been done."
 
 
 def _assurance(approve: Approve | None) -> Any:

@@ -18,7 +18,7 @@ import msgspec
 from antiphon.core.asks import Approval, seconds
 from antiphon.core.capabilities import known, require
 from antiphon.core.changes import TASK, Changes
-from antiphon.core.inbox import NewNotice
+from antiphon.core.inbox import NewNotice, caller_identity
 from antiphon.core.journal import Journal
 from antiphon.core.quotas import json_size
 from antiphon.core.request import MODERN, Principal, Request
@@ -96,8 +96,23 @@ class TaskService:
 
     # --- creating --------------------------------------------------------------------------------
 
-    async def make(self, execution: Execution, journal: Journal, message: str = "") -> Reply:
-        """Return the reply that names a new task, which goes on where this round ended."""
+    async def make(
+        self,
+        execution: Execution,
+        journal: Journal,
+        message: str = "",
+        *,
+        grace: float | None = None,
+    ) -> Reply:
+        """Return the reply that names a new task, which goes on where this round ended.
+
+        Args:
+            execution: The round that ends.
+            journal: What it has learned.
+            message: The handler's status message.
+            grace: Of a call that is held: seconds for which a repeated call waits. The row will
+                show, in place of the message, what it waits for.
+        """
         environment, request, handler = self.environment, execution.request, execution.handler
         owner = request.principal.owner
         self._check_size(request.arguments, "the arguments of a call that becomes a task")
@@ -117,7 +132,10 @@ class TaskService:
             trace=execution.call.trace or request.trace,
             method=request.method,
             held=returned_approvals(execution),
+            own_message=message if grace is not None else None,
         )
+        if grace is not None:
+            state.grace = grace
         id = environment.entropy(_ID_BYTES).hex()
         task = NewTask(
             id=id,
@@ -274,11 +292,11 @@ class TaskService:
 
     def _view(self, row: TaskRow, state: TaskState) -> wire.TaskView:
         now = self.environment.clock()
-        asks = state.outstanding(now)
+        asks = state.for_client(now)
         waits = row.status == "input_required"
         return wire.TaskView(
             id=row.id,
-            # When the last ask has expired the next run is due, and nothing can be answered.
+            # The asks have expired and the next run is due, or only the inbox can answer them.
             status="working" if waits and not asks else row.status,
             message=row.message,
             created=row.created,
@@ -315,14 +333,14 @@ class TaskService:
         """Take in answers to what is outstanding; the rest is ignored (TASK-43)."""
         given = check_map(request.params.get("inputResponses"))
         now = self.environment.clock()
-        asks = {ask.wire_key: ask for ask in state.outstanding(now)}
+        state.capabilities = known(request.capabilities)
+        asks = {ask.wire_key: ask for ask in state.for_client(now)}
         fresh = wire.known(given, asks)
         if row.status != "input_required" or not fresh:
             return None
         self._check_size([given[key] for key in fresh], "the answers to a task")
         for key in fresh:
             state.answers[key] = check_shape(asks[key].pending.kind, key, given[key])
-        state.capabilities = known(request.capabilities)
         return TaskChange(
             status="input_required" if state.outstanding(now) else "working",
             message=row.message,
@@ -350,6 +368,10 @@ class TaskService:
             ready=0.0,
             cancel=True,
         )
+
+    def asks_owner(self, state: TaskState) -> bool:
+        """Return whether the owner may answer in the inbox what the client is asked."""
+        return self.environment.inbox is not None and bool(caller_identity(state.principal))
 
     def handler(self, state: TaskState) -> Handler | None:
         """Find the tool of a task; None when it is gone."""

@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import msgspec
 
+from antiphon.core.capabilities import allows
 from antiphon.core.earlier_journals import upgrade
 from antiphon.core.journal import Journal, Pending
 from antiphon.core.request import Principal
@@ -58,9 +59,19 @@ class TaskState(msgspec.Struct, array_like=True):
     held: dict[str, bytes] = msgspec.field(default_factory=dict[str, bytes])
     """Digests, by key, of the approvals that a native handler has returned and waits for."""
 
+    grace: float = 20.0
+    """Seconds for which a repeated call waits for a quick decision."""
+
     def outstanding(self, now: float) -> list[TaskAsk]:
         """Return the asks that can still be answered."""
         return [ask for ask in self._unanswered if not _late(ask.pending, now)]
+
+    def for_client(self, now: float) -> list[TaskAsk]:
+        """Return the asks that the client can still answer; the owner's inbox has the others."""
+        asks = self.outstanding(now)
+        if allows(self.capabilities, "form"):
+            return asks
+        return [ask for ask in asks if ask.pending.kind != "form"]
 
     def wait(self, now: float) -> float | None:
         """Return for how many seconds an ask is out; None while one waits without an end."""

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.asks import Approve, Elicit
+from antiphon.core.asks import Approve, Elicit, seconds
 from antiphon.core.capabilities import allows
 from antiphon.core.failures import log_failure
-from antiphon.core.inbox import DecisionRecord, Item, NewItem, caller_identity
+from antiphon.core.inbox import DecisionRecord, Item, NewItem
 from antiphon.core.journal import Entry, Journal
 from antiphon.core.text import safe
 from antiphon.engine import effects
@@ -53,7 +53,7 @@ from antiphon.errors import (
 )
 from antiphon.ports import TaskChange, TaskRow
 from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
-from antiphon.tasks.held import HeldCalls, waiting_message
+from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.service import TaskService, request_of, returned_approvals
 from antiphon.tasks.state import TaskState
 from antiphon.tasks.tries import count_lost_run, pause_before_next
@@ -201,9 +201,12 @@ class TaskRuns:
             return await self._held_again(row, execution, outcome, delivery)
         if asks:
             items = await self._items(row, execution, state, asks)
-            ready = state.wait(now)
+            ready, message = state.wait(now), delivery.message
+            if items and not state.for_client(now):
+                state.own_message = message
+                message = await self._held.message(items[0], state.journal.entries)
             return await self._change(
-                row, state, "input_required", delivery.message, ready=ready, items=items
+                row, state, "input_required", message, ready=ready, items=items
             )
         delay = outcome.delay if isinstance(outcome, Paused) else 0.0
         return await self._change(row, state, "working", delivery.message, ready=delay)
@@ -212,13 +215,11 @@ class TaskRuns:
         self, row: TaskRow, execution: Execution, outcome: Held, delivery: TaskRunDelivery
     ) -> TaskChange:
         """The task waits for a decision; an item that is there already is not put twice."""
-        state, message = delivery.state, ""
+        state = delivery.state
         items: list[NewItem] = []
         for key, asked in outcome.asks.items():
-            ask = asked.question.ask
-            assert isinstance(ask, Approve)
-            message = message or waiting_message(ask)
             items.append(await self._held.item(asked.question, key, row.id, execution))
+        message = await self._held.message(items[0], state.journal.entries)
         ready = min(item.within for item in items)
         for item, _ in await self._service.inbox.items_of(state.call):
             if item.status != "open" and any(
@@ -230,6 +231,9 @@ class TaskRuns:
                 # The store's clock may be behind ours: it is not asked all the time.
                 ready = min(ready, max(left, _OVERDUE))
         state.own_message, state.held = delivery.message, returned_approvals(execution)
+        first = next(iter(outcome.asks.values())).question.ask
+        assert isinstance(first, Approve)
+        state.grace = seconds(first.grace)
         kept = self._service.environment.limits.collect.total_seconds()
         lasts = max(item.within for item in items) + kept
         return await self._change(
@@ -243,21 +247,17 @@ class TaskRuns:
         """
         if allows(state.capabilities, "tasks"):
             return True
+        if not self._service.asks_owner(state):
+            return False
         asks = (asked.question.ask for asked in outcome.asks.values())
-        return self._asks_owner(state) and all(isinstance(ask, Elicit | Approve) for ask in asks)
-
-    def _asks_owner(self, state: TaskState) -> bool:
-        """Return whether the owner may answer in the inbox what the client is asked."""
-        return self._service.environment.inbox is not None and bool(
-            caller_identity(state.principal)
-        )
+        return all(isinstance(ask, Elicit | Approve) for ask in asks)
 
     async def _items(
         self, row: TaskRow, execution: Execution, state: TaskState, asks: Mapping[str, Asked]
     ) -> tuple[NewItem, ...]:
         """Return the asks that the owner may answer in the inbox as well as in the client."""
         environment = self._service.environment
-        if not self._asks_owner(state):
+        if not self._service.asks_owner(state):
             return ()
         life = row.expires - environment.clock()
         wire_keys = {ask.pending.key: ask.wire_key for ask in state.asks}

@@ -27,8 +27,20 @@ class TaskView(msgspec.Struct, frozen=True):
     error: Mapping[str, Any] | None = None
 
 
-def created(view: TaskView, meta: bytes) -> bytes:
-    """Write a CreateTaskResult: flat, without the details of `tasks/get` (TASK-07)."""
+IMMEDIATE = b"io.modelcontextprotocol/model-immediate-response"
+"""The member of `_meta` that a host hands to its model while a task is under way."""
+
+
+def created(view: TaskView, meta: bytes, told: str = "") -> bytes:
+    """Write a CreateTaskResult: flat, without the details of `tasks/get` (TASK-07).
+
+    Args:
+        view: The task.
+        meta: The end of every result, with `_meta`.
+        told: What a model is told meanwhile.
+    """
+    if told:
+        meta = meta.removesuffix(b"}}") + b',"%b":%b}}' % (IMMEDIATE, _encode(told))
     return b'{"resultType":"task",' + _members(view) + meta
 
 
