@@ -269,6 +269,42 @@ async def test_a_worker_that_stops_gives_its_runs_back_before_it_is_gone(url: st
         await other.stop()
 
 
+async def test_a_run_that_is_granted_while_its_worker_stops_is_given_back(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> str:
+        return "done elsewhere"
+
+    web = serving(work)(store=url, task_runs="workers")
+    async with web.running():
+        peer: Any = Peer(web)
+        id = await peer.begin("work")
+        store, granted, heard = peer.server._tasks.store, asyncio.Event(), asyncio.Event()
+        claim_runs = store.claim_runs
+
+        async def slow_to_answer(**asked: Any) -> Any:
+            rows = await claim_runs(**asked)
+            granted.set()
+            await heard.wait()
+            return rows
+
+        monkeypatch.setattr(store, "claim_runs", slow_to_answer)
+        stopping = web.runner()
+        stopping.start()
+        await granted.wait()
+        stopped = asyncio.create_task(stopping.stop())
+        await asyncio.sleep(0)
+        heard.set()
+        await stopped
+        monkeypatch.undo()
+        row = await store.task(id)
+        assert (row.status, row.leased) == ("working", False)
+        other = web.runner()
+        other.start()
+        assert await peer.text(id) == "done elsewhere"
+        await other.stop()
+
+
 async def test_a_run_that_is_cut_when_its_worker_stops_does_nothing_while_it_is_unwound(
     url: str,
 ) -> None:

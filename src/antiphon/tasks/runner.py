@@ -103,7 +103,7 @@ class Runner:
         self._tools: Counter[str] = Counter()
         self._stopping = False
         self._place = asyncio.Event()
-        """Set when a run has ended."""
+        """Set when a run has ended, or the runner is to stop."""
 
         self._loop: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -126,7 +126,7 @@ class Runner:
         """
         self._stopping = True
         self._stop_listening()
-        await _end(self._loop)
+        await self._end_loop()
         await self._ended(self._grace)
         left = list(self._running.values())
         for run in left:
@@ -135,6 +135,13 @@ class Runner:
         await _end(self._renewing)
         # A run that cannot be cancelled still works: its lease is left to end by itself.
         await self._give_back([run for run in left if run.name not in self._running])
+
+    async def _end_loop(self) -> None:
+        """Stop claiming. A claim under way is heard to its end: it may have been granted."""
+        self._place.set()
+        if self._loop is not None:
+            await asyncio.wait({self._loop}, timeout=self._grace)
+        await _end(self._loop)
 
     async def _ended(self, timeout: float) -> None:
         tasks = [run.task for run in self._running.values() if run.task is not None]
@@ -160,7 +167,8 @@ class Runner:
             except StoreError as error:
                 pause = next(pauses)
                 log.warning("task store failed; trying again in %s s: %s", pause, error)
-                await asyncio.sleep(pause)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._place.wait(), pause)
 
     async def _claim(self) -> None:
         store, now = self._service.store, asyncio.get_running_loop().time()
@@ -174,8 +182,12 @@ class Runner:
             rows = await store.claim_runs(
                 server=self._service.server, limit=limit, lease=self._lease, busy=busy
             )
-        for row in rows:
-            run = RunningTask(row, now + self._lease)
+        claimed = [RunningTask(row, now + self._lease) for row in rows]
+        if self._stopping:
+            await self._give_back(claimed)
+            return
+        for run in claimed:
+            row = run.row
             self._running[run.name] = run
             self._tools[row.tool] += 1
             run.task = asyncio.create_task(self._execute(run), name=f"antiphon task {row.id[:8]}")
