@@ -14,8 +14,8 @@ import pytest
 
 from antiphon import Context, EffectUncertain
 from antiphon.core.digest import canonical, short_digest
-from antiphon.engine.effects import effect_place
 from antiphon.engine.serialization import function_name
+from antiphon.environment import effect_place
 from antiphon.ports import Effect
 from antiphon.tasks import task_run
 from tests.tasks.task_client import Name, Peer, accept, running
