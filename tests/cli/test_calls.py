@@ -320,9 +320,32 @@ async def test_a_listed_call_shows_who_has_approved_it(tmp_path: Path) -> None:
     )
 
 
+async def test_calls_that_wait_for_somebody_are_listed_without_rounds_or_effects(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'held.db'}"
+    async with opened(open_store(url)) as store:
+        await held(store, "17e9")
+    waiting = (await asyncio.to_thread(spawned, "calls", url)).out
+    assert waiting.startswith("17e9  waits for finance, pay, ")
+    async with opened(open_store(url)) as store:
+        await decided(store)
+    listed = (await asyncio.to_thread(spawned, "calls", url, "--json")).json
+    (item,) = listed["held"]
+    assert (item["call"], item["tool"], item["status"]) == ("17e9", "pay", "approved")
+    assert [decision["subject"] for decision in item["decisions"]] == ["anna"]
+    none = await asyncio.to_thread(spawned, "calls", url, "--uncertain")
+    assert none.out == "no uncertain calls\n"
+
+
 async def approved(store: Any, call: str) -> None:
     """Let somebody approve what a call has asked."""
-    person = Person("https://id.example", "anna", "Anna", ("finance",))
+    await held(store, call)
+    await decided(store)
+
+
+async def held(store: Any, call: str) -> None:
+    """Keep a call that waits for somebody's approval."""
     now = time.time()
     item = NewItem(
         id="1", server="shop", call=call, key="approve", task="t", tool="pay", owner="", need=1,
@@ -334,5 +357,10 @@ async def approved(store: Any, call: str) -> None:
         expires=now + 60, state=b"", call=call, held=HeldCall((item,), 60.0),
     )  # fmt: skip
     assert await store.create_task(task)
+
+
+async def decided(store: Any) -> None:
+    """Approve it."""
+    person = Person("https://id.example", "anna", "Anna", ("finance",))
     verdict = await store.decide(Attempt("1", person, "approve", b"shown"))
     assert isinstance(verdict, Decided)

@@ -26,7 +26,7 @@ from antiphon.core.inbox import DecisionRecord, Item
 from antiphon.core.text import safe_line
 from antiphon.environment import effect_place
 from antiphon.errors import AntiphonError, ConfigError
-from antiphon.ports import CallRow, EffectRow, Inbox, Store
+from antiphon.ports import CallRow, EffectRow, Inbox, ItemFilter, Store
 from antiphon.seal.keyring import keys_from
 from antiphon.seal.sealer import Sealer
 from antiphon.stores import open_store
@@ -78,7 +78,8 @@ def list_calls(
 ) -> None:
     """List calls, their effects and who approved them: tool, caller, age, state.
 
-    The latest to expire come first; with --uncertain, those that have waited longest.
+    The latest to expire come first; with --uncertain, those that have waited longest. Below them
+    stand calls that wait for somebody's decision or have had it, the latest first.
 
     Examples:
 
@@ -89,16 +90,20 @@ def list_calls(
       antiphon calls sqlite:///calls.db --uncertain --json
     """
     source = _source(store)
-    rows, more = with_store(source, lambda opened: _read(opened, limit, uncertain=uncertain))
+    rows, more, held = with_store(source, lambda opened: _read(opened, limit, uncertain=uncertain))
     if as_json:
         plain = [_plain(call, effects, said) for call, effects, said in rows]
-        print(json.dumps({"calls": plain, "more": more}))
+        asked = [_plain_item(item, said) for item, said in held]
+        print(json.dumps({"calls": plain, "more": more, "held": asked}))
         return
     console = Console(highlight=False, soft_wrap=True)
     for call, effects, said in rows:
         _show(console, call, effects)
         _show_decisions(console, said)
-    if not rows:
+    for item, said in held:
+        _show_held(console, item)
+        _show_decisions(console, said)
+    if not rows and not held:
         console.print("no uncertain calls" if uncertain else "no calls")
     if more:
         console.print(f"{more} more; show them with --limit {len(rows) + more}")
@@ -311,8 +316,10 @@ async def _one(store: Store, call: str) -> tuple[list[EffectRow], list[Asked]]:
     return effects, [(item, list(said)) for item, said in asked]
 
 
-async def _read(store: Store, limit: int, *, uncertain: bool) -> tuple[list[Listed], int]:
-    """Read calls with their effects and decisions; also how many are beyond the limit."""
+async def _read(
+    store: Store, limit: int, *, uncertain: bool
+) -> tuple[list[Listed], int, list[Asked]]:
+    """Read calls with effects and decisions, how many are beyond the limit, and held calls."""
     calls = await store.calls(limit=limit, uncertain=uncertain)
     more = 0
     if len(calls) >= limit:
@@ -321,7 +328,21 @@ async def _read(store: Store, limit: int, *, uncertain: bool) -> tuple[list[List
     for call in calls:
         effects, asked = await _one(store, call.call)
         rows.append((call, effects, [record for _, said in asked for record in said]))
-    return rows, more
+    named = {call.call for call in calls}
+    return rows, more, [] if uncertain else await _held(store, limit, without=named)
+
+
+async def _held(store: Store, limit: int, *, without: set[str]) -> list[Asked]:
+    """Read what calls ask or asked of others; those that wait come first."""
+    if not isinstance(store, Inbox):
+        return []
+    items = [
+        item
+        for is_open in (True, False)
+        for item in await store.items(ItemFilter(None, open=is_open), limit=limit)
+    ]
+    calls = dict.fromkeys(item.call for item in items if item.call not in without)
+    return [(item, list(said)) for call in calls for item, said in await store.items_of(call)]
 
 
 def _plain(call: CallRow, effects: list[EffectRow], said: list[DecisionRecord]) -> dict[str, Any]:
@@ -355,6 +376,8 @@ def _plain_effects(effects: list[EffectRow]) -> list[dict[str, Any]]:
 def _plain_item(item: Item, said: list[DecisionRecord]) -> dict[str, Any]:
     return {
         "item": item.id,
+        "call": item.call,
+        "tool": item.tool,
         "key": item.key,
         "role": item.role,
         "status": item.status,
@@ -387,6 +410,13 @@ def _show(console: Console, call: CallRow, effects: list[EffectRow]) -> None:
     words += f", expires {_time(call.expires)}"
     console.print(Text(safe_line(words, 300)))
     _show_effects(console, effects)
+
+
+def _show_held(console: Console, item: Item) -> None:
+    state = "waits for" if item.status == "open" else f"{item.status}, asked of"
+    words = f"{item.call}  {state} {item.role or 'its caller'}, {item.tool}"
+    when = f", {age(item.created)} old, until {_time(item.expires)}"
+    console.print(Text(safe_line(words + when, 300)))
 
 
 def _show_decisions(console: Console, said: list[DecisionRecord]) -> None:

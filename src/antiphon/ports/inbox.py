@@ -20,9 +20,11 @@ class HeldCall(msgspec.Struct, frozen=True):
 
 
 class ItemFilter(msgspec.Struct, frozen=True):
-    """Which items of a server to list. All members that are set must fit."""
+    """Which items to list. All members that are set must fit."""
 
-    server: str
+    server: str | None
+    """None: of every server that keeps its calls in the store."""
+
     open: bool | None = None
     roles: tuple[str, ...] | None = None
     """Items of these roles, and those that only `owner` may decide."""

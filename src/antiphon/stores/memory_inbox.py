@@ -188,9 +188,9 @@ class MemoryInbox(MemoryTasks):
         return min(most, sum(self._fits(item, wanted) for item in self._inbox.values()))
 
     def _fits(self, item: Item, wanted: ItemFilter) -> bool:
-        if item.server != wanted.server or (
-            wanted.open is not None and (item.status == "open") != wanted.open
-        ):
+        if wanted.server is not None and item.server != wanted.server:
+            return False
+        if wanted.open is not None and (item.status == "open") != wanted.open:
             return False
         if wanted.tool is not None and item.tool != wanted.tool:
             return False

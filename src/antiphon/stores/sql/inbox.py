@@ -466,7 +466,10 @@ class SqlInbox(Runs):
 
 def _selections(wanted: ItemFilter) -> list[tuple[str, dict[str, Any]]]:
     """Return one condition for each index that must be read: one for each role, one for owners."""
-    where, parameters = ["server = :server"], {"server": wanted.server}
+    where: list[str] = ["1 = 1"]
+    parameters: dict[str, Any] = {}
+    if wanted.server is not None:
+        where, parameters = ["server = :server"], {"server": wanted.server}
     if wanted.open is not None:
         # Said so that an index over open items can be used; the others are few beside them.
         where.append("status = 'open'" if wanted.open else "status <> 'open'")

@@ -486,6 +486,9 @@ async def lists_hold_what_was_asked_for(a: InboxStore, b: InboxStore) -> None:
     assert await b.items(ItemFilter(server, tool="pay")) == []
     assert len(await b.items(ItemFilter(server, tool="refund"))) == 2
     assert await b.items(ItemFilter(name("server"))) == []
+    elsewhere = await held_item(a, name("server"), role="ops")
+    everywhere = {item.id for item in await b.items(ItemFilter(None), limit=100)}
+    assert {own.id, others.id, elsewhere.id} <= everywhere
 
 
 # --- notices and sessions ------------------------------------------------------------------------
