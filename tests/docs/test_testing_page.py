@@ -11,8 +11,8 @@ from docs_src.testing import (
     test_a_task_is_followed_to_its_end as test_a_task_is_followed_to_its_end,
 )
 from docs_src.testing import test_it_starts_after_approval as test_it_starts_after_approval
-from docs_src.testing import test_no_answer_is_no_yes as test_no_answer_is_no_yes
 from docs_src.testing import test_nothing_without_a_yes as test_nothing_without_a_yes
+from docs_src.testing_decisions import test_no_answer_is_no_yes as test_no_answer_is_no_yes
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +36,33 @@ def soak(
     broken: Broken | None = None,
 ) -> Done:
     """Run a soak; `progress` is told thirty times how far it is."""
-    for noisy in ("antiphon", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    with quiet_logs():
+        return _soak(kind, folder, calls, lanes, seed, progress, broken)
+
+
+@contextmanager
+def quiet_logs() -> Generator[None]:
+    """What servers log while they are dropped on purpose is of no interest."""
+    loggers = [logging.getLogger(name) for name in ("antiphon", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _soak(
+    kind: str,
+    folder: Path,
+    calls: int,
+    lanes: int,
+    seed: int,
+    progress: Callable[[str], None] | None,
+    broken: Broken | None,
+) -> Done:
     simulation = Simulation(
         kind, folder, calls=calls, lanes=lanes, seed=seed, progress=progress, broken=broken
     )
