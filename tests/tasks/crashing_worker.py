@@ -17,6 +17,7 @@ from typing import Any
 from antiphon import Context, Limits, Seal, Server
 from antiphon.stores import open_store
 from antiphon.testing import KEY, Tally
+from tests.tasks.story_workers import carrier_of
 from tests.tasks.task_client import Name
 
 FOLDER = Path(os.environ.get("CRASHING_WORKER_FOLDER", "."))
@@ -82,12 +83,17 @@ class MortalStore:
         return result
 
 
-def make(url: str, *, task_runs: Any = "workers") -> Server:
+def make(url: str, *, task_runs: Any = "workers", carrier: str = "leases:") -> Server:
     """The server, in any process."""
     store: Any = MortalStore(open_store(url))
     limits = Limits(lease=timedelta(seconds=LEASE), releases=TRIES)
     server = Server(
-        "crashing_worker", seal=Seal(keys=[KEY]), store=store, limits=limits, task_runs=task_runs
+        "crashing_worker",
+        seal=Seal(keys=[KEY]),
+        store=store,
+        limits=limits,
+        task_runs=task_runs,
+        carrier=carrier_of(carrier, "crashing_worker"),
     )
     _tools(server)
     return server
@@ -140,4 +146,7 @@ def _tools(server: Server) -> None:
 
 if "CRASHING_WORKER_STORE" in os.environ:
     logging.basicConfig(level=logging.INFO)
-    server = make(os.environ["CRASHING_WORKER_STORE"])
+    server = make(
+        os.environ["CRASHING_WORKER_STORE"],
+        carrier=os.environ.get("CRASHING_WORKER_CARRIER", "leases:"),
+    )

@@ -11,9 +11,11 @@ from antiphon.stores.memory import MemoryStore
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing.contracts import (
+    AUDIT_CONTRACTS,
     INBOX_CONTRACTS,
     OVERVIEW_CONTRACTS,
     TASK_CONTRACTS,
+    AuditContract,
     InboxContract,
     OverviewContract,
     TaskContract,
@@ -54,5 +56,12 @@ async def test_a_store_keeps_the_contract_of_the_inbox(
 @pytest.mark.parametrize("contract", OVERVIEW_CONTRACTS, ids=lambda contract: contract.__name__)
 async def test_a_store_keeps_the_contract_of_the_overview(
     contract: OverviewContract, stores: tuple[Any, Any]
+) -> None:
+    await contract(*stores)
+
+
+@pytest.mark.parametrize("contract", AUDIT_CONTRACTS, ids=lambda contract: contract.__name__)
+async def test_a_store_keeps_the_contract_of_the_audit(
+    contract: AuditContract, stores: tuple[Any, Any]
 ) -> None:
     await contract(*stores)

@@ -8,7 +8,9 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pytest
 from antiphon.errors import CallerError
 from antiphon.testing import KEY, Tally
 from tests.child_processes import environment
-from tests.servers import ROOT
+from tests.servers import ENGINES, LONG, ROOT, Engine
 from tests.tasks import crashing_worker
 from tests.tasks.task_client import FINAL, PATIENCE, Peer, accept
 
@@ -62,9 +64,17 @@ class Crew:
     """Workers on one store; one that died is replaced."""
 
     def __init__(
-        self, url: str, folder: Path, size: int = CREW, more: Mapping[str, str] | None = None
+        self,
+        url: str,
+        folder: Path,
+        size: int = CREW,
+        more: Mapping[str, str] | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.url = url
+        self.engine = engine
+        self.carrier = "leases:" if engine is None else engine.url
+        more = {"CRASHING_WORKER_CARRIER": self.carrier, **(more or {})}
         self._more = more
         self.folder = folder
         self.tally = Tally(folder / "tally")
@@ -120,7 +130,10 @@ def crew(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Crew
         url = f"sqlite:///{folder / 'ledger.db'}"
     else:
         url = request.getfixturevalue("postgres_dsn")
-    crew = Crew(url, folder)
+    yield from at_work(Crew(url, folder))
+
+
+def at_work(crew: Crew) -> Iterator[Crew]:
     try:
         yield crew
         assert crew.stop() == [0] * CREW
@@ -128,10 +141,31 @@ def crew(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Crew
         crew.kill()
 
 
+@pytest.fixture(scope="module", params=list(ENGINES) if LONG else ["nats"])
+def carried(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Crew]:
+    """Workers whose runs an engine brings."""
+    folder = tmp_path_factory.mktemp("crew")
+    with ENGINES[request.param]() as engine:
+        yield from at_work(Crew(f"sqlite:///{folder / 'ledger.db'}", folder, engine=engine))
+
+
 @pytest.fixture
 async def peer(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Peer]:
+    async with working(crew, monkeypatch) as peer:
+        yield peer
+
+
+@pytest.fixture
+async def carried_peer(carried: Crew, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Peer]:
+    async with working(carried, monkeypatch) as peer:
+        yield peer
+
+
+@asynccontextmanager
+async def working(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Peer]:
+    """Run the process that accepts calls, in this one."""
     monkeypatch.setattr(crashing_worker, "FOLDER", crew.folder)
-    server = crashing_worker.make(crew.url)
+    server = crashing_worker.make(crew.url, carrier=crew.carrier)
     async with server.running():
         await crew.ready()
         yield Peer(server)
@@ -334,6 +368,37 @@ async def test_a_worker_that_sleeps_through_its_lease_wakes_up_fenced(
 
 
 async def test_many_tasks_survive_workers_that_die_all_the_time(crew: Crew, peer: Peer) -> None:
+    await survive_deaths(crew, peer)
+
+
+@pytest.mark.timeout(180)
+async def test_many_tasks_survive_deaths_at_every_point_while_their_engine_is_restarted(
+    carried: Crew, carried_peer: Peer
+) -> None:
+    assert carried.engine is not None
+    restarting = asyncio.create_task(restart_sometimes(carried.engine))
+    try:
+        await survive_deaths(carried, carried_peer)
+    finally:
+        restarting.cancel()
+        await asyncio.gather(restarting, return_exceptions=True)
+
+
+async def restart_sometimes(engine: Engine) -> None:
+    """Kill an engine and start it again, while it may be needed."""
+    for away in (0.0, 1.0):
+        await asyncio.sleep(3)
+        await asyncio.shield(asyncio.to_thread(restart, engine, away))
+
+
+def restart(engine: Engine, away: float) -> None:
+    engine.kill()
+    time.sleep(away)
+    engine.start()
+
+
+async def survive_deaths(crew: Crew, peer: Peer) -> None:
+    """Kill a worker at every point, all of them at the same time."""
     points = [*CERTAIN, *UNCERTAIN, "nowhere", "nowhere", "nowhere"]
     runs = {secrets.token_hex(4): point for point in points}
     ids = await asyncio.gather(*(ordered(peer, run, point) for run, point in runs.items()))

@@ -12,11 +12,20 @@ import psycopg
 import pytest
 
 from antiphon.stores.sql import dialect
-from antiphon.stores.sql import tasks as task_statements
+from antiphon.stores.sql import task_runs as task_statements
 from bench.tasks import compare, fill, two_stores
 
 TASKS = 5_000
-ASKED = {"server": "bench", "limit": 16, "lease": 30.0, "listed": "[]", "now": 9e9}
+ASKED = {
+    "server": "bench",
+    "limit": 16,
+    "lease": 30.0,
+    "listed": "[]",
+    "owners": "[]",
+    "now": 9e9,
+    "grace": 10.0,
+    "worker": "",
+}
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -32,7 +41,7 @@ async def test_sqlite_finds_ready_runs_without_passing_those_that_wait(tmp_path:
     path = tmp_path / "crowd.db"
     await fill(f"sqlite:///{path}", TASKS)
     connection = sqlite3.connect(path)
-    for statement in (task_statements.CLAIM, task_statements.NEXT):
+    for statement in (task_statements.CLAIM, task_statements.NEXT, task_statements.OVERDUE):
         explain = "EXPLAIN QUERY PLAN " + dialect.SQLITE.write(statement)
         plan = " ".join(row[3] for row in connection.execute(explain, ASKED))
         assert "antiphon_tasks_ready" in plan
@@ -44,7 +53,7 @@ async def test_postgres_finds_ready_runs_without_passing_those_that_wait() -> No
     with two_stores("postgres") as (_, url):
         await fill(url, TASKS)
         with psycopg.connect(url, autocommit=True) as connection:
-            for statement in (task_statements.CLAIM, task_statements.NEXT):
+            for statement in (task_statements.CLAIM, task_statements.NEXT, task_statements.OVERDUE):
                 explain: Any = "EXPLAIN (ANALYZE, BUFFERS) " + dialect.POSTGRES.write(statement)
                 plan = "\n".join(row[0] for row in connection.execute(explain, ASKED))
                 assert "Index Scan using antiphon_tasks_ready" in plan

@@ -14,7 +14,7 @@ import pytest
 
 from antiphon import Context, EffectUncertain
 from antiphon.core.digest import canonical, short_digest
-from antiphon.engine.serialization import function_name
+from antiphon.engine.serialization.codec import function_name
 from antiphon.environment import effect_place
 from antiphon.ports import Effect
 from antiphon.tasks import task_run

@@ -10,6 +10,12 @@ store's own clock, so that the clocks of two servers need not agree. What a meth
 point in time (`started`, `expires`) is in seconds since the epoch by that clock.
 """
 
+from antiphon.ports.audit import AuditStore as AuditStore
+from antiphon.ports.audit import AuditTrail as AuditTrail
+from antiphon.ports.carrier import Carrier as Carrier
+from antiphon.ports.carrier import RunTask as RunTask
+from antiphon.ports.carrier import Space as Space
+from antiphon.ports.carrier import caller_of as caller_of
 from antiphon.ports.effects import ROUNDS_PER_START as ROUNDS_PER_START
 from antiphon.ports.effects import Begin as Begin
 from antiphon.ports.effects import Busy as Busy
@@ -49,6 +55,7 @@ from antiphon.ports.overview import UncertainEffect as UncertainEffect
 from antiphon.ports.overview import WaitingTask as WaitingTask
 from antiphon.ports.store import Segments as Segments
 from antiphon.ports.store import Store as Store
+from antiphon.ports.tasks import Due as Due
 from antiphon.ports.tasks import NewTask as NewTask
 from antiphon.ports.tasks import TaskChange as TaskChange
 from antiphon.ports.tasks import TaskRow as TaskRow

@@ -65,6 +65,10 @@ class Overview(Protocol):
         """Count the tasks of a server."""
         ...
 
+    async def count_held(self, server: str, *, most: int) -> int:
+        """Count the calls that wait for somebody's decision, but no further than `most`."""
+        ...
+
     async def waiting_tasks(
         self, server: str, *, after: tuple[float, str] | None = None, limit: int = 50
     ) -> Sequence[WaitingTask]:

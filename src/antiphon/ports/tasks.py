@@ -1,6 +1,6 @@
 """Tasks: calls that go on in the background, as rows that workers claim."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -90,6 +90,27 @@ class TaskChange(msgspec.Struct, frozen=True):
     """Seconds from now for which the task is kept at least: longer than people may decide."""
 
 
+class Due(msgspec.Struct, frozen=True):
+    """A task that is to be run."""
+
+    task: str
+    server: str
+    """Whose workers run it."""
+
+    tool: str
+    caller: str
+    """Tells callers apart, for limits and fairness; says nothing else of them."""
+
+    epoch: int
+    """Of the task's last run when it became ready: the run of this call has the next one."""
+
+    revision: int
+    """Of the task when it became ready: the same call again has the same numbers."""
+
+    after: float = 0.0
+    """Seconds from now."""
+
+
 class Tasks(Protocol):
     """Tasks and their runs. A run is leased; a task has at most one at a time.
 
@@ -128,12 +149,50 @@ class Tasks(Protocol):
         ...
 
     async def claim_runs(
-        self, *, server: str, limit: int, lease: float, busy: Sequence[str] = ()
+        self,
+        *,
+        server: str,
+        limit: int,
+        lease: float,
+        busy: Sequence[str] = (),
+        busy_owners: Sequence[str] = (),
     ) -> Sequence[TaskRow]:
         """Claim up to `limit` ready tasks that no good lease holds, the longest ready first.
 
-        Tasks of the tools in `busy` and expired ones are left. Each comes with a new epoch and a
-        new revision. Claiming a task whose last run's lease ended is a takeover.
+        Tasks of the tools in `busy` or of `busy_owners` and expired ones are left. Each comes with
+        a new epoch and a new revision. Claiming a task whose last run's lease ended is a takeover.
+        A worker claims and renews all its runs with the same `lease`: a store may keep one for all.
+        """
+        ...
+
+    async def claim_run(self, due: Due, *, lease: float, seize: int = 0) -> TaskRow | Due | None:
+        """Claim a called task that is ready and that no good lease holds.
+
+        Its row comes as `claim_runs` would return it. A task that is ready later comes as what is
+        to be called then. None when there is nothing to run, or another worker runs it.
+
+        Args:
+            due: What was called.
+            lease: Seconds for which it is claimed.
+            seize: How many earlier attempts of this call are known to be dead or cut off: a lease
+                that one of these runs left (the epochs that follow that of the call) is not
+                waited for.
+        """
+        ...
+
+    async def overdue(self, *, server: str, grace: float, limit: int) -> Sequence[Due]:
+        """Return tasks that have been ready, or without a good lease, for `grace` seconds.
+
+        The longest ready first, at most `limit`.
+        """
+        ...
+
+    def on_ready(self, call: Callable[[Due], None]) -> Callable[[], None]:
+        """Have `call` told of each task that a change in this process makes ready, after its
+        commit; returns how to stop that.
+
+        It takes the place of waking workers that wait in `runs_ready`. Called in the event loop;
+        it must not wait.
         """
         ...
 
@@ -168,7 +227,14 @@ class Tasks(Protocol):
         """Give runs back unfinished, ready at once: the worker stops."""
         ...
 
-    async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
+    async def runs_ready(
+        self,
+        *,
+        server: str,
+        timeout: float,
+        busy: Sequence[str] = (),
+        busy_owners: Sequence[str] = (),
+    ) -> None:
         """Return when a run may be ready to claim, or after `timeout` seconds."""
         ...
 

@@ -10,16 +10,17 @@ import time
 from typing import TYPE_CHECKING
 
 from antiphon.ports import Clock
+from antiphon.stores.memory_audit import MemoryAudit
 from antiphon.stores.memory_overview import MemoryOverview, MemorySettlements
 from antiphon.stores.memory_segments import MemorySegments
 
 if TYPE_CHECKING:
-    from antiphon.ports import Overview, Store, Tasks
+    from antiphon.ports import AuditStore, Overview, Store, Tasks
 
 _MIB = 1024 * 1024
 
 
-class MemoryStore(MemoryOverview, MemorySegments, MemorySettlements):
+class MemoryStore(MemoryOverview, MemorySegments, MemorySettlements, MemoryAudit):
     """The default store: bounded, for one process and one event loop, gone when it ends."""
 
     durable = False
@@ -35,6 +36,7 @@ class MemoryStore(MemoryOverview, MemorySegments, MemorySettlements):
         segment_bytes: int = 64 * _MIB,
         tasks: int = 100_000,
         task_bytes: int = 128 * _MIB,
+        audit_bytes: int = 64 * _MIB,
         clock: Clock = time.time,
     ) -> None:
         """Bound the store. One caller may use half of the rounds, effects and tasks, in number and
@@ -49,6 +51,7 @@ class MemoryStore(MemoryOverview, MemorySegments, MemorySettlements):
             segment_bytes: Journals kept outside tokens; likewise.
             tasks: Tasks kept until they expire; beyond it new ones are refused.
             task_bytes: Their arguments, journals, answers and results; likewise.
+            audit_bytes: Records of an audit; beyond it the oldest are removed, with a checkpoint.
             clock: The clock that the engine uses too.
         """
         MemoryOverview.__init__(
@@ -67,6 +70,7 @@ class MemoryStore(MemoryOverview, MemorySegments, MemorySettlements):
             effects=effects,
             effect_bytes=effect_bytes,
         )
+        MemoryAudit.__init__(self, audit_bytes=audit_bytes)
         self._counts, self._settlements = {}, []
 
     def end_round(self, call: str, round: int, ended: float | None) -> None:
@@ -86,3 +90,4 @@ if TYPE_CHECKING:
     _store: Store = MemoryStore()
     _tasks: Tasks = MemoryStore()
     _overview: Overview = MemoryStore()
+    _audit: AuditStore = MemoryStore()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from antiphon.core.chain import NO_HEAD, ChainHead
 from antiphon.core.inbox import (
-    START,
     Attempt,
     Decided,
     DecisionRecord,
@@ -222,8 +222,8 @@ class MemoryInbox(MemoryTasks):
             assert not isinstance(found, str)
             return found
         chain = self._chains.setdefault(item.server, [])
-        previous = chain[-1].hash if chain else START
-        record = record_of(item, attempt, sequence=len(chain) + 1, previous=previous, at=now)
+        head = ChainHead(len(chain), chain[-1].hash) if chain else NO_HEAD
+        record = record_of(item, attempt, after=head, at=now)
         chain.append(record)
         self._said.setdefault(item.id, []).append(record)
         if found != "open":

@@ -42,6 +42,15 @@ class MemoryOverview(MemoryInbox):
         """Count the tasks of a server."""
         return Counter(row.status for row in self._tasks.values() if row.new.server == server)
 
+    async def count_held(self, server: str, *, most: int) -> int:
+        """Count the calls that wait for somebody's decision."""
+        held = {
+            item.task
+            for item in self._inbox.values()
+            if item.server == server and item.status == "open"
+        }
+        return min(most, len(held))
+
     async def waiting_tasks(
         self, server: str, *, after: tuple[float, str] | None = None, limit: int = 50
     ) -> Sequence[WaitingTask]:

@@ -13,7 +13,15 @@ import msgspec
 
 from antiphon.core.quotas import Quota
 from antiphon.errors import StoreFull
-from antiphon.ports import Clock, LeasedTaskRun, NewTask, TaskChange, TaskRow
+from antiphon.ports import (
+    Clock,
+    Due,
+    LeasedTaskRun,
+    NewTask,
+    TaskChange,
+    TaskRow,
+    caller_of,
+)
 from antiphon.stores.memory_expiry import full, share_of
 
 OPEN = frozenset({"working", "input_required"})
@@ -62,6 +70,14 @@ class KeptTask(msgspec.Struct):
             leased=now < self.lease,
         )
 
+    def due(self, now: float) -> Due:
+        """Return the task as one that is to be run when its turn comes."""
+        new = self.new
+        after = max(0.0, (self.ready or now) - now)
+        return Due(
+            new.id, new.server, new.tool, caller_of(new.owner), self.epoch, self.revision, after
+        )
+
 
 class MemoryTasks:
     """The tasks of one process."""
@@ -80,7 +96,9 @@ class MemoryTasks:
         self._turns: defaultdict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
         """When tasks of one server and tool may be claimed; entries out of date are skipped."""
 
-        self._callers: set[asyncio.Future[None]] = set()
+        self._waiting_workers: set[asyncio.Future[None]] = set()
+        self._callers: dict[object, Callable[[Due], None]] = {}
+        """Who is told of ready tasks instead of the workers that wait here."""
 
     async def create_task(self, task: NewTask) -> bool:
         """Keep a new task, ready now."""
@@ -161,7 +179,12 @@ class MemoryTasks:
             return
         if ready < row.queued:
             self._queue(row, ready)
-        for future in self._callers:
+        now = self._now()
+        if now < row.lease:
+            return  # it runs: the end of its run says when it is ready
+        for call in tuple(self._callers.values()):
+            call(row.due(now))
+        for future in self._waiting_workers:
             if not future.done():
                 future.set_result(None)
 
@@ -172,21 +195,68 @@ class MemoryTasks:
     # --- runs ----------------------------------------------------------------------------------
 
     async def claim_runs(
-        self, *, server: str, limit: int, lease: float, busy: Sequence[str] = ()
+        self,
+        *,
+        server: str,
+        limit: int,
+        lease: float,
+        busy: Sequence[str] = (),
+        busy_owners: Sequence[str] = (),
     ) -> Sequence[TaskRow]:
         """Claim ready tasks, the longest ready first."""
         now = self._now()
         claimed: list[TaskRow] = []
+        left: list[KeptTask] = []
         while len(claimed) < limit:
             row = self._next(server, busy, now)
             if row is None:
                 break
-            row.epoch += 1
-            row.revision += 1
-            row.lease = row.ready = now + lease
-            self._queue(row, row.lease)  # taken over then, unless it is finished
-            claimed.append(row.row(now))
+            if row.new.owner in busy_owners:
+                left.append(row)
+            else:
+                claimed.append(self._claimed(row, now, lease))
+        for row in left:
+            self._queue(row, row.ready or now)
         return claimed
+
+    def _claimed(self, row: KeptTask, now: float, lease: float) -> TaskRow:
+        row.epoch += 1
+        row.revision += 1
+        row.lease = row.ready = now + lease
+        self._queue(row, row.lease)  # taken over then, unless it is finished
+        return row.row(now)
+
+    async def claim_run(self, due: Due, *, lease: float, seize: int = 0) -> TaskRow | Due | None:
+        """Claim a called task, or return when it may be claimed."""
+        row, now = self._tasks.get(due.task), self._now()
+        if row is None or row.new.server != due.server or row.ready is None:
+            return None
+        if row.new.expires <= now:
+            return None
+        dead = row.lease > 0 and due.epoch < row.epoch <= due.epoch + seize
+        if row.ready <= now or dead:
+            return self._claimed(row, now, lease)
+        return None if row.lease > 0 else row.due(now)
+
+    async def overdue(self, *, server: str, grace: float, limit: int) -> Sequence[Due]:
+        """Return tasks that nobody came for."""
+        now = self._now()
+        late = [
+            row
+            for row in self._tasks.values()
+            if row.new.server == server
+            and row.ready is not None
+            and row.ready <= now - grace
+            and row.new.expires > now
+        ]
+        late.sort(key=lambda row: row.ready or 0.0)
+        return [row.due(now) for row in late[:limit]]
+
+    def on_ready(self, call: Callable[[Due], None]) -> Callable[[], None]:
+        """Have a function told of each task that a change makes ready."""
+        key = object()
+        self._callers[key] = call
+        return lambda: self._callers.pop(key, None) and None
 
     def _next(self, server: str, busy: Sequence[str], now: float) -> KeptTask | None:
         """Take the task that has been ready for longest off its turn."""
@@ -287,19 +357,31 @@ class MemoryTasks:
                 row.lease = 0.0
                 self._schedule(row, self._now())
 
-    async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
+    async def runs_ready(
+        self,
+        *,
+        server: str,
+        timeout: float,
+        busy: Sequence[str] = (),
+        busy_owners: Sequence[str] = (),
+    ) -> None:
         """Return when a run may be ready to claim, or after `timeout` seconds."""
-        heads = [heap[0][0] for heap in self._heaps(server, busy)]
+        heads = [
+            at
+            for heap in self._heaps(server, busy)
+            for at, id in (heap if busy_owners else heap[:1])
+            if id not in self._tasks or self._tasks[id].new.owner not in busy_owners
+        ]
         if heads:
             timeout = min(timeout, min(heads) - self._now())
         if timeout <= 0:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._callers.add(future)
+        self._waiting_workers.add(future)
         try:
             await asyncio.wait({future}, timeout=timeout)
         finally:
-            self._callers.discard(future)
+            self._waiting_workers.discard(future)
 
     async def remove_tasks(self, *, limit: int = 1000) -> int:
         """Remove expired tasks."""

@@ -5,8 +5,9 @@ clock. Whatever the network or the server does to a connection becomes a `StoreE
 tried again: the round is refused and nothing runs unguarded. A transaction that the database has
 certainly not committed is started again here.
 
-No statement is prepared on the server, so that any pooler may stand between: one that lends a
-connection for a transaction would find statements of others under the same name.
+Statements are prepared on the server only where it has been seen that a connection is ours alone: a
+notice arrived on one. A pooler that lends connections for a transaction would find statements of
+others under the same name; where that happens nevertheless, it is done again without.
 
 The connections are a stack of our own: a general pool pauses longer and longer between attempts to
 reconnect, and after a restart of the server rounds must find it at once.
@@ -33,9 +34,10 @@ from antiphon.stores.sql.dialect import (
     Kind,
     Notice,
     Query,
-    TasksReady,
+    TaskReady,
     Transaction,
 )
+from antiphon.stores.sql.heartbeats import SqlHeartbeats
 from antiphon.stores.sql.store import SqlStore
 
 _T = TypeVar("_T")
@@ -52,8 +54,18 @@ _TEND_EVERY = 30.0
 _SLICE = 500
 """Expired rows of one table removed at once."""
 
+_RETIRE = 1.0
+"""Seconds in which a worker that ends says so; one that cannot is taken for dead a little later."""
+
+_USES = 5
+"""How often a statement is used before it is prepared, where it may be."""
+
 _MIGRATING = 0x616E7469
 """The advisory lock that one migrating process holds at a time."""
+
+_BACKEND = "SELECT pg_backend_pid()"
+_PROBES = 5
+"""How often two clients look whether they share a connection."""
 
 _NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)"
 
@@ -64,13 +76,14 @@ class _Connection(AsyncConnection[Any]):
     used = 0.0
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(SqlHeartbeats, SqlStore):
     """A store in a PostgreSQL database; its tables begin with `antiphon_`."""
 
     def __init__(
         self,
         dsn: str,
         *,
+        listen: str | None = None,
         connections: int = 10,
         timeout: float = 10.0,
         outcome_bytes: int = 4 * 1024 * 1024,
@@ -80,23 +93,38 @@ class PostgresStore(SqlStore):
 
         Args:
             dsn: A PostgreSQL URL or connection string.
+            listen: Where to listen for notices, if `dsn` leads through a pooler that lends
+                connections for one transaction: the database itself. One connection for each
+                process that runs tasks.
             connections: Connections of this process at most.
             timeout: Seconds after which an operation is given up.
             outcome_bytes: A larger outcome is recorded without its body: its duplicate is refused.
             clock: The clock by which tokens expire; compared with the database's.
         """
-        super().__init__(POSTGRES, outcome_bytes=outcome_bytes, look_every=LOOK_SELDOM)
+        SqlStore.__init__(self, POSTGRES, outcome_bytes=outcome_bytes, look_every=LOOK_SELDOM)
+        SqlHeartbeats.__init__(self)
         self._dsn = dsn
+        self._listen_dsn = listen or dsn
         self._timeout = timeout
         self._clock = clock
         self._clocks = clocks.ClockCheck("the PostgreSQL store")
         self._idle: list[_Connection] | None = None
         self._places = asyncio.Semaphore(connections)
+        self._prepare: int | None = None
+        """After how many uses a statement is prepared."""
+
         self._doubt = 0.0
         self._tend_at = 0.0
         self._compare_at = 0.0
         self._tending: asyncio.Task[None] | None = None
-        self._notices = Notices(self._workers, self._connect, self._execute)
+        self._notices = Notices(
+            self._workers,
+            self.connect_to_listen,
+            self.execute,
+            self.listening,
+            worker=self.worker,
+            proven=self._may_prepare,
+        )
 
     async def open(self) -> None:
         """Connect, compare the clocks and migrate.
@@ -123,6 +151,10 @@ class PostgresStore(SqlStore):
     async def close(self) -> None:
         """Close the connections."""
         await self._notices.close()
+        if self._idle is not None and self._beat_at:
+            with suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(_RETIRE):
+                    await self.retire()
         idle, self._idle = self._idle, None
         tending, self._tending = self._tending, None
         if tending is not None:
@@ -131,16 +163,47 @@ class PostgresStore(SqlStore):
         for connection in idle or ():
             await connection.close()
 
-    async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
+    @property
+    def clock_difference(self) -> float:
+        """Seconds by which this process is ahead of the database; negative when it is behind."""
+        return self._clocks.difference
+
+    async def lends_connections(self) -> bool:
+        """Tell whether a pooler stands between that lends connections for one transaction.
+
+        Then another client can get, within a transaction, the very connection that was just ours.
+
+        Raises:
+            StoreError: The database cannot be reached.
+        """
+        try:
+            async with await self._connect() as one, await self._connect() as two:
+                for _ in range(_PROBES):
+                    mine = await (await one.execute(_BACKEND)).fetchone()
+                    async with two.transaction():
+                        if await (await two.execute(_BACKEND)).fetchone() == mine:
+                            return True
+        except psycopg.Error as error:
+            raise _failure(error) from error
+        return False
+
+    async def runs_ready(
+        self,
+        *,
+        server: str,
+        timeout: float,
+        busy: Sequence[str] = (),
+        busy_owners: Sequence[str] = (),
+    ) -> None:
         """Return when a run may be ready to claim, or after `timeout` seconds."""
         self._open_connections()
         await self._notices.hear(server, timeout)
-        await super().runs_ready(server=server, timeout=timeout, busy=busy)
+        await super().runs_ready(server=server, timeout=timeout, busy=busy, busy_owners=busy_owners)
 
     def _announce(self, notice: Notice) -> None:
         super()._announce(notice)
-        if isinstance(notice, TasksReady):
-            self._notices.tell(notice.server)
+        if isinstance(notice, TaskReady) and not self._callers:
+            self._notices.tell(notice.due.server)
 
     # --- transactions --------------------------------------------------------------------------
 
@@ -155,7 +218,8 @@ class PostgresStore(SqlStore):
             self._announce(notice)
         return done.result
 
-    async def _execute(self, statement: str, parameters: dict[str, Any]) -> None:
+    async def execute(self, statement: str, parameters: dict[str, Any]) -> None:
+        """Run one statement by itself."""
         await self._with_connection(
             lambda found: found.execute(cast(LiteralString, statement), parameters), Kind.READ
         )
@@ -168,6 +232,8 @@ class PostgresStore(SqlStore):
                     try:
                         return await self._once(run)
                     except psycopg.Error as error:
+                        if error.sqlstate in _PREPARED_ELSEWHERE:
+                            self._prepare = None
                         if not _may_start_again(error, kind, tries):
                             raise
                     await asyncio.sleep(pause)
@@ -197,8 +263,15 @@ class PostgresStore(SqlStore):
         while idle:
             connection = idle.pop()
             if await self._lives(connection):
+                uses = self._prepare
+                connection.prepare_threshold = uses
                 return connection
         return await self._connect()
+
+    def _may_prepare(self) -> None:
+        """A notice has arrived where we listen: if that is where we ask, nobody stands between."""
+        if self._listen_dsn == self._dsn:
+            self._prepare = _USES
 
     def _open_connections(self) -> list[_Connection]:
         if self._idle is None:
@@ -226,12 +299,16 @@ class PostgresStore(SqlStore):
         connection.used = time.monotonic()
         self._idle.append(connection)
 
-    async def _connect(self) -> _Connection:
+    async def connect_to_listen(self) -> _Connection:
+        """Return a new connection on which notices arrive."""
+        return await self._connect(self._listen_dsn)
+
+    async def _connect(self, dsn: str | None = None) -> _Connection:
         return await _Connection.connect(
-            self._dsn,
+            dsn or self._dsn,
             autocommit=True,
             connect_timeout=max(2, int(self._timeout)),
-            prepare_threshold=None,
+            prepare_threshold=self._prepare,
         )
 
     # --- in the background ---------------------------------------------------------------------
@@ -293,11 +370,22 @@ async def _migrate(connection: _Connection) -> None:
             await connection.execute(
                 cast(LiteralString, POSTGRES.write(schema.SET_VERSION)), {"version": number + 1}
             )
+        await connection.execute(schema.MAKE_ADDITION)
+        row = await (await connection.execute(schema.ADDITION)).fetchone()
+        for number in range((row and row[0]) or 0, len(schema.ADDITIONS)):
+            for statement in schema.ADDITIONS[number]:
+                await connection.execute(cast(LiteralString, POSTGRES.write(statement)))
+            await connection.execute(
+                cast(LiteralString, POSTGRES.write(schema.SET_ADDITION)), {"number": number + 1}
+            )
 
 
 # --- failures ----------------------------------------------------------------------------------
 
-_ROLLED_BACK = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "53300"})
+_PREPARED_ELSEWHERE = frozenset({"26000", "42P05"})
+"""A prepared statement is not there, or another one is: somebody else uses the connection too."""
+
+_ROLLED_BACK = _PREPARED_ELSEWHERE | {"40001", "40P01", "57P01", "57P02", "57P03", "53300"}
 """The database says that it has not committed: a conflict, a deadlock, a shutdown, no place."""
 
 _AGAIN = (

@@ -133,6 +133,11 @@ class RedisStore:
         self._clocks.compare(before, seconds + microseconds / 1e6, self._clock())
         _check_info(await self._redis.info())  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
+    @property
+    def clock_difference(self) -> float:
+        """Seconds by which this process is ahead of the server; negative when it is behind."""
+        return self._clocks.difference
+
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()

@@ -9,7 +9,6 @@ from antiphon.core.text import safe
 from antiphon.engine.delivery import Delivery
 from antiphon.engine.execution import Execution
 from antiphon.engine.questions import Question
-from antiphon.engine.suspension import Abandoned
 from antiphon.errors import StateTooLarge
 from antiphon.ports import LeasedTaskRun, TaskRow
 from antiphon.seal.claims import encode_journal, largest
@@ -41,6 +40,11 @@ class TaskRunDelivery(Delivery):
             self._decided = await self._service.decided(self.state.call)
         return self._decided.get((key, question.digest))
 
+    async def cancel_wanted(self, execution: Execution) -> bool:
+        """Return whether the owner has cancelled the task."""
+        row = await self._service.store.task(self._row.id)
+        return row is not None and bool(row.cancel)
+
     def reaches_owner(self, question: Question) -> bool:
         """Return whether the owner can answer a question in the inbox."""
         return isinstance(question.ask, Elicit) and self._service.asks_owner(self.state)
@@ -70,8 +74,7 @@ class TaskRunDelivery(Delivery):
             updated=service.environment.clock(),
         )
         if not kept:
-            execution.abandoned = True
-            raise Abandoned
+            raise execution.abandon()
         service.changed(self._row.id)
 
 

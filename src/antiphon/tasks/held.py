@@ -33,7 +33,7 @@ from antiphon.engine.delivery import END_ROUND
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler, call_here
 from antiphon.engine.mistakes import has_acted
-from antiphon.engine.questions import Asked, Question, question
+from antiphon.engine.questions import Asked, Question, note_asks, question
 from antiphon.engine.redemption import RunningRound
 from antiphon.engine.reply import Reply
 from antiphon.engine.tokens import Tokens
@@ -111,12 +111,30 @@ class HeldCalls:
     # --- holding ---------------------------------------------------------------------------------
 
     async def hold(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
+        """Hold a call until somebody has decided; return the reply of its round.
+
+        The row of a redeemed round is recorded with the reply, in one step. In a first round or a
+        legacy session nothing is recorded: the row is kept at once.
+        """
+        reply = await self._waiting(execution, asks)
+        if execution.fence:
+            return reply
+        try:
+            if execution.request.era == "legacy":
+                return await self._held_in_session(execution, reply, asks)
+            return await self._held_first(execution, reply, asks)
+        except StoreError as error:
+            raise self._environment.trouble.refused(error) from error
+
+    async def _waiting(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
         """Return the reply of a round whose call waits for a decision, with the row to keep."""
         request = execution.request
+        if request.audit is not None:
+            note_asks(request.audit, asks)
         await self._admit(request.principal)
         ask = cast("Approve", next(iter(asks.values())).question.ask)
         grace = seconds(ask.grace)
-        made = await self._tasks.make(execution, execution.journal(), grace=grace)
+        made = await self._tasks.new(execution, execution.journal(), grace=grace)
         assert made.task is not None
         items = tuple(
             [
@@ -144,16 +162,13 @@ class HeldCalls:
         reply = self._not_yet(request, handle)
         return msgspec.structs.replace(reply, task=task)
 
-    async def settle_first(
+    async def _held_first(
         self, execution: Execution, reply: Reply, asks: Mapping[str, Asked]
     ) -> Reply:
         """Keep the row of a call's first round, and wait a little for a quick decision."""
         assert reply.task is not None
         request, handler = execution.request, execution.handler
-        try:
-            kept = await self._tasks.store.create_task(reply.task)
-        except StoreError as error:
-            raise self._environment.trouble.refused(error) from error
+        kept = await self._tasks.store.create_task(reply.task)
         if not kept:
             found = await self.find(request, handler)
             if found is None:
@@ -197,7 +212,12 @@ class HeldCalls:
             within = seconds(approve.within)
         id = environment.entropy(_ID_BYTES).hex()
         who = request.principal
-        face = face_of(asked, caller=who.subject, client=who.client_id, arguments=request.arguments)
+        face = face_of(
+            asked,
+            caller=who.subject,
+            client=who.actor or who.client_id,
+            arguments=request.arguments,
+        )
         notices: list[NewNotice] = []
         for target in self._place.targets if approve is not None else ():
             notices.append(NewNotice(self._id(), "asked", target))
@@ -248,6 +268,9 @@ class HeldCalls:
             row = None if task is None else await self._tasks.store.task(task)
             if row is None or row.server != self._tasks.server or row.owner != owner:
                 return None
+            if request.audit is not None:
+                request.call = (await self._tasks.opened(row)).call
+                request.repeated = True
             if row.status not in wire.TERMINAL:
                 row = await self._awaited(row)
             if row.status in wire.TERMINAL:
@@ -326,18 +349,13 @@ class HeldCalls:
                 return Reply(result, needs=("tasks",), kind="task")
         return self._not_yet(request, handle)
 
-    async def in_session(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
-        """Hold a call of a legacy session; its request waits a little, then is told to come back.
+    async def _held_in_session(
+        self, execution: Execution, reply: Reply, asks: Mapping[str, Asked]
+    ) -> Reply:
+        """Keep the row; the request waits a little, then is told to come back.
 
         The caller's own approval is asked for as a visit where the client can open one.
         """
-        try:
-            return await self._held_in_session(execution, asks)
-        except StoreError as error:
-            raise self._environment.trouble.refused(error) from error
-
-    async def _held_in_session(self, execution: Execution, asks: Mapping[str, Asked]) -> Reply:
-        reply = await self.hold(execution, asks)
         assert reply.task is not None
         request = execution.request
         ask = cast("Approve", next(iter(asks.values())).question.ask)

@@ -1,73 +1,29 @@
-"""The runner: claims ready tasks, runs them, renews their leases, gives them back at the end.
+"""The runner: a worker of one process. A carrier brings tasks, the player runs them.
 
-One loop for every store; what differs is how a store finds ready rows and how it is woken. A store
-that fails is tried again with growing pauses. A run whose lease was lost, or could not be renewed
-in time, is cancelled here before another worker is likely to have come far with it; what it might
-still write is refused by its epoch.
+Owns their beginning and their end: the end of a worker lets running tasks finish and gives the
+others back. With a carrier that may lose a call, it looks for tasks that nobody came for.
 """
 
 import asyncio
-import contextlib
 import logging
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from antiphon.core.retry import back_off
-from antiphon.engine.suspension import Abandoned
-from antiphon.errors import StoreError, TokenRefused
-from antiphon.ports import TaskChange, TaskRow
+from antiphon.errors import StoreError
+from antiphon.tasks.calls import CarrierCalls, describe
 from antiphon.tasks.held import HeldCalls
+from antiphon.tasks.leases import PAUSES, LeaseCarrier
+from antiphon.tasks.player import TaskPlayer
 from antiphon.tasks.service import TaskService
-from antiphon.tasks.task_run import TaskRuns
 
 log = logging.getLogger("antiphon")
 
-_SLOW_POLL = 5.0
-"""Seconds after which ready rows are looked for although nobody called."""
+_OVERDUE = 10.0
+"""Seconds after which a task that nobody came for is called again, if a lease is not shorter."""
 
-_RENEW = 3.0
-"""Seconds between renewals at most: they also tell of tasks that somebody wants cancelled."""
-
-_SWEEP = 60.0
-_PAUSES = (0.1, 5.0)
-"""Seconds between two tries while the store fails: at first, and at most."""
-
-_GIVE_BACK = 1.0
-"""Seconds after which a run that met a failing store is given back."""
-
-
-class RunningTask:
-    """A task run of this process."""
-
-    __slots__ = ("cuttable", "good_until", "row", "started", "task", "unwanted")
-
-    def __init__(self, row: TaskRow, good_until: float) -> None:
-        self.row = row
-        self.good_until = good_until
-        """By this process's own clock, before the store's."""
-
-        self.started = False
-        self.unwanted = False
-        """Whether it was cancelled."""
-
-        self.cuttable = True
-        """Whether what it does now may be cancelled: the handler, not the writing of its end."""
-
-        self.task: asyncio.Task[None] | None = None
-
-    @property
-    def name(self) -> tuple[str, int]:
-        return self.row.id, self.row.epoch
-
-    def cancel(self) -> None:
-        """Cancel what it runs, once: what follows (`on_cancel`) is not to be cut."""
-        if self.unwanted or not self.cuttable:
-            return
-        self.unwanted = True
-        # A task that is cancelled before its first step would not even clean up.
-        if self.task is not None and self.started:
-            self.task.cancel()
+_LOOKED_AT = 100
+"""Tasks called again in one look. A long queue is overdue too: calling all of it again and again
+would make it longer."""
 
 
 class Runner:
@@ -80,8 +36,10 @@ class Runner:
         *,
         concurrency: int = 16,
         per_tool: Mapping[str, int] | None = None,
+        per_caller: int | None = None,
         lease: float = 30.0,
         grace: float = 10.0,
+        calls: CarrierCalls | None = None,
     ) -> None:
         """Take the tasks to run.
 
@@ -90,33 +48,43 @@ class Runner:
             held: Those that wait for decisions.
             concurrency: Task runs at a time.
             per_tool: Task runs at a time of one tool.
+            per_caller: Task runs at a time of one caller.
             lease: Seconds after which another worker takes over a run that is not renewed.
             grace: Seconds that running tasks have when the runner stops, and once more to unwind.
+            calls: The carrier; without one tasks are claimed from the store.
         """
         self._service = service
-        self._task_runs = TaskRuns(service, held)
-        self._concurrency = concurrency
-        self._per_tool = dict(per_tool or {})
-        self._lease = lease
+        self._calls = calls
         self._grace = grace
-        self._running: dict[tuple[str, int], RunningTask] = {}
-        self._tools: Counter[str] = Counter()
-        self._stopping = False
-        self._place = asyncio.Event()
-        """Set when a run has ended, or the runner is to stop."""
-
+        self._player = TaskPlayer(
+            service,
+            held,
+            places=concurrency,
+            per_tool=dict(per_tool or {}),
+            per_caller=per_caller or concurrency,
+            lease=lease,
+        )
         self._loop: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
-        self._stop_listening = service.on_cancel(self.cancel)
+        self._looking: asyncio.Task[None] | None = None
+        self._stop_listening = service.on_cancel(self._player.cancel)
 
     def __len__(self) -> int:
         """Count the running tasks."""
-        return len(self._running)
+        return len(self._player)
 
     def start(self) -> None:
         """Begin to run tasks."""
-        self._loop = asyncio.create_task(self._run(), name="antiphon task runner")
-        self._renewing = asyncio.create_task(self._keep(), name="antiphon task leases")
+        keep = self._player.keep_leases()
+        self._renewing = asyncio.create_task(keep, name="antiphon task leases")
+        if self._calls is None:
+            carrier = LeaseCarrier(self._service.store, self._service.server)
+            work = carrier.carry(self._player)
+        else:
+            work = self._carry(self._calls)
+            look = self._look(self._calls)
+            self._looking = asyncio.create_task(look, name="antiphon overdue tasks")
+        self._loop = asyncio.create_task(work, name="antiphon task runner")
 
     async def stop(self) -> None:
         """Let running tasks finish within the grace, then give the rest back.
@@ -124,210 +92,62 @@ class Runner:
         The process must not end before this has returned: what is not given back is taken over
         only at the end of its lease.
         """
-        self._stopping = True
         self._stop_listening()
-        await self._end_loop()
-        await self._ended(self._grace)
-        left = list(self._running.values())
-        for run in left:
-            run.cancel()
-        await self._ended(self._grace)
-        await _end(self._renewing)
-        # A run that cannot be cancelled still works: its lease is left to end by itself.
-        await self._give_back([run for run in left if run.name not in self._running])
-
-    async def _end_loop(self) -> None:
-        """Stop claiming. A claim under way is heard to its end: it may have been granted."""
-        self._place.set()
+        self._player.stop()
+        await _end(self._looking)
+        if self._calls is None and self._loop is not None:
+            # A claim under way is heard to its end: it may have been granted.
+            await asyncio.wait({self._loop}, timeout=self._grace)
+        await self._player.finish(self._grace)
         if self._loop is not None:
             await asyncio.wait({self._loop}, timeout=self._grace)
         await _end(self._loop)
+        await _end(self._renewing)
 
-    async def _ended(self, timeout: float) -> None:
-        tasks = [run.task for run in self._running.values() if run.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout)
-
-    def cancel(self, id: str) -> None:
-        """Cancel the run of a task, if it runs here."""
-        for run in self._of(id):
-            run.cancel()
-
-    def _of(self, id: str) -> Iterator[RunningTask]:
-        return (run for run in list(self._running.values()) if run.row.id == id)
-
-    # --- the loop --------------------------------------------------------------------------------
-
-    async def _run(self) -> None:
-        pauses = back_off(*_PAUSES)
-        while not self._stopping:
+    async def _carry(self, calls: CarrierCalls) -> None:
+        """Run what the carrier brings; connect anew when its connection is lost for good."""
+        stopping = self._player.stopping
+        pauses = back_off(*PAUSES)
+        while not stopping.is_set():
+            opened = asyncio.ensure_future(calls.is_open.wait())
+            stopped = asyncio.ensure_future(stopping.wait())
             try:
-                await self._claim()
-                pauses = back_off(*_PAUSES)
-            except StoreError as error:
+                await asyncio.wait({opened, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                opened.cancel()
+                stopped.cancel()
+            if stopping.is_set():
+                return
+            try:
+                await calls.carrier.carry(self._player)
+                pauses = back_off(*PAUSES)
+            except Exception as error:  # noqa: BLE001 - whatever a driver raises
                 pause = next(pauses)
-                log.warning("task store failed; trying again in %s s: %s", pause, error)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._place.wait(), pause)
-
-    async def _claim(self) -> None:
-        store, now = self._service.store, asyncio.get_running_loop().time()
-        self._place.clear()
-        free = self._concurrency - len(self._running)
-        busy = [tool for tool, most in self._per_tool.items() if self._tools[tool] >= most]
-        rows: Sequence[TaskRow] = ()
-        if free > 0:
-            # One at a time where tools have limits of their own: each claim may use one up.
-            limit = 1 if self._per_tool else free
-            rows = await store.claim_runs(
-                server=self._service.server, limit=limit, lease=self._lease, busy=busy
-            )
-        claimed = [RunningTask(row, now + self._lease) for row in rows]
-        if self._stopping:
-            await self._give_back(claimed)
-            return
-        for run in claimed:
-            row = run.row
-            self._running[run.name] = run
-            self._tools[row.tool] += 1
-            run.task = asyncio.create_task(self._execute(run), name=f"antiphon task {row.id[:8]}")
-        if not rows:
-            await self._idle(busy, may_claim=free > 0)
-
-    async def _idle(self, busy: Sequence[str], *, may_claim: bool) -> None:
-        """Wait for a ready task or for a run to end."""
-        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._place.wait())]
-        if may_claim:
-            ready = self._service.store.runs_ready(
-                server=self._service.server, timeout=_SLOW_POLL, busy=busy
-            )
-            waits.append(asyncio.ensure_future(ready))
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in waits:
-                task.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-
-    # --- one run ---------------------------------------------------------------------------------
-
-    async def _execute(self, run: RunningTask) -> None:
-        row = run.row
-        run.started = True
-        try:
-            change = await self._change_by(run)
-            run.cuttable = False
-            await self._finish(run, change)
-            self._service.changed(row.id)
-        except Abandoned:
-            log.info("task %s was taken over by another worker", row.id)
-        except asyncio.CancelledError:
-            log.info("run of task %s was cut short", row.id)
-        except StoreError as error:
-            # Whoever takes over finds the journal; effects that ran are in the ledger.
-            log.warning("run of task %s is given back, the store failed: %s", row.id, error)
-            await asyncio.sleep(_GIVE_BACK)
-            await self._give_back([run])
-        except TokenRefused as error:
-            # Left to the end of its lease: a worker with the right keys may come along.
-            log.error("task %s cannot be opened, is a key missing? %s", row.id, error.reason)
-        finally:
-            self._running.pop(run.name, None)
-            self._tools[row.tool] -= 1
-            self._place.set()
-
-    async def _alone(self, run: RunningTask) -> None:
-        """Let an older run of the same task unwind, whose lease this process has slept through."""
-        older = [other for other in self._of(run.row.id) if other is not run]
-        for other in older:
-            other.cancel()
-        tasks = [other.task for other in older if other.task is not None]
-        if tasks:
-            await asyncio.wait(tasks)
-
-    async def _change_by(self, run: RunningTask) -> TaskChange:
-        row = run.row
-        try:
-            if run.unwanted:
-                raise asyncio.CancelledError
-            await self._alone(run)
-            return await self._task_runs.run(row)
-        except asyncio.CancelledError:
-            if self._stopping or not await self._cancel_wanted(row):
-                raise
-            task = asyncio.current_task()
-            while task is not None and task.cancelling():
-                task.uncancel()
-            return await self._task_runs.cancelled(row)
-        except (StoreError, TokenRefused):
-            raise
-        except Exception as error:  # noqa: BLE001 - a run must not end the worker
-            return await self._task_runs.crashed(row, error)
-
-    async def _cancel_wanted(self, row: TaskRow) -> bool:
-        current = await self._service.store.task(row.id)
-        return current is not None and current.cancel and current.epoch == row.epoch
-
-    async def _finish(self, run: RunningTask, change: TaskChange) -> None:
-        """Write down how the run ended; while the store fails, as long as the lease is good."""
-        row, clock = run.row, asyncio.get_running_loop().time
-        for pause in back_off(*_PAUSES):
-            try:
-                done = await self._service.store.finish_run(row.id, row.epoch, row.revision, change)
-            except StoreError:
-                if clock() + pause > run.good_until:
-                    raise
+                log.warning(
+                    "the carrier of task runs failed; trying again in %g s: %s",
+                    pause,
+                    describe(error),
+                )
                 await asyncio.sleep(pause)
-                continue
-            if not done:
-                raise Abandoned
-            return
+                await calls.reopen()
 
-    async def _give_back(self, runs: "Sequence[RunningTask]") -> None:
-        """Make tasks ready whose runs ended by no fault of their own."""
-        names = [run.name for run in runs]
-        for run in runs:
-            with contextlib.suppress(StoreError, TokenRefused, Abandoned):
-                await self._task_runs.set_aside(run.row)
-        if names:
-            with contextlib.suppress(StoreError):
-                await self._service.store.release_runs(names)
-
-    # --- leases ----------------------------------------------------------------------------------
-
-    async def _keep(self) -> None:
-        """Renew leases in time; cancel what was lost or is to be cancelled; sweep now and then."""
-        clock = asyncio.get_running_loop().time
-        sweep_at = clock()
+    async def _look(self, calls: CarrierCalls) -> None:
+        """Call what nobody came for: its call was lost, or its worker and its call are."""
+        service = self._service
+        grace = min(_OVERDUE, self._player.lease)
         while True:
-            await asyncio.sleep(min(self._lease / 3, _RENEW))
+            await asyncio.sleep(grace / 2)
             try:
-                await self._renew()
-                if clock() >= sweep_at:
-                    sweep_at = clock() + _SWEEP
-                    while await self._service.store.remove_tasks():
-                        pass
+                late = await service.store.overdue(
+                    server=service.server, grace=grace, limit=_LOOKED_AT
+                )
             except StoreError:
-                for run in list(self._running.values()):
-                    if clock() >= run.good_until:
-                        run.cancel()
-
-    async def _renew(self) -> None:
-        running = dict(self._running)
-        if not running:
-            return
-        began = asyncio.get_running_loop().time()
-        held = await self._service.store.renew_runs(list(running), lease=self._lease)
-        for run in running.values():
-            if run.row.id in held:
-                run.good_until = began + self._lease
-            if held.get(run.row.id, True):
-                run.cancel()
+                continue  # the runs themselves say so
+            for due in late:
+                calls.call(due)
 
 
-async def _end(task: asyncio.Task[None] | None) -> None:
+async def _end(task: "asyncio.Task[None] | None") -> None:
     if task is not None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -11,13 +11,14 @@ of the run.
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from antiphon.core.asks import Approval, seconds
 from antiphon.core.capabilities import known, require
 from antiphon.core.changes import TASK, Changes
+from antiphon.core.credentials.scopes import require_scopes
 from antiphon.core.inbox import NewNotice, caller_identity
 from antiphon.core.journal import Journal
 from antiphon.core.quotas import json_size
@@ -47,14 +48,24 @@ _ID_BYTES = 24
 _ID = re.compile(r"[0-9a-f]{48}", re.ASCII)
 
 
+class TaskTools(Handlers, Protocol):
+    """The tools whose calls are tasks."""
+
+    def scopes_needed(self, tool: str) -> frozenset[str]:
+        """Return the scopes that a request about a task of a tool needs."""
+        ...
+
+
 class TaskService:
     """The tasks of one server."""
 
-    def __init__(self, environment: Environment, handlers: Handlers, announced: Changes) -> None:
+    def __init__(self, environment: Environment, handlers: TaskTools, announced: Changes) -> None:
         self.environment = environment
         self._changes = announced
         self.find = handlers.find
         """Finds the handler of a task."""
+
+        self._scopes_needed = handlers.scopes_needed
 
         self._admitted: dict[str, int] = {}
         """How many tasks of an owner are let in before they are counted again."""
@@ -96,7 +107,21 @@ class TaskService:
 
     # --- creating --------------------------------------------------------------------------------
 
-    async def make(
+    async def make(self, execution: Execution, journal: Journal, message: str = "") -> Reply:
+        """Return the reply that names a new task, which goes on where this round ended.
+
+        The task of a redeemed round is recorded with the reply, in one step; any other is kept now.
+        """
+        reply = await self.new(execution, journal, message)
+        if reply.task is None or execution.fence:
+            return reply
+        try:
+            await self.store.create_task(reply.task)
+        except StoreError as error:
+            raise self.environment.trouble.refused(error) from error
+        return msgspec.structs.replace(reply, task=None)
+
+    async def new(
         self,
         execution: Execution,
         journal: Journal,
@@ -104,7 +129,7 @@ class TaskService:
         *,
         grace: float | None = None,
     ) -> Reply:
-        """Return the reply that names a new task, which goes on where this round ended.
+        """Return the reply that names a new task, and the task itself, which nobody keeps yet.
 
         Args:
             execution: The round that ends.
@@ -152,13 +177,6 @@ class TaskService:
         view = wire.TaskView(id, "working", task.message, now, now, ttl, poll_interval(0.0))
         created = wire.created(view, environment.meta)
         return Reply(created, needs=("tasks",), task=task, kind="task")
-
-    async def keep(self, task: NewTask) -> None:
-        """Keep a task that no redeemed round commits."""
-        try:
-            await self.store.create_task(task)
-        except StoreError as error:
-            raise self.environment.trouble.refused(error) from error
 
     async def _admit(self, owner: str) -> None:
         """Refuse a principal who has too many tasks.
@@ -234,7 +252,7 @@ class TaskService:
         return wire.acknowledged(self.environment.meta)
 
     async def _get(self, request: Request) -> bytes:
-        row = await self._mine(request.target, request.principal)
+        row = await self._asked_for(request)
         state = await self.opened(row)
         capabilities = known(request.capabilities)
         if state.capabilities != capabilities:
@@ -270,13 +288,29 @@ class TaskService:
             raise self.environment.trouble.refused(error) from error
         return msgspec.json.decode(wire.details(self._view(row, await self.opened(row))))
 
-    async def owned(self, ids: Sequence[str], principal: Principal) -> list[str]:
-        """Return those of the ids that name tasks of this principal; most are looked up at once."""
+    async def owned(self, ids: Sequence[str], request: Request) -> list[str]:
+        """Return those of the ids whose tasks a request may see; most are looked up at once."""
         try:
             known = await self.store.tasks_updated([id for id in ids if _ID.fullmatch(id)])
         except StoreError as error:
             raise self.environment.trouble.refused(error) from error
-        return [id for id in ids if id in known and await self.view(id, principal) is not None]
+        return [id for id in ids if id in known and await self._seen(id, request)]
+
+    async def _seen(self, id: str, request: Request) -> bool:
+        try:
+            row = await self._mine(id, request.principal)
+        except InvalidRequest:
+            return False
+        except StoreError as error:
+            raise self.environment.trouble.refused(error) from error
+        granted = request.channel.scopes
+        return granted is None or self._scopes_needed(row.tool) <= granted
+
+    async def _asked_for(self, request: Request) -> TaskRow:
+        """Return the task that a request names; its credential must allow the tool itself."""
+        row = await self._mine(request.target, request.principal)
+        require_scopes(self._scopes_needed(row.tool), request.channel.scopes)
+        return row
 
     async def _mine(self, id: str, principal: Principal) -> TaskRow:
         row = await self.store.task(id) if _ID.fullmatch(id) else None
@@ -315,7 +349,7 @@ class TaskService:
     ) -> None:
         """Read, decide and change; again after a conflict."""
         for _ in range(_CONFLICTS):
-            row = await self._mine(request.target, request.principal)
+            row = await self._asked_for(request)
             change = await decide(request, row, await self.opened(row))
             if change is None:
                 return

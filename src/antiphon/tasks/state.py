@@ -6,9 +6,10 @@ import msgspec
 
 from antiphon.core.capabilities import allows
 from antiphon.core.earlier_journals import upgrade
-from antiphon.core.journal import Journal, Pending
+from antiphon.core.journal import Journal
 from antiphon.core.request import Principal
 from antiphon.errors import TokenRefused
+from antiphon.seal.claims import Pending
 from antiphon.wire.tasks import next_key
 
 

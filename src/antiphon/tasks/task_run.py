@@ -20,12 +20,14 @@ from antiphon.core.capabilities import allows
 from antiphon.core.failures import log_failure
 from antiphon.core.inbox import DecisionRecord, Item, NewItem
 from antiphon.core.journal import Entry, Journal
+from antiphon.core.request import Request
 from antiphon.core.text import safe
-from antiphon.engine import effects
 from antiphon.engine.approvals import decided_payload
 from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
+from antiphon.engine.effects.names import Once
+from antiphon.engine.effects.once import once
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.mistakes import unable_to_ask_later
@@ -37,10 +39,9 @@ from antiphon.engine.outcome import (
     Held,
     NeedsInput,
     Paused,
-    sole_error,
 )
-from antiphon.engine.questions import Asked
-from antiphon.engine.reply import Reply, ending, failed
+from antiphon.engine.questions import Asked, note_asks
+from antiphon.engine.reply import Reply, ending, failed, sole_error
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import (
     INTERNAL_ERROR,
@@ -52,6 +53,7 @@ from antiphon.errors import (
     StoreError,
 )
 from antiphon.ports import TaskChange, TaskRow
+from antiphon.ports.call_end import EndOutcome, outcome_of
 from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.service import TaskService, request_of, returned_approvals
@@ -94,13 +96,28 @@ class TaskRuns:
         """
         if row.cancel:
             return await self.cancelled(row)
+        state = await self._service.opened(row)
+        request = self._request(row, state)
+        change = await self._run(row, state, request)
+        if request.audit is not None:
+            await request.audit.end_run(state.call, state.runs, change.status)
+        return change
+
+    def _request(self, row: TaskRow, state: TaskState) -> Request:
+        """Return the request that a run serves, with its place in the audit."""
+        request, audit = request_of(state), self._service.environment.audit
+        if audit is not None:
+            request.call, request.number = state.call, state.runs + 1
+            request.audit = audit.round(request, task=row.id)
+        return request
+
+    async def _run(self, row: TaskRow, state: TaskState, request: Request) -> TaskChange:
         service = self._service
-        state = await service.opened(row)
         message = state.message_of(row.message)
         if not await self._begun(row, state, message):
             return await self._replied(row, state, self._lost_too_often(row, state), message)
         try:
-            handler, arguments = service.find(request_of(state))
+            handler, arguments = service.find(request)
         except CallerError as error:
             # The tool is gone, as the next call of it would hear.
             return await self._replied(row, state, failed(error, keep=True), message)
@@ -114,7 +131,7 @@ class TaskRuns:
             bound = handler.bind(arguments)
         except (Diverged, ArgumentsInvalid, UserCodeExit) as error:
             return await self._ended(row, handler, Failed(error), delivery)
-        execution = Execution(service.environment, handler, request_of(state), call, delivery)
+        execution = Execution(service.environment, handler, request, call, delivery)
         outcome = await execution.run(Context(execution), bound)
         if isinstance(outcome, NeedsInput) and not self._can_be_answered(state, outcome):
             outcome = Failed(unable_to_ask_later(execution))
@@ -187,6 +204,8 @@ class TaskRuns:
         except StateTooLarge as error:
             return await self._ended(row, execution.handler, Failed(error), delivery)
         asks: Mapping[str, Asked] = outcome.asks if isinstance(outcome, NeedsInput) else {}
+        if execution.request.audit is not None and isinstance(outcome, NeedsInput | Held):
+            note_asks(execution.request.audit, outcome.asks)
         before, native = execution.call.pending, execution.native
         state.put(
             [
@@ -366,6 +385,8 @@ class TaskRuns:
         self, row: TaskRow, state: TaskState, reply: Reply, message: str
     ) -> TaskChange:
         state.end()
+        if self._service.environment.ends.listeners:
+            self._told(row, state, "error" if reply.code else outcome_of(reply.result))
         if not reply.code:
             state.result = reply.result
             return await self._change(row, state, "completed", message)
@@ -396,18 +417,33 @@ class TaskRuns:
                     expose=self._service.environment.expose_errors,
                 )
         state.end()
+        if self._service.environment.ends.listeners:
+            self._told(row, state, "cancelled")
+        await self._note_end(row, state, "cancelled")
         return await self._change(row, state, "cancelled", state.message_of(row.message))
+
+    async def _note_end(self, row: TaskRow, state: TaskState, outcome: str) -> None:
+        """Write to the audit how a run ended outside of its handler."""
+        audit = self._request(row, state).audit
+        if audit is not None:
+            await audit.end_run(state.call, state.runs, outcome)
+
+    def _told(self, row: TaskRow, state: TaskState, outcome: EndOutcome) -> None:
+        """Tell those who keep a record that a call has ended as a task."""
+        environment, request = self._service.environment, request_of(state)
+        request.call, request.number = state.call, state.runs + 1
+        environment.ends.tell(request, "tool", row.tool, outcome, environment.clock(), task=True)
 
     async def _clean_up(self, row: TaskRow, state: TaskState, handler: Handler) -> None:
         environment = self._service.environment
         deadline = environment.clock() + environment.limits.task.total_seconds()
         call = Call(1, deadline, Journal(b""), environment.entropy, id=state.call)
         delivery = CleanUpDelivery(self._service, row, state, row.message)
-        execution = Execution(environment, handler, request_of(state), call, delivery)
+        execution = Execution(environment, handler, self._request(row, state), call, delivery)
         execution.task = asyncio.current_task()
         assert handler.on_cancel is not None
         undo = partial(handler.on_cancel, **handler.bind(state.arguments))
-        await effects.once(execution, effects.Once(key="cancel:task", fn=undo, args=()))
+        await once(execution, Once(key="cancel:task", fn=undo, args=()))
 
     async def crashed(self, row: TaskRow, error: BaseException) -> TaskChange:
         """Return what becomes of a task whose run broke outside of user code."""
@@ -416,6 +452,7 @@ class TaskRuns:
         current = await self._current(row)
         state = await self._service.opened(current)
         reply = Reply(code=INTERNAL_ERROR, message="Internal error", kind="error")
+        await self._note_end(row, state, "crashed")
         return await self._again(row, state, reply, state.message_of(current.message))
 
     async def set_aside(self, row: TaskRow) -> None:

@@ -18,6 +18,8 @@ from enum import Enum
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from antiphon.ports import Due
+
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
@@ -28,13 +30,13 @@ class RoundChanged(NamedTuple):
     round: int
 
 
-class TasksReady(NamedTuple):
-    """After the commit: wake the workers of this server."""
+class TaskReady(NamedTuple):
+    """After the commit: have this task run."""
 
-    server: str
+    due: Due
 
 
-Notice: TypeAlias = RoundChanged | TasksReady
+Notice: TypeAlias = RoundChanged | TaskReady
 
 
 class Committed(NamedTuple):
@@ -130,8 +132,14 @@ class Dialect(NamedTuple):
     listed: str
     """Reads the texts of the JSON array `:listed`."""
 
+    owners: str
+    """Reads the texts of the JSON array `:owners`."""
+
     pairs: str
     """Reads the names and numbers of the JSON array `:pairs`."""
+
+    narrow: str
+    """Said of a table whose few rows are updated all the time: there is space beside each."""
 
     changes_many: bool
     """Whether one statement may change several tables, saving round trips."""
@@ -168,7 +176,9 @@ SQLITE = Dialect(
     skip_locked="",
     parameter=":{}",
     listed="SELECT value FROM json_each(:listed)",
+    owners="SELECT value FROM json_each(:owners)",
     pairs="SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:pairs)",
+    narrow="",
     changes_many=False,
     lock_owner="",
 )
@@ -183,8 +193,10 @@ POSTGRES = Dialect(
     skip_locked="FOR UPDATE SKIP LOCKED",
     parameter="%({})s",
     listed="SELECT jsonb_array_elements_text(CAST(:listed AS jsonb))",
+    owners="SELECT jsonb_array_elements_text(CAST(:owners AS jsonb))",
     pairs="SELECT pair ->> 0, CAST(pair ->> 1 AS bigint) "
     "FROM jsonb_array_elements(CAST(:pairs AS jsonb)) AS pair",
+    narrow=" WITH (fillfactor = 20)",
     changes_many=True,
     # A statement of its own: what is counted must be read after the lock was taken.
     lock_owner="SELECT pg_advisory_xact_lock(1634628720, hashtext(CAST(:owner AS text)))",

@@ -28,13 +28,13 @@ from antiphon.stores.sql.dialect import (
     Query,
     Rows,
     Runs,
-    TasksReady,
     Transaction,
     Written,
     reading,
     single_statement,
     transaction,
 )
+from antiphon.stores.sql.ready import notices
 from antiphon.stores.sql.tasks import KEEP_STATE, WAKE_CALL
 
 _SAME_CLAIM = """(antiphon_effects.state = 'started' AND antiphon_effects.nonce = excluded.nonce)"""
@@ -387,8 +387,7 @@ def settling(sql: Written, call: str, key: str, result: bytes | None) -> Transac
     kept = {"call": call, "expires": rows[0][0]}
     yield Query(sql[TRY_AGAIN], kept)
     yield Query(sql[KEEP_JOURNALS], kept)
-    for (server,) in (yield Query(sql[WAKE_CALL], {"call": call})):
-        yield TasksReady(server)
+    yield from notices((yield Query(sql[WAKE_CALL], {"call": call})))
     return True
 
 

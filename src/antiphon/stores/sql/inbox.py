@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from antiphon.core.chain import START, ChainHead
 from antiphon.core.inbox import (
-    START,
     Attempt,
     Decided,
     DecisionRecord,
@@ -27,13 +27,13 @@ from antiphon.stores.sql.dialect import (
     Dialect,
     Query,
     Runs,
-    TasksReady,
     Transaction,
     Written,
     reading,
     single_statement,
     transaction,
 )
+from antiphon.stores.sql.ready import READY, notices
 from antiphon.stores.sql.schema import OPEN
 
 _ITEM = """
@@ -129,7 +129,7 @@ WAKE_TASK = f"""
 UPDATE antiphon_tasks
    SET revision = revision + 1, ready = CASE WHEN lease > {{now}} THEN ready ELSE {{now}} END
  WHERE id = :task AND {OPEN}
-RETURNING server
+RETURNING {READY}
 """  # noqa: S608
 
 # --- held calls --------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ class SqlInbox(Runs):
             )
         rows = yield Query(self._sql[LAST], {"server": item.server})
         last, previous = rows[0] if rows else (0, START)
-        record = record_of(item, attempt, sequence=last + 1, previous=bytes(previous), at=now)
+        record = record_of(item, attempt, after=ChainHead(last, bytes(previous)), at=now)
         yield Query(self._sql[ADD_RECORD], _recorded(record))
         return record
 
@@ -383,8 +383,7 @@ class SqlInbox(Runs):
 
     def _wake(self, task: str) -> Transaction[None]:
         rows = yield Query(self._sql[WAKE_TASK], {"task": task})
-        for (server,) in rows:
-            yield TasksReady(server)
+        yield from notices(rows)
 
     @transaction
     def withdraw(self, item: str, owner: str) -> Transaction[bool]:

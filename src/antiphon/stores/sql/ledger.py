@@ -23,7 +23,6 @@ from antiphon.stores.sql.dialect import (
     RoundChanged,
     Rows,
     Runs,
-    TasksReady,
     Transaction,
     Written,
     reading,
@@ -31,6 +30,7 @@ from antiphon.stores.sql.dialect import (
     transaction,
 )
 from antiphon.stores.sql.inbox import add_items, hold
+from antiphon.stores.sql.ready import new_task_ready
 from antiphon.stores.sql.tasks import CREATE, DROP_EFFECTS, NEW, new_task
 from antiphon.stores.waiting import RoundState, RoundWaiters
 
@@ -283,7 +283,7 @@ class SqlLedger(Runs):
         else:
             done = yield from self._record_in_steps(asked, task)
         if done and task is not None:
-            yield TasksReady(task.server)
+            yield new_task_ready(task)
         yield RoundChanged(asked["call"], asked["round"])
         return done
 

@@ -28,6 +28,11 @@ SELECT minute, name, number FROM antiphon_counts
  WHERE server = :server AND minute >= :since ORDER BY minute, name
 """
 BY_STATUS = "SELECT status, count(*) FROM antiphon_tasks WHERE server = :server GROUP BY status"
+HELD = """
+SELECT count(*) FROM (
+    SELECT DISTINCT task FROM antiphon_inbox
+     WHERE server = :server AND status = 'open' LIMIT :most) AS held
+"""
 WAITING = f"""
 SELECT id, tool, status, created FROM antiphon_tasks
  WHERE server = :server AND {OPEN}
@@ -85,6 +90,12 @@ class SqlOverview(Runs):
         """Count the tasks of a server."""
         rows = yield Query(self._sql[BY_STATUS], {"server": server})
         return {str(row[0]): row[1] for row in rows}
+
+    @reading
+    def count_held(self, server: str, *, most: int) -> Transaction[int]:
+        """Count the calls that wait for somebody's decision."""
+        [(number,)] = yield Query(self._sql[HELD], {"server": server, "most": most})
+        return number
 
     @reading
     def waiting_tasks(

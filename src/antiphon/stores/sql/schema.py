@@ -244,8 +244,51 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX antiphon_tasks_status ON antiphon_tasks (server, status)",
         "CREATE INDEX antiphon_decisions_at ON antiphon_decisions (server, at)",
     ),
+    (
+        """
+        CREATE TABLE antiphon_audit (
+            server text NOT NULL,
+            sequence bigint NOT NULL,
+            at double precision NOT NULL,
+            call text NOT NULL,
+            hash {blob} NOT NULL,
+            record {blob} NOT NULL,
+            PRIMARY KEY (server, sequence)
+        )
+        """,
+        "CREATE INDEX antiphon_audit_call ON antiphon_audit (call, sequence) WHERE call <> ''",
+        """
+        CREATE TABLE antiphon_audit_heads (
+            server text NOT NULL PRIMARY KEY,
+            sequence bigint NOT NULL,
+            hash {blob} NOT NULL
+        )
+        """,
+    ),
 )
 """One entry per schema version. An entry that was released is never changed; add another."""
+
+ADDITIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE antiphon_workers (
+            id text NOT NULL PRIMARY KEY,
+            server text NOT NULL,
+            until double precision NOT NULL
+        ){narrow}
+        """,
+        "ALTER TABLE antiphon_tasks ADD COLUMN worker text",
+        "CREATE INDEX antiphon_tasks_worker ON antiphon_tasks (worker) WHERE worker IS NOT NULL",
+    ),
+)
+"""What a release that does not know of it can live with: new tables, and columns that may stay
+empty. The version does not count them, so that the release before goes on beside this one, and may
+be started again, while servers are upgraded one by one. An entry that was released is never
+changed; add another."""
+
+MAKE_ADDITION = "CREATE TABLE IF NOT EXISTS antiphon_additions (number bigint NOT NULL)"
+ADDITION = "SELECT max(number) FROM antiphon_additions"
+SET_ADDITION = "INSERT INTO antiphon_additions (number) VALUES (:number)"
 
 MAKE_VERSION = "CREATE TABLE IF NOT EXISTS antiphon_schema (version bigint NOT NULL)"
 VERSION = "SELECT max(version) FROM antiphon_schema"

@@ -1,16 +1,17 @@
-"""A store over SQL: rounds, effects, segments, tasks, inbox and overview. A driver runs it."""
+"""A store over SQL: rounds, effects, segments, tasks, inbox, overview, audit. A driver runs it."""
 
+from antiphon.stores.sql.audit import SqlAudit
 from antiphon.stores.sql.dialect import Dialect, Notice, RoundChanged
 from antiphon.stores.sql.effects import SqlEffects
 from antiphon.stores.sql.inbox import SqlInbox
 from antiphon.stores.sql.ledger import SqlLedger
 from antiphon.stores.sql.overview import SqlOverview
 from antiphon.stores.sql.restarts import SqlRestarts
-from antiphon.stores.sql.tasks import SqlTasks
+from antiphon.stores.sql.task_runs import SqlTaskRuns
 from antiphon.stores.waiting import WorkerWaiters
 
 
-class SqlStore(SqlLedger, SqlEffects, SqlRestarts, SqlTasks, SqlInbox, SqlOverview):
+class SqlStore(SqlLedger, SqlEffects, SqlRestarts, SqlTaskRuns, SqlInbox, SqlOverview, SqlAudit):
     """A store over SQL. A driver adds how a transaction is run."""
 
     durable = True
@@ -26,10 +27,14 @@ class SqlStore(SqlLedger, SqlEffects, SqlRestarts, SqlTasks, SqlInbox, SqlOvervi
         """
         super().__init__(dialect, outcome_bytes=outcome_bytes)
         self._workers = WorkerWaiters(look_every=look_every)
+        self._callers = {}
 
     def _announce(self, notice: Notice) -> None:
         """Wake those of this process who wait for what a transaction has committed."""
         if isinstance(notice, RoundChanged):
             self._waiters.wake(notice.call, notice.round)
+        elif self._callers:
+            for call in tuple(self._callers.values()):
+                call(notice.due)
         else:
-            self._workers.wake(notice.server)
+            self._workers.wake(notice.due.server)

@@ -1,4 +1,4 @@
-"""Tasks over SQL: each method of the port is one transaction.
+"""Tasks over SQL: each method of the port is one transaction. `task_runs` has their runs.
 
 `ready` is when a run may be claimed: the task's turn, or the end of the lease that holds it. A task
 that waits for input has none, and is in no index that a claim reads. `lease` is zero unless a run
@@ -14,7 +14,6 @@ from antiphon.stores.sql.dialect import (
     Dialect,
     Query,
     Runs,
-    TasksReady,
     Transaction,
     Written,
     reading,
@@ -30,15 +29,15 @@ from antiphon.stores.sql.inbox import (
     is_name,
     keep_task,
 )
+from antiphon.stores.sql.ready import READY, new_task_ready, notices
 from antiphon.stores.sql.schema import OPEN
-from antiphon.stores.waiting import WorkerWaiters
 
 _OPEN = frozenset({"working", "input_required"})
 
 _IDS = 500
 """Ids looked up at once."""
 
-_COLUMNS = """
+COLUMNS = """
 id, server, owner, tool, status, message, created, updated, expires, state, revision, epoch, cancel,
 CASE WHEN lease > {now} THEN 1 ELSE 0 END
 """
@@ -60,7 +59,7 @@ SELECT count(*) FROM (SELECT 1 FROM antiphon_tasks WHERE owner = :owner AND {OPE
                        LIMIT :most) AS taken
 """  # noqa: S608 - joined from the constants above
 
-TASK = f"SELECT {_COLUMNS} FROM antiphon_tasks WHERE id = :task"  # noqa: S608
+TASK = f"SELECT {COLUMNS} FROM antiphon_tasks WHERE id = :task"  # noqa: S608
 
 UPDATED = "SELECT id, updated FROM antiphon_tasks WHERE id IN ({listed})"
 
@@ -69,67 +68,26 @@ UPDATE antiphon_tasks
    SET status = :status, message = :message, state = CAST(:state AS {{blob}}), updated = :updated,
        cancel = CASE WHEN CAST(:cancel AS boolean) THEN 1 ELSE cancel END, revision = revision + 1,
        lease = CASE WHEN CAST(:final AS boolean) THEN 0 ELSE lease END,
+       worker = CASE WHEN CAST(:final AS boolean) THEN NULL ELSE worker END,
        ready = CASE WHEN CAST(:final AS boolean) THEN NULL
                     WHEN lease > {{now}} OR CAST(:keeps_ready AS boolean) THEN ready
                     ELSE {{now}} + CAST(:ready AS double precision) END
  WHERE id = :task AND revision = :revision AND {OPEN}
-RETURNING ready, server, call, id
+RETURNING {READY}, call
 """  # noqa: S608
 
 # --- runs --------------------------------------------------------------------------------------
 
-CLAIM = f"""
-  WITH picked AS MATERIALIZED (
-       SELECT id FROM antiphon_tasks
-        WHERE server = :server AND ready IS NOT NULL AND ready <= {{moment}}
-          AND expires > {{moment}} AND tool NOT IN ({{listed}})
-        ORDER BY ready LIMIT :limit {{skip_locked}})
+FINISH = f"""
 UPDATE antiphon_tasks
-   SET epoch = epoch + 1, revision = revision + 1,
-       lease = {{now}} + CAST(:lease AS double precision),
-       ready = {{now}} + CAST(:lease AS double precision)
- WHERE id IN (SELECT id FROM picked)
-RETURNING {_COLUMNS}
-"""  # noqa: S608
-
-NEXT = """
-SELECT ready - {now} FROM antiphon_tasks
- WHERE server = :server AND ready IS NOT NULL AND expires > {moment} AND tool NOT IN ({listed})
- ORDER BY ready LIMIT 1
-"""
-
-RENEW = """
-UPDATE antiphon_tasks
-   SET lease = {now} + CAST(:lease AS double precision),
-       ready = {now} + CAST(:lease AS double precision)
- WHERE (id, epoch) IN ({pairs}) AND lease > 0 AND expires > {now}
-RETURNING id, cancel
-"""
-
-FINISH = """
-UPDATE antiphon_tasks
-   SET status = :status, message = :message, state = CAST(:state AS {blob}), updated = :updated,
-       revision = revision + 1, lease = 0,
+   SET status = :status, message = :message, state = CAST(:state AS {{blob}}), updated = :updated,
+       revision = revision + 1, lease = 0, worker = NULL,
        ready = CASE WHEN CAST(:final AS boolean) THEN NULL
-                    WHEN revision <> :revision THEN {now}
-                    ELSE {now} + CAST(:ready AS double precision) END
+                    WHEN revision <> :revision THEN {{now}}
+                    ELSE {{now}} + CAST(:ready AS double precision) END
  WHERE id = :task AND epoch = :epoch AND lease > 0
-RETURNING ready, server, call, id
-"""
-
-SAVE = """
-UPDATE antiphon_tasks
-   SET state = COALESCE(CAST(:state AS {blob}), state),
-       message = COALESCE(CAST(:message AS text), message), updated = :updated
- WHERE id = :task AND epoch = :epoch AND lease > 0
-RETURNING id
-"""
-
-RELEASE = """
-UPDATE antiphon_tasks SET lease = 0, ready = {now}
- WHERE (id, epoch) IN ({pairs}) AND lease > 0
-RETURNING server
-"""
+RETURNING {READY}, call
+"""  # noqa: S608
 
 KEEP_STATE = """
 UPDATE antiphon_tasks SET state = CAST(:held_state AS {blob})
@@ -142,7 +100,7 @@ WAKE_CALL = f"""
 UPDATE antiphon_tasks
    SET revision = revision + 1, ready = CASE WHEN lease > {{now}} THEN ready ELSE {{now}} END
  WHERE call = :call AND call <> '' AND {OPEN}
-RETURNING server
+RETURNING {READY}
 """  # noqa: S608
 """An effect of the call was settled. A run that is going on finds the revision changed."""
 
@@ -164,7 +122,7 @@ def _and_drop(change: str) -> str:
        withdrawn AS (
        UPDATE antiphon_inbox SET status = 'withdrawn', closed = {{now}}
         WHERE task IN (SELECT id FROM changed WHERE CAST(:final AS boolean)) AND status = 'open')
-SELECT ready, server, call, id FROM changed
+SELECT id, server, tool, owner, epoch, revision, ready_in, call FROM changed
 """  # noqa: S608 - joined from the constants above
 
 
@@ -183,7 +141,6 @@ class SqlTasks(Runs):
 
     _sql: Written
     _dialect: Dialect
-    _workers: WorkerWaiters
 
     async def create_task(self, task: NewTask) -> bool:
         """Keep a new task; False when it is a held call and the same one waits already."""
@@ -192,7 +149,7 @@ class SqlTasks(Runs):
     @single_statement
     def _create(self, task: NewTask) -> Transaction[bool]:
         yield Query(self._sql[CREATE], new_task(task))
-        yield TasksReady(task.server)
+        yield new_task_ready(task)
         return True
 
     @transaction
@@ -202,7 +159,7 @@ class SqlTasks(Runs):
             return False
         yield Query(self._sql[CREATE], new_task(task))
         yield from add_items(self._sql, task.held.items)
-        yield TasksReady(task.server)
+        yield new_task_ready(task)
         return True
 
     @reading
@@ -217,7 +174,7 @@ class SqlTasks(Runs):
         if not is_name(id):
             return None
         rows = yield Query(self._sql[TASK], {"task": id})
-        return _row(rows[0]) if rows else None
+        return task_row(rows[0]) if rows else None
 
     @reading
     def tasks_updated(self, ids: Sequence[str]) -> Transaction[Mapping[str, float]]:
@@ -256,7 +213,7 @@ class SqlTasks(Runs):
 
     def _changing(self, id: str, revision: int, change: TaskChange) -> Transaction[bool]:
         asked = {
-            **_changed(id, revision, change),
+            **changed(id, revision, change),
             "keeps_ready": change.keeps_ready,
             "cancel": change.cancel,
         }
@@ -267,87 +224,14 @@ class SqlTasks(Runs):
         rows = yield Query(self._sql[both if at_once else one], asked)
         if not rows:
             return False
-        ready, server, call, id = rows[0]
+        *ready, call = rows[0]
         if asked["final"] and not at_once:
-            yield Query(self._sql[WITHDRAW_TASK], {"task": id})
+            yield Query(self._sql[WITHDRAW_TASK], {"task": asked["task"]})
             if call:
                 yield Query(self._sql[DROP_EFFECTS], {"call": call})
-        if ready is not None:
-            yield TasksReady(server)
+        if not asked.get("keeps_ready"):
+            yield from notices([tuple(ready)])
         return True
-
-    # --- runs ----------------------------------------------------------------------------------
-
-    @single_statement
-    def claim_runs(
-        self, *, server: str, limit: int, lease: float, busy: Sequence[str] = ()
-    ) -> Transaction[Sequence[TaskRow]]:
-        """Claim ready tasks that no good lease holds, the longest ready first."""
-        rows = yield Query(
-            self._sql[CLAIM],
-            {"server": server, "limit": limit, "lease": lease, "listed": json.dumps(list(busy))},
-        )
-        return [_row(row) for row in rows]
-
-    @single_statement
-    def renew_runs(
-        self, runs: Sequence[tuple[str, int]], *, lease: float
-    ) -> Transaction[Mapping[str, bool]]:
-        """Extend leases; returns the tasks still held, and whether each is to be cancelled."""
-        rows = yield Query(self._sql[RENEW], {"pairs": json.dumps(list(runs)), "lease": lease})
-        return {row[0]: bool(row[1]) for row in rows}
-
-    async def finish_run(self, id: str, epoch: int, revision: int, change: TaskChange) -> bool:
-        """End a run with its outcome; False if the epoch is lost."""
-        run = self._finish_with_items if change.items or change.answered else self._finish
-        return await run(id, epoch, revision, change)
-
-    @single_statement
-    def _finish(self, id: str, epoch: int, revision: int, change: TaskChange) -> Transaction[bool]:
-        return (yield from self._finishing(id, epoch, revision, change))
-
-    @transaction
-    def _finish_with_items(
-        self, id: str, epoch: int, revision: int, change: TaskChange
-    ) -> Transaction[bool]:
-        finished = yield from self._finishing(id, epoch, revision, change)
-        if finished:
-            yield from self._items_of_change(id, change)
-        return finished
-
-    def _finishing(
-        self, id: str, epoch: int, revision: int, change: TaskChange
-    ) -> Transaction[bool]:
-        asked = {**_changed(id, revision, change), "epoch": epoch}
-        return (yield from self._changed_by(FINISH, FINISH_AND_DROP, asked))
-
-    @single_statement
-    def save_run(
-        self, id: str, epoch: int, *, state: bytes | None, message: str | None, updated: float
-    ) -> Transaction[bool]:
-        """Keep what a run has learned or says; False if the epoch is lost."""
-        rows = yield Query(
-            self._sql[SAVE],
-            {"task": id, "epoch": epoch, "state": state, "message": message, "updated": updated},
-        )
-        return bool(rows)
-
-    @single_statement
-    def release_runs(self, runs: Sequence[tuple[str, int]]) -> Transaction[None]:
-        """Give runs back unfinished, ready at once."""
-        rows = yield Query(self._sql[RELEASE], {"pairs": json.dumps(list(runs))})
-        for (server,) in set(rows):
-            yield TasksReady(server)
-
-    @reading
-    def _next_run(self, server: str, busy: Sequence[str]) -> Transaction[float | None]:
-        """Tell in how many seconds the next run may be claimed; None when there is none."""
-        rows = yield Query(self._sql[NEXT], {"server": server, "listed": json.dumps(list(busy))})
-        return rows[0][0] if rows else None
-
-    async def runs_ready(self, *, server: str, timeout: float, busy: Sequence[str] = ()) -> None:
-        """Return when a run may be ready to claim, or after `timeout` seconds."""
-        await self._workers.wait(server, timeout, lambda: self._next_run(server, busy))
 
     @transaction
     def remove_tasks(self, *, limit: int = 1000) -> Transaction[int]:
@@ -376,7 +260,8 @@ def new_task(task: NewTask) -> dict[str, Any]:
     }
 
 
-def _changed(id: str, revision: int, change: TaskChange) -> dict[str, Any]:
+def changed(id: str, revision: int, change: TaskChange) -> dict[str, Any]:
+    """Return the parameters that `CHANGE` and `FINISH` share."""
     return {
         "task": id,
         "revision": revision,
@@ -389,6 +274,7 @@ def _changed(id: str, revision: int, change: TaskChange) -> dict[str, Any]:
     }
 
 
-def _row(row: Sequence[Any]) -> TaskRow:
+def task_row(row: Sequence[Any]) -> TaskRow:
+    """Return the task of a row of `COLUMNS`."""
     *plain, cancel, leased = row
     return TaskRow(*plain, cancel=bool(cancel), leased=bool(leased))

@@ -9,6 +9,8 @@ serve them all, and none waits longer than its store needs to notice the end of 
         await contract(my_store, my_store)
 """
 
+from antiphon.testing.contracts.audit import AUDIT_CONTRACTS, AuditContract
+from antiphon.testing.contracts.carriers import CARRIER_CONTRACTS, CarrierContract
 from antiphon.testing.contracts.effects import EFFECT_CONTRACTS
 from antiphon.testing.contracts.inbox import INBOX_CONTRACTS, InboxContract
 from antiphon.testing.contracts.ledger import (
@@ -19,7 +21,8 @@ from antiphon.testing.contracts.overview import OVERVIEW_CONTRACTS, OverviewCont
 from antiphon.testing.contracts.parts import Contract
 from antiphon.testing.contracts.restarts import RESTART_CONTRACTS
 from antiphon.testing.contracts.segments import SEGMENT_CONTRACTS
-from antiphon.testing.contracts.tasks import TASK_CONTRACTS, TaskContract
+from antiphon.testing.contracts.task_parts import TaskContract
+from antiphon.testing.contracts.tasks import TASK_CONTRACTS
 
 STORE_CONTRACTS: tuple[Contract, ...] = (
     *LEDGER_CONTRACTS,
@@ -28,9 +31,13 @@ STORE_CONTRACTS: tuple[Contract, ...] = (
     *SEGMENT_CONTRACTS,
 )
 """Everything that a store must do. One that keeps tasks is held to `TASK_CONTRACTS` and
-`INBOX_CONTRACTS` too, one for operators' pages to `OVERVIEW_CONTRACTS`."""
+`INBOX_CONTRACTS` too, one for operators' pages to `OVERVIEW_CONTRACTS`, one that keeps an audit to
+`AUDIT_CONTRACTS`. Carriers of task runs are held to `CARRIER_CONTRACTS`: see
+`antiphon.testing.contracts.carriers`."""
 
 __all__ = [
+    "AUDIT_CONTRACTS",
+    "CARRIER_CONTRACTS",
     "EFFECT_CONTRACTS",
     "INBOX_CONTRACTS",
     "LEDGER_CONTRACTS",
@@ -39,6 +46,8 @@ __all__ = [
     "SEGMENT_CONTRACTS",
     "STORE_CONTRACTS",
     "TASK_CONTRACTS",
+    "AuditContract",
+    "CarrierContract",
     "Contract",
     "InboxContract",
     "OverviewContract",

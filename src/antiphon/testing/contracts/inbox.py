@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from antiphon.core.chain import START, verify_chain
 from antiphon.core.inbox import (
-    START,
     Attempt,
     Changed,
     Closed,
@@ -21,7 +21,6 @@ from antiphon.core.inbox import (
     NewNotice,
     NotAllowed,
     Person,
-    verify_chain,
 )
 from antiphon.ports import HeldCall, Inbox, ItemFilter, NewTask, Store, TaskChange, Tasks
 from antiphon.testing.contracts.parts import LONG, TTL, mine_of, name, store_passes

@@ -63,6 +63,20 @@ async def tasks_are_counted_and_listed_by_age(one: OverviewStore, two: OverviewS
     ]
 
 
+async def calls_that_wait_for_a_decision_are_counted(
+    one: OverviewStore, two: OverviewStore
+) -> None:
+    server = name("server")
+    assert await two.count_held(server, most=10) == 0
+    await held_item(one, server)
+    item = await held_item(one, server)
+    await held_item(one, name("another"))
+    assert await two.count_held(server, most=10) == 2
+    assert await two.count_held(server, most=1) == 1
+    assert isinstance(await one.decide(says(item)), Decided)
+    assert await two.count_held(server, most=10) == 1
+
+
 async def decisions_are_listed_with_the_time_they_took(
     one: OverviewStore, two: OverviewStore
 ) -> None:
@@ -115,6 +129,7 @@ OVERVIEW_CONTRACTS: tuple[OverviewContract, ...] = (
     counts_of_all_processes_add_up,
     counts_of_two_days_ago_are_dropped,
     tasks_are_counted_and_listed_by_age,
+    calls_that_wait_for_a_decision_are_counted,
     decisions_are_listed_with_the_time_they_took,
     uncertain_effects_are_listed_oldest_first_by_pages,
     a_settlement_keeps_who_said_it_and_settles_once,

@@ -1,0 +1,332 @@
+"""What it costs to have task runs carried: by leases in PostgreSQL, by NATS and by Temporal.
+
+python -m bench.carriers [--samples 40] [--waiting 100000] [--seconds 3] [--idle 100]
+
+The carriers take turns in one run, on one PostgreSQL that writes to disk. Latencies are from the
+request to the first line of the run in another process; processor times are what the system counts
+for the worker, the engine and the database. `created a second` is with four processes of eight
+callers each; beside it the same with the notice inside the transaction that writes, as releases did
+before notices were sent after the commit.
+"""
+
+import argparse
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+
+from antiphon.ports import NewTask
+from antiphon.stores.postgres import PostgresStore
+from antiphon.stores.sql import dialect as dialects
+from antiphon.stores.sql.tasks import CREATE, new_task
+from bench import report
+from bench.procs import ROOT
+from bench.servers.carried import make
+from tests import servers
+from tests.tasks.task_client import Peer
+
+WORKER_START = 30.0
+CREATORS, CALLERS = 4, 8
+
+
+class Bound(NamedTuple):
+    """A figure and its bound."""
+
+    what: str
+    measured: float
+    bound: float
+    at_most: bool = True
+
+
+def ticks(pid: int) -> float:
+    """Return the processor seconds of a process and of its children, dead or alive."""
+    total = 0.0
+    todo = [pid]
+    while todo:
+        one = todo.pop()
+        try:
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            todo += map(int, Path(f"/proc/{one}/task/{one}/children").read_text().split())
+        except OSError:
+            continue
+        total += sum(map(int, fields[11:15]))
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def worker(folder: Path, store: str, carrier: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a worker until the end."""
+    command = [sys.executable, "-m", "bench.servers.carried", str(folder), store, carrier]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b"Running tasks" in line:
+                break
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=WORKER_START)
+
+
+class Marks:
+    """What the tasks have noted."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "marks"
+
+    def read(self, what: str) -> dict[int, float]:
+        """Return when each task noted this."""
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        found = (line.split() for line in lines)
+        return {int(number): float(at) for kind, number, at in found if kind == what}
+
+    async def of(self, what: str, numbers: Sequence[int]) -> list[float]:
+        """Wait until these tasks have noted it."""
+        async with asyncio.timeout(120):
+            while not set(numbers) <= (marks := self.read(what)).keys():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        return [marks[number] for number in numbers]
+
+
+class Carried:
+    """One carrier, a process that accepts calls, a worker, and what they spend."""
+
+    def __init__(self, name: str, url: str, engine: int | None) -> None:
+        self.name = name
+        self.url = url
+        self._engine = engine
+        self.figures: dict[str, float] = {}
+
+    async def measure(self, dsn: str, database: int, samples: int, first: int) -> None:
+        """Measure latencies, then what a run costs."""
+        with tempfile.TemporaryDirectory() as name, worker(Path(name), dsn, self.url) as process:
+            server, marks = make(Path(name), dsn, self.url), Marks(Path(name))
+            async with server.running():
+                peer = Peer(server)
+                await asyncio.sleep(2.0)  # the worker listens
+                await self._latencies(peer, marks, range(first, first + samples))
+                watched = {"worker": process.pid, "engine": self._engine, "database": database}
+                before = {who: ticks(pid) for who, pid in watched.items() if pid is not None}
+                numbers = range(first + samples, first + 9 * samples)
+                began = time.perf_counter()
+                for start in range(0, len(numbers), 16):
+                    some = numbers[start : start + 16]
+                    await asyncio.gather(*(peer.begin("nothing", number=n) for n in some))
+                await marks.of("nothing", numbers)
+                self.figures["runs/s"] = len(numbers) / (time.perf_counter() - began)
+                await asyncio.sleep(0.5)
+                for who, spent in before.items():
+                    cost = ticks(watched[who] or 0) - spent
+                    self.figures[f"{who} ms"] = 1000 * cost / len(numbers)
+
+    async def _latencies(self, peer: Peer, marks: Marks, numbers: range) -> None:
+        starts: list[float] = []
+        wakes: list[float] = []
+        for number in numbers:
+            began = time.time()
+            id = await peer.begin("ask", number=number)
+            starts += [at - began for at in await marks.of("start", [number])]
+            async with asyncio.timeout(60):
+                while (await peer.get(id))["status"] != "input_required":  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+            began = time.time()
+            await peer.answer(id, go={"action": "accept", "content": {"go": True}})
+            wakes += [at - began for at in await marks.of("wake", [number])]
+        for what, found in (("start", starts), ("wake", wakes)):
+            self.figures[f"{what} ms"] = 1000 * statistics.median(found)
+            self.figures[f"{what} p95 ms"] = 1000 * sorted(found)[int(len(found) * 0.95)]
+
+
+# --- creating ------------------------------------------------------------------------------------
+
+INSIDE = dialects.POSTGRES.write(
+    f"WITH made AS ({CREATE} RETURNING 1) SELECT pg_notify('antiphon_bench', '') FROM made"
+)
+
+
+class NotifyingStore(PostgresStore):
+    """Sends the notice in the statement that writes, as releases before did."""
+
+    async def create_task(self, task: NewTask) -> bool:
+        await self.execute(INSIDE, new_task(task))
+        return True
+
+
+async def create(dsn: str, kind: str, seconds: float) -> int:
+    """Create tasks for a while; returns how many."""
+    store = (NotifyingStore if kind == "inside" else PostgresStore)(dsn, connections=CALLERS)
+    await store.open()
+    end, made = time.monotonic() + seconds, 0
+
+    async def one() -> None:
+        nonlocal made
+        while time.monotonic() < end:
+            task = NewTask(
+                id=os.urandom(24).hex(), server="creating", owner="o", tool="t", status="working",
+                message="", created=1.0, expires=time.time() + 600, state=b"x" * 700,
+            )  # fmt: skip
+            await store.create_task(task)
+            made += 1
+
+    await asyncio.gather(*(one() for _ in range(CALLERS)))
+    await store.close()
+    return made
+
+
+def created_a_second(dsn: str, kind: str, seconds: float) -> float:
+    """Return how many tasks four processes create in a second."""
+    command = [sys.executable, "-m", "bench.carriers", "--create", kind, dsn, str(seconds)]
+    creators = [
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(CREATORS)
+    ]
+    return sum(int(one.communicate()[0]) for one in creators) / seconds
+
+
+# --- waking --------------------------------------------------------------------------------------
+
+
+async def waiting_worker(store: PostgresStore, server: str, claimed: set[str]) -> None:
+    """Claim what is ready, as an idle worker does."""
+    while True:
+        for row in await store.claim_runs(server=server, limit=16, lease=30):
+            claimed.add(row.id)
+        await store.runs_ready(server=server, timeout=5)
+
+
+async def wake_cost(dsn: str, database: int, workers: int, wakes: int = 60) -> float:
+    """Return the database's milliseconds for one woken task beside so many idle workers.
+
+    Stretches with and without woken tasks take turns: what idle workers cost anyway is subtracted.
+    """
+    claimed: set[str] = set()
+    async with AsyncExitStack() as stack:
+        stores = [
+            await stack.enter_async_context(servers.opened(PostgresStore(dsn, connections=1)))
+            for _ in range(workers + 1)
+        ]
+        tasks = [
+            asyncio.create_task(waiting_worker(store, "waking", claimed)) for store in stores[1:]
+        ]
+        await asyncio.sleep(12)  # a few listen
+        costs: list[float] = []
+        for _ in range(4):
+            spent = [await stretch(stores[0], database, wakes if busy else 0) for busy in (0, 1)]
+            costs.append(1000 * (spent[1] - spent[0]) / wakes)
+        async with asyncio.timeout(60):
+            while len(claimed) < 4 * wakes:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return statistics.median(costs)
+
+
+async def stretch(store: PostgresStore, database: int, wakes: int) -> float:
+    """Return the database's processor seconds in six seconds, with so many tasks made in them."""
+    before, end = ticks(database), time.monotonic() + 6.0
+    for _ in range(wakes):
+        task = NewTask(
+            id=f"wake-{os.urandom(8).hex()}", server="waking", owner="o", tool="t",
+            status="working", message="", created=1.0, expires=time.time() + 600,
+            state=b"x" * 700,
+        )  # fmt: skip
+        await store.create_task(task)
+        await asyncio.sleep(5.0 / wakes)
+    await asyncio.sleep(max(0.0, end - time.monotonic()))
+    return ticks(database) - before
+
+
+FILL = """
+INSERT INTO antiphon_tasks (id, server, owner, tool, status, message, created, updated, expires,
+                            ready, lease, epoch, revision, cancel, state, call)
+SELECT md5(random()::text) || n, 'creating', 'p' || n %% 100, 't', 'input_required', '', 1, 1,
+       extract(epoch FROM now()) + 86400, NULL, 0, 1, 3, 0, decode(repeat('ab', 700), 'hex'), ''
+  FROM generate_series(1, %s) AS n
+"""
+
+
+def fill(dsn: str, number: int) -> None:
+    """Have that many tasks wait for an answer, and no others."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("DELETE FROM antiphon_tasks")
+        connection.execute(FILL, (number,))
+        connection.execute("VACUUM ANALYZE antiphon_tasks")
+
+
+def table(carriers: Sequence[Carried], waiting: int) -> str:
+    """Return the figures side by side."""
+    names = list(carriers[0].figures)
+    extra = [name for one in carriers for name in one.figures if name not in names]
+    rows = [
+        [name, *(f"{one.figures[name]:.1f}" if name in one.figures else "" for one in carriers)]
+        for name in [*names, *dict.fromkeys(extra)]
+    ]
+    return report.table([f"beside {waiting:,} waiting", *(one.name for one in carriers)], rows)
+
+
+def run(samples: int, waiting: int, seconds: float, idle: int) -> tuple[str, list[Bound]]:
+    """Measure everything; returns tables and goals."""
+    tables: list[str] = []
+    with ExitStack() as stack:
+        database = stack.enter_context(servers.own_postgres(durable=True))
+        pid = database.pid
+        engines = {name: stack.enter_context(make()) for name, make in servers.ENGINES.items()}
+        asyncio.run(create(database.dsn, "after", 0.2))
+        rates: dict[str, list[float]] = {"inside": [], "after": []}
+        for _ in range(3):
+            for kind, found in rates.items():
+                found.append(created_a_second(database.dsn, kind, seconds))
+        ratios = [a / b for a, b in zip(rates["after"], rates["inside"], strict=True)]
+        rows = [[kind, *(f"{rate:.0f}" for rate in found)] for kind, found in rates.items()]
+        tables.append(report.table(["created a second, notice", "1", "2", "3"], rows))
+        first = 0
+        for number in (1_000, waiting):
+            fill(database.dsn, number)
+            found = [Carried("leases", "leases:", None)]
+            found += [
+                Carried(name, engine.url, engine.process.pid if engine.process else None)
+                for name, engine in engines.items()
+            ]
+            for one in found:
+                asyncio.run(one.measure(database.dsn, pid, samples, first))
+                first += 10 * samples
+            tables.append(table(found, number))
+        wake = asyncio.run(wake_cost(database.dsn, pid, idle))
+        tables.append(f"A wake beside {idle} idle workers: {wake:.1f} ms of the database.")
+    goals = [
+        Bound("created: after / inside the commit", statistics.median(ratios), 4.0, at_most=False),
+        Bound(f"ms of the database for a wake beside {idle} idle workers", wake, 5.0),
+    ]
+    return "\n\n".join(tables), goals
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--create"]:
+        kind, dsn, seconds = sys.argv[2:]
+        print(asyncio.run(create(dsn, kind, float(seconds))))
+        return
+    parser = argparse.ArgumentParser(prog="bench.carriers", description=__doc__)
+    parser.add_argument("--samples", type=int, default=40)
+    parser.add_argument("--waiting", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--idle", type=int, default=100)
+    options = parser.parse_args()
+    tables, goals = run(options.samples, options.waiting, options.seconds, options.idle)
+    print(tables)
+    for goal in goals:
+        met = goal.measured <= goal.bound if goal.at_most else goal.measured >= goal.bound
+        print(f"{goal.what}: {goal.measured:.2f}, {'met' if met else 'MISSED'}")
+
+
+if __name__ == "__main__":
+    main()

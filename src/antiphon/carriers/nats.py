@@ -1,0 +1,232 @@
+"""Task runs carried by NATS JetStream: a work queue for each server.
+
+A call is a message in the stream; it is removed when a worker has run it. While a run goes on its
+worker says so; a message of which nothing was heard for `heartbeat` seconds goes to another worker.
+Calls that are for later wait under a subject of their own until their time has come, so that a
+second delivery of a call always means that the first worker is dead or cut off. The same call
+within a minute is kept once.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import BadRequestError
+
+from antiphon.errors import StoreError
+from antiphon.ports import Due, RunTask
+
+_CONNECT = 5.0
+_FETCH = 5.0
+"""Seconds for which one request for messages waits."""
+
+_SAME_CALL = 60.0
+"""Seconds in which the same call is kept once."""
+
+_STORE_AWAY = 1.0
+"""Seconds after which a call is brought again that met a failing store."""
+
+
+class _Later(msgspec.Struct):
+    """A call that is for later."""
+
+    at: float
+    due: Due
+
+
+class NatsCarrier:
+    """Calls tasks through NATS JetStream."""
+
+    def __init__(self, url: str, server: str, *, heartbeat: float = 10.0) -> None:
+        """Name the servers; `open` connects.
+
+        Args:
+            url: A NATS URL, or several with commas.
+            server: Whose tasks are called; workers of other servers have streams of their own.
+            heartbeat: Seconds after which a worker of which nothing was heard is taken for dead.
+        """
+        self._urls = url.split(",")
+        self._heartbeat = heartbeat
+        digest = blake2b(server.encode(), digest_size=8).hexdigest()
+        self._stream = f"antiphon-{digest}"
+        self._now, self._later = f"antiphon.{digest}.now", f"antiphon.{digest}.later"
+        self._client: Client | None = None
+
+    async def open(self) -> None:
+        """Connect, and make the stream unless it is there."""
+        client = self._client = Client()
+        async with asyncio.timeout(_CONNECT):
+            await client.connect(
+                self._urls,
+                name="antiphon",
+                error_cb=_ignore,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=1,
+                connect_timeout=2,
+            )
+            stream = StreamConfig(
+                name=self._stream,
+                subjects=[self._now, self._later],
+                retention=RetentionPolicy.WORK_QUEUE,
+                storage=StorageType.FILE,
+                duplicate_window=_SAME_CALL,
+            )
+            with contextlib.suppress(BadRequestError):  # an operator has made it, with replicas
+                await self._jetstream().add_stream(stream)  # pyright: ignore[reportUnknownMemberType]
+
+    async def close(self) -> None:
+        """Disconnect."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def call(self, due: Due) -> None:
+        """Put a call into the stream."""
+        await self._put(due, f"{due.task}-{due.epoch}-{due.revision}-{due.after > 0}")
+
+    async def _put(self, due: Due, name: str) -> None:
+        subject, payload = self._now, msgspec.json.encode(due)
+        if due.after > 0:
+            at = time.time() + due.after
+            due = msgspec.structs.replace(due, after=0.0)
+            subject, payload = self._later, msgspec.json.encode(_Later(at, due))
+        await self._jetstream().publish(
+            subject, payload, stream=self._stream, headers={"Nats-Msg-Id": name}
+        )
+
+    async def _again(self, due: Due) -> None:
+        """Put a call into the stream that was brought too early; it is no repetition."""
+        await self._put(due, secrets.token_hex(16))
+
+    def _jetstream(self) -> JetStreamContext:
+        if self._client is None:
+            raise ConnectionError("the NATS carrier is not open. Await its open() first.")
+        return self._client.jetstream()  # pyright: ignore[reportUnknownMemberType]
+
+    # --- in a worker -----------------------------------------------------------------------------
+
+    async def carry(self, run: RunTask) -> None:
+        """Run what is called until the worker ends."""
+        now = await self._subscribe("workers", self._now, self._heartbeat)
+        later = await self._subscribe("timers", self._later, 2 * _FETCH)
+        loops = {
+            asyncio.ensure_future(self._bring(now, run)),
+            asyncio.ensure_future(self._wait_for_later(later, run)),
+        }
+        try:
+            done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for task in loops:
+                task.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+            for calls in (now, later):
+                with contextlib.suppress(NatsError):
+                    await calls.unsubscribe()  # so that nothing more is sent to us
+
+    async def _subscribe(
+        self, name: str, subject: str, ack_wait: float
+    ) -> JetStreamContext.PullSubscription:
+        consumer = ConsumerConfig(
+            ack_policy=AckPolicy.EXPLICIT, ack_wait=ack_wait, max_ack_pending=-1, max_deliver=-1
+        )
+        return await self._jetstream().pull_subscribe(
+            subject, durable=name, stream=self._stream, config=consumer
+        )
+
+    async def _bring(self, calls: JetStreamContext.PullSubscription, run: RunTask) -> None:
+        """Take as many calls as there are places, and one more to see who else is there."""
+        handed: set[asyncio.Task[None]] = set()
+        while not run.stopping.is_set():
+            if len(handed) > run.places:
+                await _first(run, *handed)
+                continue
+            message = await _next(calls, run)
+            if message is not None:
+                task = asyncio.create_task(self._hand_over(message, run))
+                handed.add(task)
+                task.add_done_callback(handed.discard)
+        if handed:
+            await asyncio.wait(handed)
+
+    async def _hand_over(self, message: Msg, run: RunTask) -> None:
+        beats = asyncio.create_task(self._beat(message))
+        try:
+            due = msgspec.json.decode(message.data, type=Due)
+            try:
+                again = await run(due, seize=message.metadata.num_delivered - 1)
+            except StoreError:
+                again = msgspec.structs.replace(due, after=_STORE_AWAY)
+            if again is not None:
+                await self._again(again)
+            await message.ack()
+        except msgspec.DecodeError:
+            await message.term()  # not ours
+        except (NatsError, TimeoutError):
+            pass  # not acknowledged: it comes again
+        finally:
+            beats.cancel()
+
+    async def _beat(self, message: Msg) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat / 4)
+            with contextlib.suppress(NatsError):
+                await message.in_progress()
+
+    async def _wait_for_later(self, calls: JetStreamContext.PullSubscription, run: RunTask) -> None:
+        """Call what was for later when its time has come."""
+        while not run.stopping.is_set():
+            message = await _next(calls, run)
+            if message is not None:
+                with contextlib.suppress(NatsError, TimeoutError):
+                    await self._call_when_due(message)
+
+    async def _call_when_due(self, message: Msg) -> None:
+        try:
+            later = msgspec.json.decode(message.data, type=_Later)
+        except msgspec.DecodeError:
+            await message.term()
+            return
+        left = later.at - time.time()
+        if left > 0:
+            await message.nak(delay=left)
+            return
+        await self._again(later.due)
+        await message.ack()
+
+
+async def _first(run: RunTask, *tasks: "asyncio.Future[Any]") -> None:
+    """Wait for the first of several to be done, or for the end of the worker."""
+    stopping = asyncio.ensure_future(run.stopping.wait())
+    try:
+        await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+
+
+async def _next(calls: JetStreamContext.PullSubscription, run: RunTask) -> Msg | None:
+    """Return the next message; None when there is none for a while, or the worker ends."""
+    fetching = asyncio.ensure_future(calls.fetch(1, timeout=_FETCH))
+    await _first(run, fetching)
+    if not fetching.done():
+        fetching.cancel()
+        await asyncio.gather(fetching, return_exceptions=True)
+        return None
+    try:
+        return fetching.result()[0]
+    except TimeoutError:
+        return None
+
+
+async def _ignore(error: Exception) -> None:
+    """Errors of the connection: it is made anew, and calls and runs say what they missed."""

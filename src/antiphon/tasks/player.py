@@ -1,0 +1,354 @@
+"""The player: runs tasks in this process, whoever brought them, and keeps their leases.
+
+Owns which runs go on here, how many there may be, and how each ends: it is written down, given
+back, or cut because its lease was lost. A run whose lease was lost, or could not be renewed in
+time, is cancelled here before another worker is likely to have come far with it; what it might
+still write is refused by its epoch.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from antiphon.core.retry import back_off
+from antiphon.engine.suspension import Abandoned
+from antiphon.errors import StoreError, TokenRefused
+from antiphon.ports import Due, Space, TaskChange, TaskRow, caller_of
+from antiphon.tasks.held import HeldCalls
+from antiphon.tasks.leases import PAUSES
+from antiphon.tasks.service import TaskService
+from antiphon.tasks.task_run import TaskRuns
+
+log = logging.getLogger("antiphon")
+
+_RENEW = 3.0
+"""Seconds between renewals at most: they also tell of tasks that somebody wants cancelled."""
+
+_SWEEP = 60.0
+_GIVE_BACK = 1.0
+"""Seconds after which a run that met a failing store is given back."""
+
+_NO_PLACE = 0.2
+"""Seconds after which a task is brought again that there was no place for."""
+
+_SOON = 1.0
+"""Seconds for which a task that came too early is waited for here: clocks differ a little."""
+
+
+class RunningTask:
+    """A task run of this process."""
+
+    __slots__ = ("caller", "cuttable", "good_until", "row", "started", "task", "unwanted")
+
+    def __init__(self, row: TaskRow, good_until: float) -> None:
+        self.row = row
+        self.caller = caller_of(row.owner)
+        self.good_until = good_until
+        """By this process's own clock, before the store's."""
+
+        self.started = False
+        self.unwanted = False
+        """Whether it was cancelled."""
+
+        self.cuttable = True
+        """Whether what it does now may be cancelled: the handler, not the writing of its end."""
+
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> tuple[str, int]:
+        return self.row.id, self.row.epoch
+
+    def cancel(self) -> None:
+        """Cancel what it runs, once: what follows (`on_cancel`) is not to be cut."""
+        if self.unwanted or not self.cuttable:
+            return
+        self.unwanted = True
+        # A task that is cancelled before its first step would not even clean up.
+        if self.task is not None and self.started:
+            self.task.cancel()
+
+
+class TaskPlayer:
+    """Runs tasks in this process; fulfils `antiphon.ports.RunTask`."""
+
+    def __init__(
+        self,
+        service: TaskService,
+        held: HeldCalls,
+        *,
+        places: int,
+        per_tool: Mapping[str, int],
+        per_caller: int,
+        lease: float,
+    ) -> None:
+        """Take the tasks to run.
+
+        Args:
+            service: The tasks.
+            held: Those that wait for decisions.
+            places: Task runs at a time.
+            per_tool: Task runs at a time of one tool.
+            per_caller: Task runs at a time of one caller.
+            lease: Seconds after which another worker takes over a run that is not renewed.
+        """
+        self._service = service
+        self._task_runs = TaskRuns(service, held)
+        self.places = places
+        self._per_tool = per_tool
+        self._per_caller = per_caller
+        self.lease = lease
+        self.stopping = asyncio.Event()
+        self._running: dict[tuple[str, int], RunningTask] = {}
+        self._coming = 0
+        """Called tasks that are being claimed: each has a place."""
+
+        self._tools: Counter[str] = Counter()
+        self._callers: Counter[str] = Counter()
+        self._freed = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Count the running tasks."""
+        return len(self._running)
+
+    # --- what there is a place for ---------------------------------------------------------------
+
+    def space(self) -> Space:
+        """Return what can be taken on now."""
+        self._freed.clear()
+        half, most = max(1, self.places // 2), self._per_caller
+        holders = {run.row.owner: self._callers[run.caller] for run in self._running.values()}
+        free = max(0, self.places - len(self._running) - self._coming)
+        limited = bool(self._per_tool) or most < self.places
+        return Space(
+            runs=min(free, 1) if limited else free,
+            busy_tools=[tool for tool, most in self._per_tool.items() if self._tools[tool] >= most],
+            busy_owners=[owner for owner, number in holders.items() if number >= most],
+            large_owners=[owner for owner, number in holders.items() if number >= min(half, most)],
+        )
+
+    async def freed(self) -> None:
+        """Return when a run has ended since `space` was asked for, or when the worker ends."""
+        await self._freed.wait()
+
+    def _has_place(self, due: Due) -> bool:
+        free = self.places - len(self._running) - self._coming
+        if free <= 0 or self.stopping.is_set():
+            return False
+        number = self._callers[due.caller]
+        if self._tools[due.tool] >= self._per_tool.get(due.tool, self.places):
+            return False
+        # The last quarter of the places is for callers who hold less than half of them.
+        crowds = free <= self.places // 4 and number >= max(1, self.places // 2)
+        return number < self._per_caller and not crowds
+
+    # --- tasks that are brought ------------------------------------------------------------------
+
+    async def __call__(self, due: Due, *, seize: int = 0) -> Due | None:
+        """Run a called task once, to its end; returns what is to be called again later."""
+        if not self._has_place(due):
+            return msgspec.structs.replace(due, after=_NO_PLACE)
+        self._coming += 1
+        self._tools[due.tool] += 1
+        self._callers[due.caller] += 1
+        try:
+            claimed_at = asyncio.get_running_loop().time()
+            claimed = await self._claim(due, seize=seize)
+        finally:
+            self._coming -= 1
+            self._tools[due.tool] -= 1
+            self._callers[due.caller] -= 1
+            self._freed.set()
+        if not isinstance(claimed, TaskRow):
+            return claimed
+        run = RunningTask(claimed, claimed_at + self.lease)
+        if self.stopping.is_set():
+            await self.give_back([run])
+            return None
+        task = self._begin(run)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # The carrier cut the call off: the run is cut too, and given back.
+            run.cancel()
+            await asyncio.wait({task})
+            await self.give_back([run])
+            raise
+        return None
+
+    async def _claim(self, due: Due, *, seize: int) -> TaskRow | Due | None:
+        store = self._service.store
+        claimed = await store.claim_run(due, lease=self.lease, seize=seize)
+        if isinstance(claimed, Due) and claimed.after <= _SOON:
+            await asyncio.sleep(claimed.after)
+            return await store.claim_run(due, lease=self.lease, seize=seize)
+        return claimed
+
+    async def start(self, rows: Sequence[TaskRow], *, claimed_at: float) -> None:
+        """Run claimed tasks in the background; give them back when this worker ends."""
+        runs = [RunningTask(row, claimed_at + self.lease) for row in rows]
+        if self.stopping.is_set():
+            await self.give_back(runs)
+            return
+        for run in runs:
+            self._begin(run)
+
+    def _begin(self, run: RunningTask) -> "asyncio.Task[None]":
+        row = run.row
+        self._running[run.name] = run
+        self._tools[row.tool] += 1
+        self._callers[run.caller] += 1
+        run.task = asyncio.create_task(self._execute(run), name=f"antiphon task {row.id[:8]}")
+        return run.task
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Take no more tasks."""
+        self.stopping.set()
+        self._freed.set()
+
+    async def finish(self, grace: float) -> None:
+        """Let running tasks finish within the grace, then cut the rest and give it back."""
+        await self._ended(grace)
+        left = list(self._running.values())
+        for run in left:
+            run.cancel()
+        await self._ended(grace)
+        # A run that cannot be cancelled still works: its lease is left to end by itself.
+        await self.give_back([run for run in left if run.name not in self._running])
+
+    async def _ended(self, timeout: float) -> None:
+        tasks = [run.task for run in self._running.values() if run.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout)
+
+    def cancel(self, id: str) -> None:
+        """Cancel the run of a task, if it runs here."""
+        for run in self._of(id):
+            run.cancel()
+
+    def _of(self, id: str) -> Iterator[RunningTask]:
+        return (run for run in list(self._running.values()) if run.row.id == id)
+
+    async def give_back(self, runs: Sequence[RunningTask]) -> None:
+        """Make tasks ready whose runs ended by no fault of their own."""
+        names = [run.name for run in runs]
+        for run in runs:
+            with contextlib.suppress(StoreError, TokenRefused, Abandoned):
+                await self._task_runs.set_aside(run.row)
+        if names:
+            with contextlib.suppress(StoreError):
+                await self._service.store.release_runs(names)
+
+    # --- one run ---------------------------------------------------------------------------------
+
+    async def _execute(self, run: RunningTask) -> None:
+        row = run.row
+        run.started = True
+        try:
+            change = await self._change_by(run)
+            run.cuttable = False
+            await self._finish(run, change)
+            self._service.changed(row.id)
+        except Abandoned:
+            log.info("task %s was taken over by another worker", row.id)
+        except asyncio.CancelledError:
+            log.info("run of task %s was cut short", row.id)
+        except StoreError as error:
+            # Whoever takes over finds the journal; effects that ran are in the ledger.
+            log.warning("run of task %s is given back, the store failed: %s", row.id, error)
+            await asyncio.sleep(_GIVE_BACK)
+            await self.give_back([run])
+        except TokenRefused as error:
+            # Left to the end of its lease: a worker with the right keys may come along.
+            log.error("task %s cannot be opened, is a key missing? %s", row.id, error.reason)
+        finally:
+            self._running.pop(run.name, None)
+            self._tools[row.tool] -= 1
+            self._callers[run.caller] -= 1
+            if not self._callers[run.caller]:
+                del self._callers[run.caller]
+            self._freed.set()
+
+    async def _alone(self, run: RunningTask) -> None:
+        """Let an older run of the same task unwind, whose lease this process has slept through."""
+        older = [other for other in self._of(run.row.id) if other is not run]
+        for other in older:
+            other.cancel()
+        tasks = [other.task for other in older if other.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _change_by(self, run: RunningTask) -> TaskChange:
+        row = run.row
+        try:
+            if run.unwanted:
+                raise asyncio.CancelledError
+            await self._alone(run)
+            return await self._task_runs.run(row)
+        except asyncio.CancelledError:
+            if self.stopping.is_set() or not await self._cancel_wanted(row):
+                raise
+            task = asyncio.current_task()
+            while task is not None and task.cancelling():
+                task.uncancel()
+            return await self._task_runs.cancelled(row)
+        except (StoreError, TokenRefused):
+            raise
+        except Exception as error:  # noqa: BLE001 - a run must not end the worker
+            return await self._task_runs.crashed(row, error)
+
+    async def _cancel_wanted(self, row: TaskRow) -> bool:
+        current = await self._service.store.task(row.id)
+        return current is not None and current.cancel and current.epoch == row.epoch
+
+    async def _finish(self, run: RunningTask, change: TaskChange) -> None:
+        """Write down how the run ended; while the store fails, as long as the lease is good."""
+        row, clock = run.row, asyncio.get_running_loop().time
+        for pause in back_off(*PAUSES):
+            try:
+                done = await self._service.store.finish_run(row.id, row.epoch, row.revision, change)
+            except StoreError:
+                if clock() + pause > run.good_until:
+                    raise
+                await asyncio.sleep(pause)
+                continue
+            if not done:
+                raise Abandoned
+            return
+
+    # --- leases ----------------------------------------------------------------------------------
+
+    async def keep_leases(self) -> None:
+        """Renew leases in time; cancel what was lost or is to be cancelled; sweep now and then."""
+        clock = asyncio.get_running_loop().time
+        sweep_at = clock()
+        while True:
+            await asyncio.sleep(min(self.lease / 3, _RENEW))
+            try:
+                await self._renew()
+                if clock() >= sweep_at:
+                    sweep_at = clock() + _SWEEP
+                    while await self._service.store.remove_tasks():
+                        pass
+            except StoreError:
+                for run in list(self._running.values()):
+                    if clock() >= run.good_until:
+                        run.cancel()
+
+    async def _renew(self) -> None:
+        running = dict(self._running)
+        if not running:
+            return
+        began = asyncio.get_running_loop().time()
+        held = await self._service.store.renew_runs(list(running), lease=self.lease)
+        for run in running.values():
+            if run.row.id in held:
+                run.good_until = began + self.lease
+            if held.get(run.row.id, True):
+                run.cancel()

@@ -1,0 +1,94 @@
+"""Every carrier is held to the same contracts, with real workers, engines and databases."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from antiphon.testing.contracts import CARRIER_CONTRACTS, CarrierContract
+from antiphon.testing.contracts.carriers import CarrierKit
+from tests.servers import ENGINES, LONG, PATIENCE, ROOT, Engine
+from tests.tasks.story_workers import carrier_of
+
+
+class Workers:
+    """Starts workers as forks of one process."""
+
+    def __init__(self, folder: Path, store: str, carrier: str) -> None:
+        command = [sys.executable, "-m", "tests.tasks.story_workers", str(folder), store, carrier]
+        self._parent = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[int]:
+        """Start a worker; it is killed at the end, if it still lives."""
+        assert self._parent.stdin is not None
+        assert self._parent.stdout is not None
+        self._parent.stdin.write(b"start\n")
+        self._parent.stdin.flush()
+        pid = int(await asyncio.wait_for(asyncio.to_thread(self._parent.stdout.readline), PATIENCE))
+        try:
+            yield pid
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the process and every worker that it has started."""
+        self._parent.communicate(timeout=PATIENCE)
+
+
+@asynccontextmanager
+async def away(engine: Engine) -> AsyncIterator[None]:
+    await asyncio.to_thread(engine.kill)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(engine.start)
+
+
+STORES = ["sqlite", "postgres"] if LONG else ["postgres"]
+"""Where tasks are claimed from; `test_crashes` kills workers on both."""
+
+
+@pytest.fixture(scope="module", params=[*STORES, *ENGINES])
+def kit(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CarrierKit]:
+    folder = tmp_path_factory.mktemp("carriers")
+    store = f"sqlite:///{folder / 'ledger.db'}"
+    if request.param in ENGINES:
+        running: AbstractContextManager[Engine] = ENGINES[request.param]()
+        with running as engine:
+            yield from kit_of(folder, store, engine.url, engine)
+        return
+    if request.param == "postgres":
+        store = request.getfixturevalue("postgres_dsn")
+    yield from kit_of(folder, store, "leases:", None)
+
+
+def kit_of(folder: Path, store: str, url: str, engine: Engine | None) -> Iterator[CarrierKit]:
+    workers = Workers(folder, store, url)
+    try:
+        yield CarrierKit(
+            folder=folder,
+            store=store,
+            carrier=lambda: carrier_of(url),
+            worker=workers.one,
+            away=None if engine is None else lambda: away(engine),
+        )
+    finally:
+        workers.close()
+
+
+@pytest.mark.parametrize("contract", CARRIER_CONTRACTS, ids=lambda contract: contract.__name__)
+async def test_a_carrier_keeps_the_contract(contract: CarrierContract, kit: CarrierKit) -> None:
+    await contract(kit)

@@ -1,0 +1,218 @@
+"""Places, limits and fairness of a worker, and requests that do not wait for a carrier."""
+
+import asyncio
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from antiphon import ConfigError, Limits
+from antiphon.core.request import Principal
+from antiphon.ports import Due, RunTask
+from tests.tasks.task_client import PATIENCE, Peer, running, serving
+
+CROWD, OTHER = Principal(subject="crowd"), Principal(subject="other")
+
+
+class QueueCarrier:
+    """Brings calls within one process, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._calls: asyncio.Queue[Due] = asyncio.Queue()
+        self.postponed = 0
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def call(self, due: Due) -> None:
+        asyncio.get_running_loop().call_later(due.after, self._calls.put_nowait, due)
+
+    async def carry(self, run: RunTask) -> None:
+        async with asyncio.TaskGroup() as group:
+            while not run.stopping.is_set():
+                with_timeout = asyncio.wait_for(self._calls.get(), 0.05)
+                try:
+                    group.create_task(self._hand_over(run, await with_timeout))
+                except TimeoutError:
+                    continue
+
+    async def _hand_over(self, run: RunTask, due: Due) -> None:
+        again = await run(due)
+        if again is not None:
+            self.postponed += 1
+            await self.call(again)
+
+
+class Gate:
+    """A tool that waits; counts who runs."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Semaphore(0)
+        self.now: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.order: list[str] = []
+
+    async def wait(self, who: str) -> str:
+        self.order.append(who)
+        self.now[who] += 1
+        self.most[who] = max(self.most[who], self.now[who])
+        await self.open.acquire()
+        self.now[who] -= 1
+        return who
+
+
+@pytest.fixture(params=["memory", "sqlite", "carrier"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    if request.param == "memory":
+        return {}
+    store = f"sqlite:///{tmp_path / 'ledger.db'}"
+    return {"store": store} if request.param == "sqlite" else {"carrier": QueueCarrier()}
+
+
+async def test_a_caller_with_many_tasks_does_not_keep_others_waiting(place: dict[str, Any]) -> None:
+    gate = Gate()
+
+    async def job(who: str) -> str:
+        return await gate.wait(who)
+
+    server = serving(job)(task_runs="workers", **place)
+    async with server.running():
+        crowd, other = Peer(server, principal=CROWD), Peer(server, principal=OTHER)
+        many = [await crowd.begin("job", who="crowd") for _ in range(30)]
+        one = await other.begin("job", who="other")
+        runner = server.runner(concurrency=4)
+        runner.start()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while "other" not in gate.order:
+                    gate.open.release()
+                    await asyncio.sleep(0.05)
+                before = gate.order.index("other")
+                for _ in many:
+                    gate.open.release()
+                await other.text(one)
+                for id in many:
+                    await crowd.text(id)
+        finally:
+            await runner.stop()
+    # At first come the four that were there before anybody held a place.
+    assert before <= 8, gate.order
+
+
+async def test_no_caller_runs_more_tasks_at_a_time_than_the_limit(place: dict[str, Any]) -> None:
+    gate = Gate()
+
+    async def job(who: str) -> str:
+        return await gate.wait(who)
+
+    limits = Limits(concurrent_task_runs_per_principal=2)
+    async with running(job, limits=limits, **place) as peer:
+        crowd = Peer(peer.server, principal=CROWD)
+        other = Peer(peer.server, principal=OTHER)
+        ids = [await crowd.begin("job", who="crowd") for _ in range(6)]
+        await other.begin("job", who="other")
+        async with asyncio.timeout(PATIENCE):
+            while gate.now["crowd"] < 2 or not gate.now["other"]:  # noqa: ASYNC110 - counted
+                await asyncio.sleep(0.01)
+            for _ in range(7):
+                gate.open.release()
+            for id in ids:
+                await crowd.text(id)
+    assert gate.most == {"crowd": 2, "other": 1}
+
+
+async def test_a_tool_has_no_more_runs_than_its_limit_whoever_brings_them() -> None:
+    gate, carrier = Gate(), QueueCarrier()
+
+    async def heavy() -> str:
+        return await gate.wait("heavy")
+
+    server = serving(heavy, max_concurrent=2)(carrier=carrier)
+    async with server.running():
+        peer = Peer(server)
+        ids = [await peer.begin("heavy") for _ in range(5)]
+        for _ in ids:
+            gate.open.release()
+        assert [await peer.text(id) for id in ids] == ["heavy"] * 5
+    assert gate.most["heavy"] <= 2
+
+
+class HangingCarrier(QueueCarrier):
+    """A carrier whose engine never answers."""
+
+    async def call(self, due: Due) -> None:
+        await asyncio.Event().wait()
+
+
+class AbsentCarrier(QueueCarrier):
+    """A carrier whose engine cannot be reached."""
+
+    async def open(self) -> None:
+        raise ConnectionError("secret@host")
+
+
+@pytest.mark.parametrize("carrier", [HangingCarrier, AbsentCarrier])
+async def test_a_request_does_not_wait_for_the_carrier(
+    carrier: type[QueueCarrier], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def job() -> str:
+        return "done"
+
+    async with running(job, carrier=carrier()) as peer:
+        for _ in range(40):
+            began = time.perf_counter()
+            id = await peer.begin("job")
+            await peer.cancel(id)
+            assert time.perf_counter() - began < 0.25
+        began = time.perf_counter()
+    assert time.perf_counter() - began < 5.0, "the end waited for the carrier"
+    assert "secret" not in caplog.text
+
+
+class ForgetfulCarrier(QueueCarrier):
+    """A carrier that forgets the first calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forgets = 3
+
+    async def call(self, due: Due) -> None:
+        if self.forgets:
+            self.forgets -= 1
+            return
+        await super().call(due)
+
+
+async def test_a_task_whose_call_was_lost_is_called_again() -> None:
+    async def job() -> str:
+        return "done"
+
+    limits = Limits(lease=timedelta(seconds=0.4))
+    async with running(job, carrier=ForgetfulCarrier(), limits=limits) as peer:
+        ids = [await peer.begin("job") for _ in range(5)]
+        assert [await peer.text(id) for id in ids] == ["done"] * 5
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("kafka://secret@host", "scheme 'kafka' is not known"),
+        ("host:99", "scheme 'host' is not known"),
+        ("nats://host:port", "is no URL"),
+    ],
+)
+def test_a_carrier_that_is_not_known_is_refused(url: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as refused:
+        serving()(carrier=url)
+    assert "secret" not in str(refused.value)
+
+
+def test_the_environment_names_the_carrier_unless_the_server_does() -> None:
+    environ = {"ANTIPHON_CARRIER": "kafka://host"}
+    with pytest.raises(ConfigError, match="kafka"):
+        serving()(environ=environ)
+    assert serving()(environ=environ, carrier="leases:")
