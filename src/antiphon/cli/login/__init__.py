@@ -1,0 +1,1 @@
+"""Signing in to servers from the command line."""

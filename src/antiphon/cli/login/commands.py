@@ -1,0 +1,98 @@
+"""`antiphon call --login` and `antiphon logout`."""
+
+import asyncio
+import logging
+import sys
+import webbrowser
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.cli.login.saved import SavedLogin, all_logins, forget_unreadable
+from antiphon.cli.output import USAGE, errors, fail
+from antiphon.core.text import safe_line
+from antiphon.core.web_url import is_private
+
+if TYPE_CHECKING:
+    from antiphon.client.login.provider import LoginProvider
+
+LOGIN = Annotated[
+    bool,
+    typer.Option(
+        "--login",
+        help="Sign in with a browser where the server asks for it. The login is kept, in the "
+        "keyring or a private file, and used by later commands; `antiphon logout` forgets it.",
+    ),
+]
+SERVER = Annotated[
+    str | None, typer.Argument(metavar="[URL]", help="URL of the server; all servers without it.")
+]
+
+_SHOWN = 500
+
+
+def login_of(
+    target: str | Sequence[str], headers: Sequence[str], *, asked: bool
+) -> "LoginProvider | None":
+    """Return the login for a connection; None where there is none and none is asked for.
+
+    Args:
+        target: Where the connection goes.
+        headers: The names of headers that are sent anyway; one with credentials goes first.
+        asked: Whether a person signs in if the server wants it.
+    """
+    url = target.strip() if isinstance(target, str) else ""
+    if not url.startswith(("http://", "https://")):
+        if asked:
+            fail("--login needs the URL of a server", USAGE)
+        return None
+    if any(name.lower() == "authorization" for name in headers):
+        if asked:
+            fail("--login and an Authorization header do not go together", USAGE)
+        return None
+    if not is_private(url):
+        if asked:
+            fail("--login needs an https URL without user name, or one of this machine", USAGE)
+        return None
+    kept = SavedLogin(url)
+    if not asked and not kept.exists:
+        return None
+    from antiphon.client.login.provider import LoginProvider
+
+    # The flow logs what it raises, which is shown anyway.
+    logging.getLogger("mcp.client.auth.oauth2").setLevel(logging.CRITICAL)
+    return LoginProvider(url, kept, _open_page if asked else None)
+
+
+async def _open_page(url: str) -> None:
+    """Send the person to a page; its address is shown, too, for another browser on this machine."""
+    errors().print("Sign in here:", url, markup=False, soft_wrap=True, highlight=False)
+    await asyncio.to_thread(webbrowser.open, url)
+
+
+def logout(server: SERVER = None) -> None:
+    """Forget the login of a server, and have its tokens revoked where that is possible.
+
+    Examples:
+
+    \b
+      antiphon logout https://shop.example/mcp
+      antiphon logout
+    """
+    from antiphon.client.login.provider import revoke
+
+    urls = [server.strip()] if server is not None else all_logins()
+    for url in urls:
+        kept = SavedLogin(url)
+        if not kept.exists:
+            fail(f"there is no login of {safe_line(url, _SHOWN)}", USAGE)
+        login = kept.load()
+        kept.forget()
+        revoked = login is not None and revoke(login)
+        end = "its tokens are revoked" if revoked else "its tokens may count until they expire"
+        errors().print(f"Forgot {safe_line(url, _SHOWN)}; {end}.", markup=False, soft_wrap=True)
+    if server is None:
+        forget_unreadable()
+    if not urls:
+        print("There is no login.", file=sys.stderr)

@@ -1,0 +1,114 @@
+"""The login of each server, in the keyring of the system or in a private file.
+
+For each server there is a file in the user's folder that only they can read. It holds the login, or
+says that the keyring of the system holds it.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer
+
+from antiphon.cli.private_files import write_private
+
+_SERVICE = "antiphon"
+
+
+class _KeptFile(msgspec.Struct):
+    url: str
+    login: dict[str, Any] | None = None
+    """None when the keyring holds it."""
+
+
+class SavedLogin:
+    """Where the login of one server is kept."""
+
+    def __init__(self, url: str, place: Path | None = None) -> None:
+        self.url = url
+        name = hashlib.sha256(url.encode()).hexdigest()[:32]
+        self._file = (place or folder()) / f"{name}.json"
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is one."""
+        return self._file.exists()
+
+    def load(self) -> bytes | None:
+        """Return what was kept; None when there is nothing, or it cannot be read."""
+        try:
+            kept = msgspec.json.decode(self._file.read_bytes(), type=_KeptFile)
+        except (OSError, msgspec.DecodeError):
+            return None
+        if kept.url != self.url:
+            return None
+        if kept.login is not None:
+            return msgspec.json.encode(kept.login)
+        text = self._in_keyring()
+        return None if text is None else text.encode()
+
+    def save(self, login: bytes) -> None:
+        """Keep a login, in the keyring where there is one that takes it."""
+        kept = _KeptFile(self.url, None if self._to_keyring(login) else msgspec.json.decode(login))
+        write_private(self._file, msgspec.json.encode(kept).decode())
+
+    def forget(self) -> None:
+        """Keep nothing any more. Idempotent."""
+        self._file.unlink(missing_ok=True)
+        if self._in_keyring() is not None:
+            _keyring().delete_password(_SERVICE, self.url)
+
+    def _in_keyring(self) -> str | None:
+        """Return what the keyring holds; None where it does not tell."""
+        keyring = _keyring()
+        try:
+            return None if keyring is None else keyring.get_password(_SERVICE, self.url)
+        except Exception:  # noqa: BLE001 - locked, or gone
+            return None
+
+    def _to_keyring(self, login: bytes) -> bool:
+        keyring = _keyring()
+        if keyring is None:
+            return False
+        try:
+            keyring.set_password(_SERVICE, self.url, login.decode())
+        except Exception:  # noqa: BLE001 - locked, too long for it, or gone: then a private file
+            return False
+        return True
+
+
+def folder() -> Path:
+    """Return the folder of the files."""
+    return Path(typer.get_app_dir("antiphon")) / "logins"
+
+
+def _keyring() -> Any:
+    """Return the keyring of the system; None where there is none that can be used."""
+    try:
+        import keyring
+        from keyring.backends import fail as missing
+    except ImportError:
+        return None
+    backend: Any = keyring.get_keyring()
+    return None if isinstance(backend, missing.Keyring) else backend
+
+
+def all_logins() -> list[str]:
+    """Return the URLs of all servers that have a login."""
+    found: list[str] = []
+    for file in sorted(folder().glob("*.json")):
+        try:
+            found.append(msgspec.json.decode(file.read_bytes(), type=_KeptFile).url)
+        except (OSError, msgspec.DecodeError):
+            continue
+    return found
+
+
+def forget_unreadable() -> None:
+    """Remove what is left in the folder when every login has been forgotten: damaged, half written.
+
+    It may hold tokens all the same.
+    """
+    for file in folder().glob("*"):
+        file.unlink(missing_ok=True)

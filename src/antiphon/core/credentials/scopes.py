@@ -1,0 +1,46 @@
+"""Scopes of OAuth: how they are written, and which of them a request lacks."""
+
+import re
+from collections.abc import Iterable
+
+from antiphon.errors import ConfigError, InsufficientScope
+
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
+"""A scope token of RFC 6749; what it leaves out could end the quoted text of a header."""
+
+
+def read_scopes(what: str, given: object) -> frozenset[str]:
+    """Return the scopes that an author wrote.
+
+    Raises:
+        ConfigError: They are not a list of scopes; names what is wrong.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ConfigError(f'{what} takes a list of scopes, such as ["orders:write"]')
+    scopes: list[object] = list(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    for scope in scopes:
+        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+            raise ConfigError(
+                f"{what}: {scope!r} is no scope: use printable ASCII without spaces, quotes and "
+                "backslashes"
+            )
+    return frozenset(str(scope) for scope in scopes)
+
+
+def joined(scopes: Iterable[str]) -> str:
+    """Return scopes as one text, in a fixed order."""
+    return " ".join(sorted(scopes))
+
+
+def require_scopes(needed: frozenset[str], granted: frozenset[str] | None) -> None:
+    """Refuse a request whose credential does not allow what it asks for.
+
+    Args:
+        needed: All of these.
+        granted: What the credential allows; None where nobody presents one.
+
+    Raises:
+        InsufficientScope: Some are missing.
+    """
+    if granted is not None and not needed <= granted:
+        raise InsufficientScope(needed)

@@ -1,0 +1,286 @@
+"""`antiphon call --login` as a user runs it, with a real redirect and authorization server."""
+
+import asyncio
+import json
+import socket
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import keyring
+import pytest
+from mcp.client.auth import OAuthFlowError
+from mcp.shared.auth import OAuthToken
+from typer.testing import CliRunner
+
+from antiphon import OAuth
+from antiphon.cli.app import app
+from antiphon.client.login.provider import LoginProvider
+from antiphon.client.login.redirect import RedirectListener
+from tests.auth.file_keyring import FileKeyring
+from tests.auth.issuer import Issuer
+from tests.auth.shop import by_uvicorn, shop
+from tests.cli.running import ANTIPHON, Ran, environment
+
+ROOT = Path(__file__).resolve().parents[2]
+BROWSER = f"{sys.executable} {ROOT / 'tests' / 'auth' / 'browser.py'} %s"
+
+
+class Desk:
+    """A person's own folder and browser, and the shop's address."""
+
+    def __init__(self, url: str, home: Path) -> None:
+        self.url = url
+        self.home = home
+        self.env = {
+            "HOME": str(home),
+            "XDG_CONFIG_HOME": str(home),
+            "APPDATA": str(home),
+            "BROWSER": BROWSER,
+            "PERSON": "carl",
+            "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
+        }
+
+    async def run(self, *words: str, **env: str) -> Ran:
+        """Run a command in this process, beside the event loop that serves."""
+        own = environment(**{**self.env, **env})
+        done = await asyncio.to_thread(CliRunner(env=own).invoke, app, words)
+        return Ran(done.exit_code, done.stdout, done.stderr)
+
+    async def spawned(self, *words: str, **env: str) -> Ran:
+        """Run a command as a process of its own."""
+        process = await asyncio.create_subprocess_exec(
+            *ANTIPHON,
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment(**{**self.env, **env}),
+        )
+        async with asyncio.timeout(50):
+            out, err = await process.communicate()
+        assert process.returncode is not None
+        return Ran(process.returncode, out.decode(), err.decode())
+
+    async def call(self, tool: str, *more: str, **env: str) -> Ran:
+        return await self.run("call", self.url, tool, *more, **env)
+
+    @property
+    def files(self) -> list[Path]:
+        return list(self.home.rglob("logins/*.json"))
+
+    @property
+    def login(self) -> dict[str, Any]:
+        (file,) = self.files
+        return json.loads(file.read_text())["login"]
+
+
+@asynccontextmanager
+async def desk(issuer: Issuer, home: Path) -> AsyncIterator[Desk]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+    auth = OAuth(issuer.url, audience=url, scopes=["mcp"])
+    async with by_uvicorn(shop(issuer, auth=auth), listener):
+        yield Desk(url, home)
+
+
+async def test_a_person_signs_in_once_and_later_commands_go_on_with_that(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    async with desk(issuer, tmp_path) as here:
+        refused = await here.call("whoami")
+        assert refused.code == 1
+        assert here.files == []
+        first = await here.spawned("call", here.url, "whoami", "--login")
+        assert first.code == 0, first.err
+        assert first.out.startswith("carl/")
+        assert "You are signed in." in first.err
+        (file,) = here.files
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        tokens = here.login["tokens"]
+        for secret in (tokens["access_token"], tokens["refresh_token"]):
+            assert secret not in first.out + first.err
+        again = await here.call("whoami")
+        assert (again.code, again.out) == (0, first.out), again.err
+        listed = await here.run("tools", here.url)
+        assert (listed.code, "whoami" in listed.out) == (0, True)
+        # A tool that needs more: the same login asks for more scopes, and keeps them.
+        stuck = await here.call("refund")
+        assert stuck.code == 1
+        assert "antiphon call --login" in stuck.err
+        assert "refunded" in (await here.call("refund", "--login")).out
+        assert "refunded" in (await here.call("refund")).out
+
+
+async def test_an_expired_token_is_refreshed_by_a_later_command(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    async with desk(issuer, tmp_path) as here:
+        issuer.lifetime(20)
+        try:
+            assert (await here.call("whoami", "--login")).code == 0
+            before = here.login["tokens"]
+        finally:
+            issuer.lifetime(3_600)
+        again = await here.call("whoami")
+        assert again.code == 0, again.err
+        after = here.login["tokens"]
+        assert after["access_token"] != before["access_token"]
+        assert after["refresh_token"] != before["refresh_token"]
+
+
+async def test_logout_forgets_and_revokes(issuer: Issuer, tmp_path: Path) -> None:
+    async with desk(issuer, tmp_path) as here:
+        assert (await here.call("whoami", "--login")).code == 0
+        login = here.login
+        left = await here.run("logout", here.url)
+        assert (left.code, here.files) == (0, [])
+        assert "revoked" in left.err
+        form = {"token": login["tokens"]["access_token"]}
+        auth = ("mcp", "mcp-secret")
+        assert issuer.http.post("/introspect", data=form, auth=auth).json() == {"active": False}
+        assert (await here.call("whoami")).code == 1
+        assert (await here.run("logout", here.url)).code == 2
+
+
+@pytest.fixture
+def own_keyring() -> Iterator[None]:
+    before = keyring.get_keyring()
+    keyring.set_keyring(FileKeyring())
+    yield
+    keyring.set_keyring(before)
+
+
+async def test_the_keyring_holds_the_login_where_there_is_one_that_takes_it(
+    issuer: Issuer, tmp_path: Path, own_keyring: None
+) -> None:
+    place = tmp_path / "keyring.json"
+    async with desk(issuer, tmp_path) as here:
+        here.env["TEST_KEYRING"] = str(place)
+        assert (await here.call("whoami", "--login")).code == 0
+        (file,) = here.files
+        assert "access_token" not in file.read_text()
+        assert "access_token" in place.read_text()
+        assert (await here.call("whoami")).code == 0
+        assert (await here.run("logout")).code == 0
+        assert (here.files, json.loads(place.read_text())) == ([], {})
+        locked = await here.call("whoami", "--login", TEST_KEYRING_LOCKED="yes")
+        assert locked.code == 0
+        (file,) = here.files
+        assert "access_token" in file.read_text(), "a locked keyring: the private file"
+
+
+async def test_a_person_who_says_no_ends_the_command(issuer: Issuer, tmp_path: Path) -> None:
+    async with desk(issuer, tmp_path) as here:
+        refused = await here.call("whoami", "--login", PERSON="")
+    assert refused.code == 1
+    assert "access_denied" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["call", "python server.py", "x", "--login"], "needs the URL"),
+        (["call", "http://shop.example/mcp", "x", "--login"], "needs an https URL"),
+        (["call", "https://carl:pw@shop.example/mcp", "x", "--login"], "without user name"),
+        (["call", "http://127.0.0.1:1/mcp", "x", "--login", "-H", "Authorization: a"], "together"),
+    ],
+)
+async def test_a_login_that_makes_no_sense_is_refused(
+    words: list[str], reason: str, tmp_path: Path
+) -> None:
+    ran = await Desk("", tmp_path).run(*words)
+    assert ran.code == 2
+    assert reason in ran.err
+
+
+async def test_the_page_on_this_machine_takes_the_expected_visit_only() -> None:
+    listener = RedirectListener()
+    await listener.expect("right")
+    async with httpx2.AsyncClient(verify=False) as browser:
+        for other in ("?code=a", "?code=a&state=wrong", "/../etc?state=right", ""):
+            assert (await browser.get(listener.url + other)).status_code == 404
+        sent = await browser.post(f"{listener.url}?code=a&state=right")
+        assert sent.status_code == 404
+        assert (await browser.get(f"{listener.url}?code=good&state=right")).status_code == 200
+        late = await browser.get(f"{listener.url}?code=late&state=right")
+        assert late.status_code == 404
+    assert (await listener.wait()).code == "good"
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET http://[ HTTP/1.1", b"GET", b"", b"\xff \xff \xff", b"GET //[/callback HTTP/1.1"]
+)
+async def test_a_visit_that_cannot_be_read_is_turned_away_like_any_other(
+    line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = RedirectListener()
+    await listener.expect("right")
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    writer.write(line + b"\r\n\r\n")
+    async with asyncio.timeout(20):
+        assert (await reader.read()).startswith(b"HTTP/1.1 404 ")
+    writer.close()
+    listener.close()
+    assert caplog.text == ""
+
+
+async def test_logout_of_all_leaves_no_damaged_or_half_written_login(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    async with desk(issuer, tmp_path) as here:
+        assert (await here.call("whoami", "--login")).code == 0
+        (file,) = here.files
+        (file.parent / "damaged.json").write_text(file.read_text()[:-2])
+        (file.parent / f".{file.name}.half").write_text(file.read_text())
+        assert (await here.run("logout")).code == 0
+        assert list(file.parent.iterdir()) == []
+
+
+class Forgotten:
+    """A keeper whose login is forgotten by another process after it was loaded."""
+
+    def __init__(self) -> None:
+        self.kept: bytes | None = b'{"tokens": {"access_token": "a"}}'
+
+    def load(self) -> bytes | None:
+        return self.kept
+
+    def save(self, login: bytes) -> None:
+        self.kept = login
+
+
+async def test_a_refresh_does_not_bring_back_a_login_that_was_forgotten_meanwhile() -> None:
+    keeper = Forgotten()
+    provider = LoginProvider("https://shop.example/mcp", keeper)
+    await provider.set_tokens(OAuthToken(access_token="b"))
+    assert b'"b"' in (keeper.kept or b"")
+    keeper.kept = None
+    await provider.set_tokens(OAuthToken(access_token="c"))
+    assert keeper.kept is None
+
+
+class Nothing:
+    def load(self) -> bytes | None:
+        return None
+
+    def save(self, login: bytes) -> None:
+        raise AssertionError("nothing is to be kept")
+
+
+async def test_nobody_is_sent_to_a_page_that_is_not_https() -> None:
+    opened: list[str] = []
+
+    async def open_page(url: str) -> None:
+        opened.append(url)
+
+    provider = LoginProvider("https://shop.example/mcp", Nothing(), open_page)
+    with pytest.raises(OAuthFlowError, match="https"):
+        await provider._send_person("http://id.example/authorize?state=s")  # pyright: ignore[reportPrivateUsage]
+    assert opened == []
+    provider.close()
