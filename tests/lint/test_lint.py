@@ -51,6 +51,27 @@ PLANTED = {
         """,
         """
         try:
+            await ctx.approve("Go on?")
+        finally:
+            await release_lock(name)  # HERE
+        """,
+        """
+        try:
+            await pay(name)  # HERE
+        except ValueError:
+            await ctx.approve("Once more?")
+        """,
+        """
+        await asyncio.to_thread(send_mail, name)  # HERE
+        await ctx.approve("Go on?")
+        """,
+        """
+        await create_vm(name)  # HERE
+        if ctx.answers.outcome("place", Place).status == "missing":
+            return InputRequired({"place": Elicit("Where?", Place)})
+        """,
+        """
+        try:
             client.delete("/machines/1")  # HERE
         except ValueError:
             await ctx.elicit("What now?", Place)
@@ -58,6 +79,14 @@ PLANTED = {
         """,
     ],
     "write-above-ask": [
+        """
+        SEEN.append(name)  # HERE
+        await ctx.approve("Go on?")
+        """,
+        """
+        del self.table[name]  # HERE
+        await ctx.approve("Go on?")
+        """,
         """
         SEEN[name] = True  # HERE
         await ctx.approve("Go on?")
@@ -84,6 +113,13 @@ PLANTED = {
         start = time.time()
         text = f"It is {start}"
         await ctx.approve("Go on?", details={"since": text})  # HERE
+        """,
+        """
+        from random import choice as pick
+        await ctx.outcome(Elicit(f"{pick(names)}?", Place))  # HERE
+        """,
+        """
+        return InputRequired({"go": Approve(f"At {time.time()}?")})  # HERE
         """,
     ],
     "swallowed-suspension": [
@@ -129,6 +165,12 @@ PLANTED = {
 }
 
 SOUND = [
+    """
+    asyncio.create_task(look(name))
+    order = Order()
+    order.place = name.strip()
+    await ctx.approve("Go on?")
+    """,
     """
     place = await ctx.elicit("Where?", Place)
     if not await ctx.approve(f"Create it in {place.region}?"):
@@ -215,6 +257,28 @@ def test_a_context_is_known_by_its_annotation(tmp_path: Path, annotation: str) -
     path = tmp_path / "handlers.py"
     path.write_text(f"async def handler(c: {annotation}):\n    c.approve('x')\n")
     assert [finding.rule.id for finding in check_file(path)] == ["not-awaited"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("deep.py", "x = " + "(" * 5_000 + ")" * 5_000),
+        ("long.py", "x = " + "-" * 20_000 + "1"),
+        ("chain.py", "x = " + "1" + "+1" * 20_000),
+        ("null.py", "x = '\0'"),
+        ("latin.py", "# caf\xe9"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_and_others_are_still_checked(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    file_of(tmp_path, PLANTED["effect-above-ask"][0])
+    ran = spawned("lint", str(tmp_path))
+    assert ran.code == 2, ran.err
+    assert f"{name}: cannot be read as Python" in ran.err
+    assert "Traceback" not in ran.err
+    assert "1 found" in ran.out
 
 
 def test_a_comment_allows_one_rule_on_one_line(tmp_path: Path) -> None:

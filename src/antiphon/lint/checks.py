@@ -4,7 +4,6 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeGuard, cast
 
-from antiphon.lint.effects import is_effect
 from antiphon.lint.findings import (
     EFFECT_ABOVE_ASK,
     NOT_AWAITED,
@@ -13,47 +12,43 @@ from antiphon.lint.findings import (
     WRITE_ABOVE_ASK,
     Rule,
 )
-from antiphon.lint.handlers import ASKS, AWAITED, SUSPENDS, Function, HandlerSource, own_nodes
+from antiphon.lint.handlers import AWAITED, SUSPENDS, HandlerSource
+from antiphon.lint.judge import blocks, changes_outside, is_volatile
+from antiphon.lint.names import own_nodes
 
 Check = Callable[[HandlerSource], Iterator[ast.AST]]
-
-VOLATILE = {
-    "now", "utcnow", "today", "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter",
-    "uuid1", "uuid4", "uuid7", "random", "randint", "randrange", "choice", "choices",
-    "shuffle", "sample", "token_hex", "token_urlsafe", "token_bytes", "urandom", "getpid",
-    "mkdtemp", "mkstemp",
-}  # fmt: skip
-VOLATILE_MODULES = frozenset({"datetime", "date", "time", "uuid", "random", "secrets", "os"})
 
 
 def effects_above_asks(handler: HandlerSource) -> Iterator[ast.AST]:
     for node in handler.own:
-        if not isinstance(node, ast.Call) or handler.method(node) or handler.is_passed_on(node):
-            continue
-        if is_effect(node) and _is_run_again(handler, node):
+        if _judged(handler, node) == "effect" and _is_run_again(handler, node):
             yield node
 
 
 def writes_above_asks(handler: HandlerSource) -> Iterator[ast.AST]:
-    own = _local_names(handler.function)
     for node in handler.own:
-        targets: list[ast.expr] = []
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AugAssign):
-            targets = [node.target]
-        if any(_is_outside(target, own) for target in targets) and _is_run_again(handler, node):
+        changed = changes_outside(node, handler.names)
+        if (changed or _judged(handler, node) == "state") and _is_run_again(handler, node):
             yield node
+
+
+def _judged(handler: HandlerSource, node: ast.AST) -> str | None:
+    """Return what a call does that is not one of the context."""
+    if not isinstance(node, ast.Call) or handler.method(node) or handler.is_passed_on(node):
+        return None
+    return handler.judge.call(node, handler.names)
 
 
 def volatile_questions(handler: HandlerSource) -> Iterator[ast.AST]:
     volatile: set[str] = set()
+    inside: set[ast.AST] = set()
     for node in handler.own:
         if isinstance(node, ast.Assign) and _is_volatile(node.value, volatile, handler):
             volatile |= {name.id for name in ast.walk(node) if _is_stored(name)}
-        if isinstance(node, ast.Call) and handler.method(node) in ASKS:
+        if isinstance(node, ast.Call) and handler.is_question(node) and node not in inside:
             given = [*node.args, *(keyword.value for keyword in node.keywords)]
             if any(_is_volatile(value, volatile, handler) for value in given):
+                inside.update(ast.walk(node))
                 yield node
 
 
@@ -107,16 +102,30 @@ def _is_run_again(handler: HandlerSource, node: ast.AST) -> bool:
     for parent, child in _outward(handler.function, node):
         if isinstance(parent, ast.Call) and handler.method(parent) in SUSPENDS:
             return True
-        for block in _blocks(parent):
+        if isinstance(parent, ast.Try | ast.TryStar) and _tries_to_ask(handler, parent, child):
+            return True
+        for block in blocks(parent):
             if child not in block:
                 continue
-            if _asks_before_it_leaves(handler, block[block.index(child) + 1 :]):
+            at = block.index(cast("ast.stmt", child))
+            if _asks_before_it_leaves(handler, block[at + 1 :]):
                 return True
-            if any(isinstance(below, _LEAVES) for below in block[block.index(child) :]):
+            if any(isinstance(below, _LEAVES) for below in block[at:]):
                 return False
             if isinstance(parent, _LOOPS) and _suspends(handler, parent.body):
                 return True
     return False
+
+
+def _tries_to_ask(handler: HandlerSource, parent: ast.Try | ast.TryStar, child: ast.AST) -> bool:
+    """Say whether another part of a `try` asks; what is in `finally` runs when it does."""
+    if child in parent.body:
+        after = [*parent.handlers, *parent.orelse, *parent.finalbody]
+    elif child in parent.finalbody:
+        after = [*parent.body, *parent.handlers, *parent.orelse]
+    else:
+        after = parent.finalbody
+    return _suspends(handler, after)
 
 
 _LEAVES = (ast.Return, ast.Raise)
@@ -134,12 +143,7 @@ def _asks_before_it_leaves(handler: HandlerSource, statements: Sequence[ast.AST]
 
 def _suspends(handler: HandlerSource, statements: Sequence[ast.AST]) -> bool:
     """Say whether one of the statements asks, by itself or in a function that gets the context."""
-    return any(
-        isinstance(node, ast.Call)
-        and (handler.method(node) in SUSPENDS or handler.is_passed_on(node))
-        for statement in statements
-        for node in own_nodes(statement)
-    )
+    return any(handler.suspends(node) for statement in statements for node in own_nodes(statement))
 
 
 def _outward(root: ast.AST, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
@@ -150,35 +154,6 @@ def _outward(root: ast.AST, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
         node = parents[node]
 
 
-def _blocks(node: ast.AST) -> Iterator[list[ast.AST]]:
-    for name, value in ast.iter_fields(node):
-        if name in {"body", "orelse", "finalbody"} and isinstance(value, list):
-            yield cast("list[ast.AST]", value)
-
-
-def _local_names(function: Function) -> set[str]:
-    """Return the names that belong to this run: parameters except `self`, and what is assigned."""
-    outside = {
-        name
-        for node in ast.walk(function)
-        if isinstance(node, ast.Global | ast.Nonlocal)
-        for name in node.names
-    }
-    stored = {node.id for node in ast.walk(function) if _is_stored(node)}
-    return stored - outside
-
-
-def _is_outside(target: ast.expr, own: set[str]) -> bool:
-    """Say whether a target of an assignment lives longer than the run."""
-    if isinstance(target, ast.Tuple | ast.List):
-        return any(_is_outside(part, own) for part in target.elts)
-    if isinstance(target, ast.Name):
-        return target.id not in own
-    while isinstance(target, ast.Attribute | ast.Subscript):
-        target = target.value
-    return isinstance(target, ast.Name) and target.id not in own
-
-
 def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
@@ -187,25 +162,9 @@ def _is_volatile(value: ast.expr, volatile: set[str], handler: HandlerSource) ->
     for node in own_nodes(value):
         if isinstance(node, ast.Name) and node.id in volatile:
             return True
-        if isinstance(node, ast.Call) and handler.method(node) is None and _is_volatile_call(node):
+        if isinstance(node, ast.Call) and is_volatile(handler.judge.names.dotted(node.func)):
             return True
     return False
-
-
-def _is_volatile_call(call: ast.Call) -> bool:
-    if isinstance(call.func, ast.Name):
-        return call.func.id in VOLATILE - {"sample", "choice", "choices", "time"}
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in VOLATILE:
-        return False
-    base = call.func.value
-    name = (
-        base.attr
-        if isinstance(base, ast.Attribute)
-        else base.id
-        if isinstance(base, ast.Name)
-        else ""
-    )
-    return name in VOLATILE_MODULES
 
 
 def _catches_all(caught: ast.ExceptHandler) -> bool:

@@ -26,28 +26,34 @@ WRITES = {
 }  # fmt: skip
 HTTP_WRITES = frozenset({"post", "put", "patch", "delete"})
 MODULES = frozenset({"subprocess", "shutil", "smtplib"})
+OS_WRITES = frozenset({"system", "remove", "rename", "replace", "popen"})
 SQL_WRITES = ("insert", "update", "delete", "create", "drop", "alter", "merge", "replace")
 
 
-def is_effect(call: ast.Call) -> bool:
-    """Say whether a call looks as if it changed something outside the process."""
+def is_effect(call: ast.Call, dotted: str) -> bool:
+    """Say whether a call looks as if it changed something outside the process.
+
+    Args:
+        call: The call.
+        dotted: The full name of what it calls, as the file's imports have it; empty for none.
+    """
+    module, _, rest = dotted.partition(".")
+    if rest and module in MODULES:
+        return True
+    if rest and module == "os":
+        return rest in OS_WRITES or _is_verb(rest)
     match call.func:
         case ast.Name(id="open"):
             return _opens_for_writing(call)
         case ast.Name(id=name):
             return _is_verb(name)
-        case ast.Attribute(value=base, attr=name):
-            return _is_effect_of(base, name, call)
+        case ast.Attribute(attr=name):
+            return _is_effect_of(name, call)
         case _:
             return False
 
 
-def _is_effect_of(base: ast.expr, name: str, call: ast.Call) -> bool:
-    if isinstance(base, ast.Name):
-        if base.id in MODULES:
-            return True
-        if base.id == "os":
-            return name in {"system", "remove", "rename", "replace", "popen"} or _is_verb(name)
+def _is_effect_of(name: str, call: ast.Call) -> bool:
     if name in WRITES or name in HTTP_WRITES or name == "commit":
         return True
     if name in {"execute", "executemany", "fetch", "fetchrow", "fetchval"}:
@@ -58,7 +64,8 @@ def _is_effect_of(base: ast.expr, name: str, call: ast.Call) -> bool:
 
 
 def _is_verb(name: str) -> bool:
-    return name.lstrip("_").split("_")[0].lower() in VERBS
+    """Say whether a name begins with a verb; one that begins with a capital is a class."""
+    return name.lstrip("_").split("_")[0] in VERBS
 
 
 def _opens_for_writing(call: ast.Call, mode_at: int = 1) -> bool:

@@ -26,8 +26,17 @@ def python_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def check_file(path: Path) -> list[Finding]:
-    """Return what is wrong in a file; SyntaxError or UnicodeDecodeError if it is no Python."""
-    text = path.read_text("utf-8")
+    """Return what is wrong in a file.
+
+    Raises:
+        SyntaxError: It is no Python; UnicodeDecodeError or ValueError likewise.
+        RecursionError: It is nested too deeply to be read.
+    """
+    return check_source(path.read_text("utf-8"), path)
+
+
+def check_source(text: str, path: Path) -> list[Finding]:
+    """Return what is wrong in the text of a file."""
     lines = text.splitlines()
     found = [
         _finding(path, handler.function.name, node, lines, rule)
@@ -35,7 +44,7 @@ def check_file(path: Path) -> list[Finding]:
         for rule, check in CHECKS
         for node in check(handler)
     ]
-    allowed = {number: _allowed_on(line) for number, line in enumerate(lines, 1)}
+    allowed = {number: allowed_on(line) for number, line in enumerate(lines, 1)}
     kept = {finding for finding in found if finding.rule.id not in allowed[finding.line]}
     return sorted(kept, key=lambda finding: (finding.line, finding.column, finding.rule.id))
 
@@ -46,6 +55,7 @@ def _finding(path: Path, handler: str, node: ast.AST, lines: list[str], rule: Ru
     return Finding(path, node.lineno, node.col_offset + 1, handler, code, rule)
 
 
-def _allowed_on(line: str) -> set[str]:
+def allowed_on(line: str) -> set[str]:
+    """Return the rules that a comment on a line allows."""
     found = _ALLOWED.search(line)
     return {part.strip() for part in found["ids"].split(",")} if found else set()

@@ -4,11 +4,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-Function = ast.AsyncFunctionDef | ast.FunctionDef
+from antiphon.lint.judge import Judge
+from antiphon.lint.names import Function, own_names, own_nodes
 
 ASKS = frozenset({"elicit", "elicit_url", "sample", "roots", "outcome", "gather", "approve"})
 SUSPENDS = ASKS | {"pause", "detach"}
 AWAITED = SUSPENDS | {"once", "memo", "release_stream"}
+ASK_VALUES = frozenset({"Elicit", "ElicitUrl", "Approve", "Sample", "InputRequired"})
+"""Questions as values, and what a native handler returns to put them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,12 @@ class HandlerSource:
     own: list[ast.AST]
     """Its nodes in the order of the source, without those of functions inside it."""
 
+    names: frozenset[str]
+    """Names that belong to one run of it."""
+
+    judge: Judge
+    """Of its file."""
+
     def method(self, node: ast.AST) -> str | None:
         """Return the name of the context's method that `node` calls."""
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -29,6 +38,17 @@ class HandlerSource:
             return node.func.attr
         return None
 
+    def is_question(self, node: ast.AST) -> bool:
+        """Say whether `node` puts a question, or makes one as a value."""
+        return self.method(node) in ASKS or _made(node) in ASK_VALUES
+
+    def suspends(self, node: ast.AST) -> bool:
+        """Say whether `node` may end the round: it asks, or gets the context."""
+        if not isinstance(node, ast.Call):
+            return False
+        ends = self.method(node) in SUSPENDS or _made(node) == "InputRequired"
+        return ends or self.is_passed_on(node)
+
     def is_passed_on(self, node: ast.Call) -> bool:
         """Say whether a context is among the arguments: the helper function may ask."""
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -36,16 +56,46 @@ class HandlerSource:
 
 
 def handlers(tree: ast.Module) -> Iterator[HandlerSource]:
-    for node in ast.walk(tree):
-        if isinstance(node, Function):
-            named = frozenset(
-                argument.arg
-                for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-                if argument.annotation is not None and _is_context(argument.annotation)
-            )
-            if named:
-                own = [part for statement in node.body for part in own_nodes(statement)]
-                yield HandlerSource(node, named, own)
+    """Yield the functions of a file that take a context."""
+    judge = Judge(tree)
+    for function in judge.names.functions:
+        named = contexts(function)
+        if named:
+            own = [part for statement in function.body for part in own_nodes(statement)]
+            yield HandlerSource(function, named, own, own_names(function), judge)
+
+
+def contexts(function: Function) -> frozenset[str]:
+    """Return the parameters that are contexts.
+
+    One without an annotation is known by its name, if it is used as a context.
+    """
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return frozenset(
+        one.arg
+        for one in every
+        if (_is_context(one.annotation) if one.annotation else _is_used(one.arg, function))
+    )
+
+
+def _is_used(name: str, function: Function) -> bool:
+    return name == "ctx" and any(
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == name
+        and node.attr in AWAITED
+        for node in ast.walk(function)
+    )
+
+
+def _made(node: ast.AST) -> str:
+    """Return the name of the class that `node` calls, or of another function."""
+    match node:
+        case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
+            return name
+        case _:
+            return ""
 
 
 def _is_context(annotation: ast.expr) -> bool:
@@ -57,12 +107,3 @@ def _is_context(annotation: ast.expr) -> bool:
     if isinstance(annotation, ast.Attribute):
         return annotation.attr == "Context"
     return isinstance(annotation, ast.Name) and annotation.id == "Context"
-
-
-def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and what is in it, in the order of the source, without functions inside it."""
-    yield node
-    if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef | ast.Lambda | ast.ClassDef):
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from own_nodes(child)
