@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class OtherWorker:
         self.told.set()
 
 
-Serve = Callable[[dict[str, Any], Receive, Send, bytes, Principal], Awaitable[None]]
+Serve = Callable[[MutableMapping[str, Any], Receive, Send, bytes, Principal], Awaitable[None]]
 
 
 class Client:
@@ -94,7 +94,7 @@ async def test_a_request_arrives_as_it_came_with_who_is_calling(tmp_path: Path) 
     large = bytes(range(256)) * 4 * 4096
 
     async def serve(
-        scope: dict[str, Any], receive: Receive, send: Send, body: bytes, owner: Principal
+        scope: MutableMapping[str, Any], receive: Receive, send: Send, body: bytes, owner: Principal
     ) -> None:
         arrived.extend((scope, body, owner))
         await send({"type": "http.response.start", "status": 202, "headers": [(b"a", b"b")]})

@@ -6,9 +6,9 @@ from typing import TypeVar, cast
 
 import pytest
 
-from antiphon.core.journal import Entry, Journal, Pending, encode_value
+from antiphon.core.journal import Entry, Journal, encode_value
 from antiphon.core.request import Principal
-from antiphon.seal.claims import Binding
+from antiphon.seal.claims import Binding, Pending
 from antiphon.seal.keyring import Keyring
 from antiphon.seal.sealer import Ready, Sealer
 

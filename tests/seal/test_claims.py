@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.journal import Entry, Handle, Journal, Pending, encode_value
+from antiphon.core.journal import Entry, Journal, encode_value
 from antiphon.core.request import Principal
 from antiphon.errors import TokenRefused
 from antiphon.seal import claims as module
@@ -17,6 +17,8 @@ from antiphon.seal.claims import (
     SKEW,
     Binding,
     Claims,
+    Handle,
+    Pending,
     check,
     decode,
     decode_journal,
@@ -101,12 +103,25 @@ SOMEBODY = Principal(issuer="https://id.example", subject="ada", client_id="desk
         (SOMEBODY, msgspec.structs.replace(SOMEBODY, issuer="https://evil.example")),
         (SOMEBODY, msgspec.structs.replace(SOMEBODY, client_id="phone")),
         (SOMEBODY, msgspec.structs.replace(SOMEBODY, transport="stdio")),
+        (SOMEBODY, msgspec.structs.replace(SOMEBODY, actor="https://id.example agent")),
+        (msgspec.structs.replace(SOMEBODY, actor="agent"), SOMEBODY),
         (SOMEBODY, Principal()),
         (Principal(), SOMEBODY),
         (Principal(transport="stdio"), Principal(transport="http")),
         (Principal(issuer="a", subject="bc"), Principal(issuer="ab", subject="c")),
     ],
-    ids=["subject", "issuer", "client", "transport", "lost", "gained", "anonymous", "shifted"],
+    ids=[
+        "subject",
+        "issuer",
+        "client",
+        "transport",
+        "agent",
+        "without its agent",
+        "lost",
+        "gained",
+        "anonymous",
+        "shifted",
+    ],
 )
 def test_a_principal_changed_lost_or_gained_is_refused(
     claims: Claims, binding: Binding, then: Principal, now: Principal
@@ -115,6 +130,23 @@ def test_a_principal_changed_lost_or_gained_is_refused(
 
     assert refusal(sealed, msgspec.structs.replace(binding, principal=then), NOW) is None
     assert refusal(sealed, msgspec.structs.replace(binding, principal=now), NOW) == "principal"
+
+
+def test_a_token_of_a_release_that_knew_no_agents_is_still_believed(
+    claims: Claims, binding: Binding
+):
+    members: list[object] = msgspec.msgpack.decode(encode(claims))
+    at = next(
+        number
+        for number, field in enumerate(msgspec.structs.fields(Claims))
+        if field.name == "principal"
+    )
+    whole: list[object] = members[at]  # pyright: ignore[reportAssignmentType]
+    members[at] = whole[:4]
+    earlier = decode(msgspec.msgpack.encode(members))
+
+    assert (whole[4], earlier.principal) == ("", claims.principal)
+    assert refusal(earlier, binding, NOW) is None
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from antiphon.core.digest import arguments_digest, canonical, short_digest
-from antiphon.core.journal import Handle
 from antiphon.core.request import Principal
 from antiphon.errors import TokenRefused
-from antiphon.seal.claims import Binding, Claims
+from antiphon.seal.claims import Binding, Claims, Handle
 from antiphon.seal.sealer import Sealer, from_text, to_text
 from tests.seal.conftest import NEW, Clock, make_sealer
 

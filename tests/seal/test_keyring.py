@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from antiphon.errors import ConfigError
 from antiphon.seal.key_file import make_keys
+from antiphon.seal.key_sources import keys_from
 from antiphon.seal.keyring import (
     PURPOSES,
     Key,
     Keyring,
     generate_key,
-    keys_from,
     read_key,
 )
 from tests.seal.conftest import NEW, OLD

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.journal import Entry, Handle, Journal, Pending
+from antiphon.core.journal import Entry, Journal
 from antiphon.core.request import Principal
 from antiphon.errors import StateTooLarge, TokenRefused, Unavailable
-from antiphon.seal.claims import Binding, Claims, encode
+from antiphon.seal.claims import Binding, Claims, Handle, Pending, encode
 from antiphon.seal.sealer import Sealer, to_text
 from tests.seal.conftest import NEW, OLD, Clock, make_sealer, ready
 

@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
+from antiphon.core.asks import Kind
 from antiphon.core.earlier_journals import upgrade
-from antiphon.core.journal import Handle, Journal, Pending
+from antiphon.core.journal import Journal
 from antiphon.core.request import Principal
 from antiphon.core.text import span
 from antiphon.errors import TokenRefused
@@ -25,6 +26,36 @@ SKEW: Final = 30.0
 """Seconds by which another machine's clock may run ahead before its token is from the future."""
 
 _BIG_INT = 1
+
+
+class Pending(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An ask that is out, as the token or the task's row remembers it."""
+
+    key: str
+    kind: Kind
+    digest: bytes
+    note: str = ""
+    tries: int = 0
+    """How many answers were refused because they did not fit."""
+
+    expires: float = 0.0
+    """When the answer becomes `Expired`; 0 is never."""
+
+    schema: bytes = b""
+    """The form's schema, or the URL, where no re-run can tell it (native handlers)."""
+
+    secret: bool = False
+    branch: bool = False
+    """Whether a child task of the handler asks it."""
+
+
+class Handle(msgspec.Struct, array_like=True, frozen=True):
+    """Where a journal lies that is too large or too secret for a token."""
+
+    round: int
+    digest: bytes
+    seed: bytes = b""
+    """Of the journal, so that answers can be compared without fetching it."""
 
 
 class Claims(msgspec.Struct, array_like=True, frozen=True):

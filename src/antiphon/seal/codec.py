@@ -2,15 +2,16 @@
 
 from typing import Protocol
 
-from antiphon.errors import TokenRefused, Unavailable
+from antiphon.errors import StoreError, TokenRefused, Unavailable
 
 
 class Codec(Protocol):
     """Encrypts and authenticates; a key service fits behind it.
 
     Implementers must bind `aad`: what was sealed with one must not open with another. Both methods
-    may raise anything; what `open` raises is a refused token, what `seal` raises an unavailable
-    server. Rotation is the implementer's own.
+    may raise anything. What `seal` raises is an unavailable server; what `open` raises is a refused
+    token, except `StoreError`, which says that the key service cannot be reached: the round is
+    refused as unavailable, and its token stays good. Rotation is the implementer's own.
     """
 
     async def seal(self, data: bytes, aad: bytes) -> bytes:
@@ -39,9 +40,12 @@ async def open_with(codec: Codec, data: bytes, aad: bytes) -> bytes:
 
     Raises:
         TokenRefused: It raised, or returned anything but bytes.
+        Unavailable: It raised `StoreError`.
     """
     try:
         return _checked(await codec.open(data, aad))
+    except StoreError:
+        raise Unavailable("the server cannot open its state now; try again") from None
     except Exception:  # noqa: BLE001 - user code on a security path fails closed
         raise TokenRefused("codec") from None
 

@@ -8,7 +8,7 @@ here shows a key: not a `repr`, not an error text.
 import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final, Literal, NoReturn, TypeAlias
 
@@ -189,15 +189,3 @@ def _looks_chosen(material: bytes) -> bool:
     few = len(set(material)) < _MIN_DISTINCT
     text = all(0x20 <= byte < 0x7F or byte in b"\t\r\n" for byte in material)
     return few or text or len(steps) == 1
-
-
-def keys_from(environ: Mapping[str, str]) -> Keyring | None:
-    """Read the keys in `ANTIPHON_KEYS`; None if it is absent or blank.
-
-    Raises:
-        ConfigError: It holds anything but keys separated by commas.
-    """
-    value = environ.get(VARIABLE, "").strip()
-    if not value:
-        return None
-    return Keyring((part.strip() for part in value.split(",")), source=VARIABLE)

@@ -20,11 +20,11 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from antiphon.core.digest import short_digest
-from antiphon.core.journal import Handle, Journal, Pending
+from antiphon.core.journal import Journal
 from antiphon.errors import StateTooLarge, TokenRefused
 from antiphon.ports import Clock, Entropy
 from antiphon.seal.aead import Aead
-from antiphon.seal.claims import FORMAT, Binding, Claims, check, decode, largest
+from antiphon.seal.claims import FORMAT, Binding, Claims, Handle, Pending, check, decode, largest
 from antiphon.seal.codec import Codec, open_with, seal_with
 from antiphon.seal.keyring import PURPOSES, Keyring, Purpose
 
@@ -77,6 +77,11 @@ class Sealer:
         ]
         self.audience = audience
         """Whom the tokens are for; part of every `Binding`."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether it seals with keys of its own, not with a custom codec."""
+        return self._codec is None
 
     def claims(
         self,
@@ -236,10 +241,6 @@ class Sealer:
 _to_json = msgspec.json.Encoder().encode
 _convert = msgspec.convert
 
-_TO_URL = bytes.maketrans(b"+/", b"-_")
-_TO_STANDARD = bytes.maketrans(b"-_+/=", b"+/...")
-"""The standard alphabet's own characters become one that no alphabet holds."""
-
 _PADDING = ("", "", "==", "=")
 _LAST = ("", "", "AQgw", "AEIMQUYcgkosw048")
 """By length modulo four: the last characters whose unused bits are zero."""
@@ -247,7 +248,8 @@ _LAST = ("", "", "AQgw", "AEIMQUYcgkosw048")
 
 def to_text(data: bytes) -> str:
     """Write bytes as base64url (RFC 4648, section 5) without padding."""
-    return _to_json(data).strip(b'"=').translate(_TO_URL).decode("ascii")
+    text = _to_json(data).strip(b'"=')
+    return text.replace(b"+", b"-").replace(b"/", b"_").decode("ascii")
 
 
 def from_text(text: str) -> bytes:
@@ -261,11 +263,10 @@ def from_text(text: str) -> bytes:
         ValueError: Any other text. The message does not repeat it.
     """
     rest = len(text) % 4
-    if rest and text[-1] not in _LAST[rest]:
+    if (rest and text[-1] not in _LAST[rest]) or "+" in text or "/" in text or "=" in text:
         raise ValueError("not canonical base64url")
     try:
-        standard = text.encode("ascii").translate(_TO_STANDARD).decode("ascii")
-        return _convert(standard + _PADDING[rest], bytes)
+        return _convert(text.replace("-", "+").replace("_", "/") + _PADDING[rest], bytes)
     except (msgspec.ValidationError, UnicodeError):
         raise ValueError("not canonical base64url") from None
 
