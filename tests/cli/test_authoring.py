@@ -104,6 +104,20 @@ def test_writing_twice_changes_nothing_and_a_moved_server_is_replaced(folder: Pa
     assert "moved.py" in path.read_text()
 
 
+def test_a_link_to_the_file_its_mode_and_odd_letters_stay(folder: Path) -> None:
+    project(folder)
+    real = folder / "dotfiles.json"
+    real.write_text('{"half": "\\ud800", "whole": "ä"}')
+    real.chmod(0o644)
+    (folder / "client.json").symlink_to(real)
+    path = written(folder)
+    assert path.is_symlink()
+    after = json.loads(real.read_text("utf-8"))
+    assert (after["half"], after["whole"]) == ("\ud800", "ä")
+    assert "shop" in after["mcpServers"]
+    assert real.stat().st_mode & 0o777 == 0o644
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -114,6 +128,8 @@ def test_writing_twice_changes_nothing_and_a_moved_server_is_replaced(folder: Pa
         ('{"mcpServers": []}', "is no object"),
         ('{"mcpServers": {"shop": {"command": "theirs"}}}', "another server called 'shop'"),
         (b"\xff\xfe", "cannot be read"),
+        ('{"a": NaN}', "NaN is no JSON"),
+        ("[" * 100_000, "not plain JSON"),
     ],
 )
 def test_a_file_that_is_not_understood_is_left_alone_and_the_reason_said(

@@ -202,11 +202,13 @@ async def test_decisions_are_exported_and_what_was_changed_is_found(folder: Fold
     file.write_text(exported.out)
     whole = folder.run("inbox", "verify", file.name)
     assert (whole.code, whole.out.split(";")[0]) == (0, "3 decisions hold")
-    changed = json.dumps({**records[1], "decision": "approve"})
+    changed = json.dumps({**records[1], "decision": "approve"}, separators=(",", ":"))
+    more = lines[1][:-1] + ',"decision":"decline"}'
     for text, words in (
         ([lines[0], changed, lines[2]], "breaks at decision 2: it was changed"),
         ([lines[0], lines[2]], "breaks at decision 1: the one after it is missing"),
         ([*lines[:2], "{}"], "line 3 is no decision"),
+        ([lines[0], more, lines[2]], "line 2 is no decision"),
     ):
         file.write_text("".join(f"{line}\n" for line in text))
         broken = folder.run("inbox", "verify", file.name)
@@ -229,7 +231,7 @@ async def test_calls_show_who_decided_also_where_nothing_was_done(folder: Folder
         folder.run("calls", "show", "sqlite:///shop.db", paid).out
     )
     shown = folder.run("calls", "show", "sqlite:///shop.db", declined)
-    assert "asked of finance" in shown.out
+    assert "asked approve of finance; by now declined" in shown.out
     assert "decline  by anna" in shown.out
     asked = folder.run("calls", "show", "sqlite:///shop.db", declined, "--json").json["asked"]
     assert [(one["status"], len(one["decisions"])) for one in asked] == [("declined", 1)]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from antiphon.client.asks import Sampled as Sampled
     from antiphon.client.asks import Step as Step
     from antiphon.client.asks import UrlAsk as UrlAsk
+    from antiphon.client.asks import answer_from_json as answer_from_json
     from antiphon.client.blocking import BlockingClient as BlockingClient
     from antiphon.client.client import Client as Client
     from antiphon.client.eras import Eras as Eras
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from antiphon.client.errors import TaskGone as TaskGone
     from antiphon.client.errors import TimeExceeded as TimeExceeded
     from antiphon.client.errors import Unanswered as Unanswered
+    from antiphon.client.flow_types import PendingCall as PendingCall
     from antiphon.client.flow_types import Timeouts as Timeouts
     from antiphon.client.read_asks import Task as Task
     from antiphon.client.terminal import Terminal as Terminal
@@ -62,9 +64,10 @@ _HOMES = {
     "antiphon.client.eras": "Eras",
     "antiphon.client.terminal": "Terminal",
     "antiphon.client.asks": (
-        "Accept Cancel Decline FormAsk Roots RootsAsk SampleAsk Sampled Step UrlAsk"
+        "Accept Cancel Decline FormAsk Roots RootsAsk SampleAsk Sampled Step UrlAsk "
+        "answer_from_json"
     ),
-    "antiphon.client.flow_types": "Timeouts",
+    "antiphon.client.flow_types": "PendingCall Timeouts",
     "antiphon.client.read_asks": "Task",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -10,7 +10,7 @@ to the next answerer.
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import anyio
@@ -126,6 +126,28 @@ class Answers(Combining):
         for name, function in given.items():
             if function is not None:
                 setattr(self, name, function)
+
+
+class RawAnswers:
+    """Answers the asks of legacy sessions as they come, for code that passes them on."""
+
+    def __init__(
+        self,
+        raw: Callable[[str, Mapping[str, Any], str], Awaitable[Mapping[str, Any]]],
+        can: Iterable[Capability],
+    ) -> None:
+        """Take an async function of method, params and key, and what is declared to the server.
+
+        The function returns the answer as the protocol has it, or raises `AnswerFailed`.
+        """
+        self.raw = raw
+        self.abilities = frozenset(can)
+
+    async def elicit_url(self, ask: UrlAsk) -> Any:
+        """Answer a visit that the server demands with an error instead of asking."""
+        params = {"mode": "url", "message": ask.message, "url": ask.url}
+        answer = await self.raw("elicitation/create", params, ask.key)
+        return Accept() if answer.get("action") == "accept" else Decline()
 
 
 class Deny(Combining):

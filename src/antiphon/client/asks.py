@@ -5,18 +5,18 @@ needed for them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from antiphon.client.errors import AnswerFailed, InvalidResponse
+from antiphon.client.errors import AnswerFailed, InvalidResponse, SavedCallInvalid
 from antiphon.client.flow_types import PendingCall
 from antiphon.client.read_asks import PendingAsk, Task
-from antiphon.client.saved import SavedCall
+from antiphon.client.saved import SavedCall, load
 from antiphon.core.asks import Kind
 from antiphon.core.web_url import web_host
 from antiphon.errors import AnswerInvalid, UnsupportedForm
@@ -188,6 +188,88 @@ class Step:
         server. Treat it as confidential.
         """
         return self.saved.dump()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the step as JSON values: for a workflow engine, a queue or another language.
+
+        `saved` is what `dump` returns, and as confidential. `from_json` reads it again.
+        """
+        data: dict[str, Any] = {"done": self.done, "saved": self.dump()}
+        if self.done:
+            data["result"] = self.result.model_dump(by_alias=True, mode="json", exclude_none=True)
+            return data
+        data["asks"] = {
+            key: {name: value for name, value in asdict(ask).items() if name != "key"}
+            | {"kind": ask.kind}
+            for key, ask in self.asks.items()
+        }
+        if self.task is not None:
+            data["task"] = asdict(self.task)
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Step":
+        """Return the step that `to_json` wrote.
+
+        Raises:
+            SavedCallInvalid: It is something else.
+        """
+        try:
+            saved, done = load(data["saved"]), data["done"]
+            if done:
+                result = read_result(saved.call.method, data["result"])
+                return cls(saved=saved, result=result, done=True)
+            shown: Mapping[str, Mapping[str, Any]] = data["asks"]
+            asks = {
+                ask.key: view(ask, server=shown[ask.key]["server"], origin=shown[ask.key]["origin"])
+                for ask in saved.call.asks
+            }
+        except (KeyError, TypeError, ValidationError) as error:
+            raise SavedCallInvalid("not a step that to_json wrote") from error
+        return cls(saved=saved, asks=asks)
+
+
+def read_result(method: str, result: Mapping[str, Any]) -> BaseModel:
+    """Read the final result of a call as the official SDK's type.
+
+    Raises:
+        ValidationError: It is none.
+    """
+    import mcp_types as types  # lazy import: everything else here works without it
+
+    models: Mapping[str, type[BaseModel]] = {
+        "tools/call": types.CallToolResult,
+        "prompts/get": types.GetPromptResult,
+        "resources/read": types.ReadResourceResult,
+    }
+    return models[method].model_validate(result, by_name=False)
+
+
+def answer_from_json(data: Mapping[str, Any]) -> AnyAnswer:
+    """Return the answer that a JSON object means, in the shape that the protocol gives answers.
+
+    `{"action": "accept", "content": {...}}`, `decline` and `cancel` for forms and pages,
+    `{"roots": [{"uri": ...}]}`, and `{"content": ..., "model": ..., "stopReason": ...}` for a
+    completion.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    match dict(data):
+        case {"action": "accept"}:
+            return Accept(data.get("content"))
+        case {"action": "decline"}:
+            return Decline()
+        case {"action": "cancel"}:
+            return Cancel()
+        case {"roots": list()}:
+            return Roots(root["uri"] for root in cast("list[dict[str, str]]", data["roots"]))
+        case {"content": content}:
+            return Sampled(
+                content, data.get("model", "unknown"), data.get("stopReason") or "endTurn"
+            )
+        case _:
+            raise ValueError("not an answer: it needs an action, roots or content")
 
 
 # --- answers on the wire ------------------------------------------------------------------------

@@ -36,12 +36,20 @@ from antiphon.client.errors import (
     ReplyTimeExceeded,
     remote_error,
 )
-from antiphon.client.flow_types import Failure, Lost, PendingCall, TimedOut, Timeouts
+from antiphon.client.flow_types import (
+    ActionOutcome,
+    Failure,
+    Lost,
+    PendingCall,
+    Replied,
+    TimedOut,
+    Timeouts,
+)
 from antiphon.client.prepared_call import Caller, OnTask, PreparedCall
 from antiphon.client.read_asks import Task
 from antiphon.client.saved import SavedCall, load
 from antiphon.client.sdk_shim import ConnectionTask
-from antiphon.client.targets import TargetOptions, read_target
+from antiphon.client.targets.target import TargetOptions, read_target
 from antiphon.core.capabilities import Capability
 from antiphon.core.request import Era
 from antiphon.ports import Clock
@@ -63,7 +71,8 @@ class Client:
     ```
 
     Args:
-        target: A URL, a command (text or list) for stdio, or a `Server` in this process.
+        target: A URL, a command (text or list) for stdio, a server object in this process (ours,
+            the official SDK's or FastMCP's), or a pair of streams or a transport of the SDK.
         answers: Answers what the server asks; the client declares what it can do.
         timeouts: The bounds of a call.
         tasks: Whether the server may finish a tool's call in the background; `call_tool` waits
@@ -258,12 +267,35 @@ class Client:
 
     # --- calls, one round at a time ------------------------------------------------------------
 
+    async def request(self, method: str, params: Mapping[str, Any]) -> Any:
+        """Send one request as it is, and return its result as it came: nothing is answered.
+
+        Raises:
+            RemoteError: The server answered with an error.
+            ConnectionLost: The connection failed before the reply.
+            ReplyTimeExceeded: The reply took too long.
+        """
+        connection, reply = await self._connect(), self._caller.timeouts.reply
+        outcome: ActionOutcome = TimedOut()
+        with anyio.move_on_after(reply):
+            outcome = await connection.request(method, params, capabilities(self._by_hand(None)))
+        match outcome:
+            case Replied(result):
+                return result
+            case Lost(sent, why):
+                raise ConnectionLost(why, sent=sent)
+            case Failure():
+                raise remote_error(outcome)
+            case _:
+                raise ReplyTimeExceeded(f"no reply within {reply:g} s", "reply")
+
     async def begin(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
         can: Iterable[Capability] | None = None,
+        idempotency_key: str | None = None,
         on_progress: Progress | None = None,
     ) -> Step:
         """Call a tool and stop at its first question, or when it becomes a task.
@@ -273,9 +305,12 @@ class Client:
             arguments: Its arguments.
             can: What the caller will be able to answer; by default what `answers` can, or
                 everything when the client has none.
+            idempotency_key: Names this call. An Antiphon server runs it once: the same key of the
+                same caller gets the same step, so that `begin` may be repeated when its reply was
+                lost. Other servers ignore it.
             on_progress: Takes progress, total and message.
         """
-        call = PendingCall.tool(name, arguments)
+        call = PendingCall.tool(name, arguments, idempotency_key)
         return await self.begin_call(call, can=can, on_progress=on_progress)
 
     async def begin_call(
@@ -327,6 +362,34 @@ class Client:
             kept, needs, wait=wait, on_progress=on_progress, on_task=on_task
         )
 
+    @classmethod
+    async def step(
+        cls,
+        target: object,
+        saved: "str | Step | PendingCall",
+        answers: Mapping[str, Any] | None = None,
+        *,
+        wait: float | None = None,
+        **options: Any,
+    ) -> Step:
+        """Run one round over a connection of its own: begin a call, or resume a saved one.
+
+        Args:
+            target: As for `Client`.
+            saved: A call to begin, such as `PendingCall.tool("provision", {"name": "orders"})`; or
+                what `dump` returned, or a step.
+            answers: As for `resume`; nothing where a call begins.
+            wait: As for `resume`.
+            options: As for `Client`.
+
+        Raises:
+            ClientError: As `begin` and `resume` do.
+        """
+        async with cls(target, **options) as client:
+            if isinstance(saved, PendingCall):
+                return await client.begin_call(saved)
+            return await client.resume(saved, answers, wait=wait)
+
     async def task(
         self, id: str, *, wait: float | None = 0.0, on_task: OnTask | None = None
     ) -> Step:
@@ -377,7 +440,7 @@ class Client:
         if not call.params:
             raise ValueError("only the task's id is known here, not the call: call the tool again")
         self._note_another_server(kept, await self._connect())
-        return await self.begin_call(PendingCall(method=call.method, params=call.params))
+        return await self.begin_call(call.again())
 
     def _note_another_server(self, kept: SavedCall, connection: ServerConnection) -> None:
         if moved := self._caller.moved(kept, connection.server):

@@ -39,7 +39,7 @@ from antiphon.client.flow_types import ActionOutcome, Failure, Lost, PendingCall
 from antiphon.client.http import RawDispatcher
 from antiphon.client.read_asks import CANCEL
 from antiphon.client.sdk_shim import CapabilityShim, Failures
-from antiphon.client.targets import Target
+from antiphon.client.targets.target import Target
 from antiphon.client.task_updates import OnTaskMessage, TaskListeners
 from antiphon.core.methods import TASK_METHODS
 from antiphon.core.request import Era
@@ -125,6 +125,12 @@ class ServerConnection:
             outcome = await self._send(method, params, declared, on_progress)
         return outcome
 
+    async def request(
+        self, method: str, params: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> ActionOutcome:
+        """Send one request as it is."""
+        return await self._send(method, dict(params), declared, None)
+
     async def cancel_task(self, id: str, declared: Mapping[str, Any]) -> ActionOutcome:
         """Ask the server to cancel a task (TASK-50)."""
         return await self._send(CANCEL, {"taskId": id}, declared, None)
@@ -166,7 +172,9 @@ class ServerConnection:
     def _with_meta(self, params: dict[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
         if self.era == "legacy":
             return params
-        return {**params, "_meta": {**self._meta, types.CLIENT_CAPABILITIES_META_KEY: declared}}
+        own = cast("dict[str, Any]", params.get("_meta") or {})
+        meta = {**own, **self._meta, types.CLIENT_CAPABILITIES_META_KEY: declared}
+        return {**params, "_meta": meta}
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.protocol}

@@ -2,9 +2,10 @@
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from antiphon.client.read_asks import GET, UPDATE, JsonObject, PendingAsk, Task
+from antiphon.core.request import IDEMPOTENCY_KEY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +65,24 @@ class PendingCall:
     """Keys of the task whose answers have reached the server; not asked again (TASK-44)."""
 
     @classmethod
-    def tool(cls, name: str, arguments: Mapping[str, Any] | None = None) -> "PendingCall":
-        """Return a new call of a tool."""
-        return cls(method="tools/call", params={"name": name, "arguments": dict(arguments or {})})
+    def tool(
+        cls,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> "PendingCall":
+        """Return a new call of a tool; an Antiphon server takes the same key for the same call."""
+        params: dict[str, Any] = {"name": name, "arguments": dict(arguments or {})}
+        if idempotency_key is not None:
+            params["_meta"] = {IDEMPOTENCY_KEY: idempotency_key}
+        return cls(method="tools/call", params=params)
+
+    def again(self) -> "PendingCall":
+        """Return the same call, to be begun anew: without what names it as begun already."""
+        named = cast("JsonObject", self.params.get("_meta") or {})
+        meta = {name: value for name, value in named.items() if name != IDEMPOTENCY_KEY}
+        params = {name: value for name, value in self.params.items() if name != "_meta"}
+        return PendingCall(method=self.method, params={**params, "_meta": meta} if meta else params)
 
     @classmethod
     def prompt(cls, name: str, arguments: Mapping[str, str] | None = None) -> "PendingCall":

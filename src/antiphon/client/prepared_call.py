@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-import mcp_types as types
 from pydantic import BaseModel, ValidationError
 
 from antiphon.client.answers import Answerer, answer_all
-from antiphon.client.asks import AnyAsk, Step, view
+from antiphon.client.asks import AnyAsk, Step, read_result, view
 from antiphon.client.connection import ConnectionSettings, Progress, ServerConnection
 from antiphon.client.drivers import Waiting
 from antiphon.client.eras import URL_REQUIRED, pages_accepted
@@ -43,12 +42,6 @@ from antiphon.ports import Clock
 
 OnTask: TypeAlias = Callable[[Task], Awaitable[None] | None]
 """Takes a task whenever its state changed; sync or async."""
-
-_RESULTS: Mapping[str, type[BaseModel]] = {
-    "tools/call": types.CallToolResult,
-    "prompts/get": types.GetPromptResult,
-    "resources/read": types.ReadResourceResult,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +264,6 @@ def _era_changed(saved: SavedCall, caller: Caller, age: float) -> StateRefused:
 
 def _parsed(method: str, result: dict[str, Any]) -> BaseModel:
     try:
-        return _RESULTS[method].model_validate(result, by_name=False)
+        return read_result(method, result)
     except ValidationError as error:
         raise InvalidResponse(f"{error.error_count()} faults in the result of {method}") from error

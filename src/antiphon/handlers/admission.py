@@ -1,10 +1,12 @@
-"""Whether a request gets to a handler: who may know of it, and how often each may begin a call."""
+"""Whether a request gets to a handler: who may know of it, which scopes it needs, how often each
+caller may begin a call."""
 
 import inspect
 import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
+from antiphon.core.credentials.scopes import require_scopes
 from antiphon.core.failures import log_failure
 from antiphon.core.request import Principal, Request
 from antiphon.engine.handler import call_here, is_async
@@ -19,12 +21,20 @@ Visible: TypeAlias = Callable[[Principal], bool]
 class HandlerAdmission:
     """What stands before one tool, prompt, resource or template."""
 
-    __slots__ = ("_limits", "_visible", "_what")
+    __slots__ = ("_limits", "_visible", "_what", "scopes")
 
-    def __init__(self, what: str, visible: Visible | None, limits: CallLimits | None) -> None:
+    def __init__(
+        self,
+        what: str,
+        visible: Visible | None,
+        limits: CallLimits | None,
+        scopes: frozenset[str] = frozenset(),
+    ) -> None:
         self._what = what
         self._visible = visible
         self._limits = limits
+        self.scopes = scopes
+        """What the credential of a request to it must allow, where credentials have scopes."""
 
     @property
     def restricted(self) -> bool:
@@ -45,17 +55,24 @@ class HandlerAdmission:
         """Count a request to the handler; False where its caller does not know of it.
 
         Raises:
+            InsufficientScope: The credential of the request does not allow it.
             TooManyCalls: The caller has begun too many calls of it.
         """
         if not self.sees(request.principal):
             return False
+        if self.scopes:
+            require_scopes(self.scopes, request.channel.scopes)
         if self._limits is not None:
             self._limits.begin(request)
         return True
 
 
 def admission(
-    kind: str, name: str, visible: Visible | None, limits: CallLimits | None = None
+    kind: str,
+    name: str,
+    visible: Visible | None,
+    scopes: frozenset[str],
+    limits: CallLimits | None = None,
 ) -> HandlerAdmission | None:
     """Return what stands before a handler; None where everybody may call it as often as they like.
 
@@ -63,12 +80,13 @@ def admission(
         kind: What it is, for the log.
         name: Its name or URI, for the log.
         visible: Says who may know of it.
+        scopes: What the credential of a request to it must allow.
         limits: How often each may begin a call of it.
     """
     limited = limits is not None and limits.has_rate
-    if visible is None and not limited:
+    if visible is None and not scopes and not limited:
         return None
-    return HandlerAdmission(f"{kind} {name!r}", visible, limits)
+    return HandlerAdmission(f"{kind} {name!r}", visible, limits, scopes)
 
 
 def check_visible(visible: object) -> None:

@@ -25,14 +25,23 @@ def approved_invoke(invoke: Invoke, approve: Approve) -> Invoke:
 
     async def approved(context: Context, arguments: dict[str, Any]) -> Any:
         ask = msgspec.structs.replace(approve, message=_filled(approve.message, arguments))
-        asked = await context.gather(**{KEY: ask})
-        approval = asked[KEY]
-        if not approval:
-            who = f" by {approval.role}" if approval.role else ""
-            raise ToolError(_NOT_DONE[approval.outcome].format(who=who))
+        await require_approval(context, ask)
         return await invoke(context, arguments)
 
     return approved
+
+
+async def require_approval(context: Context, ask: Approve) -> None:
+    """Ask before anything else happens.
+
+    Raises:
+        ToolError: Nobody said yes; the text says why, and that nothing was done.
+    """
+    asked = await context.gather(**{KEY: ask})
+    approval = asked[KEY]
+    if not approval:
+        who = f" by {approval.role}" if approval.role else ""
+        raise ToolError(_NOT_DONE[approval.outcome].format(who=who))
 
 
 def _filled(message: str, arguments: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from antiphon.core.capabilities import TASKS
+from antiphon.core.credentials.scopes import require_scopes
 from antiphon.core.limits import Limits
 from antiphon.core.methods import METHODS
 from antiphon.core.request import Principal, Request
@@ -76,6 +77,14 @@ class Catalog:
             "server/discover": self.discover,
             "completion/complete": self.complete,
         }
+
+    def tools(self, principal: Principal | None = None) -> list[dict[str, Any]]:
+        """Return the entries of the tools: of all, or of those that a caller may see."""
+        return [
+            msgspec.json.decode(listed.entry)
+            for listed in self._registry.tools.values()
+            if principal is None or listed.sees(principal)
+        ]
 
     async def discover(self, _: Request) -> bytes:
         """Answer `server/discover`."""
@@ -149,7 +158,7 @@ class Catalog:
         """Answer `completion/complete`."""
         ref, argument = round.params["ref"], round.params["argument"]
         name = ref.get("name") if ref["type"] == "ref/prompt" else ref.get("uri")
-        known = self._known(ref["type"], cast("str", name), round.principal)
+        known = self._known(ref["type"], cast("str", name), round)
         if argument["name"] not in known:
             raise InvalidRequest("Unknown argument to complete")
         complete = self.completers.get((cast("str", name), argument["name"]))
@@ -161,11 +170,18 @@ class Catalog:
         }
         return results.complete(results.members({"completion": shown}), self._meta)
 
-    def _known(self, kind: str, name: str, principal: Principal) -> tuple[str, ...]:
+    def _known(self, kind: str, name: str, round: Request) -> tuple[str, ...]:
+        """Return the arguments of what is to be completed; its scopes count as for a call.
+
+        Raises:
+            InvalidRequest: There is none, or none for this caller.
+            InsufficientScope: The credential of the request does not allow it.
+        """
         table = self._registry.prompts if kind == "ref/prompt" else self._registry.templates
         listed = table.get(name)
-        if listed is None or not listed.sees(principal):
+        if listed is None or not listed.sees(round.principal):
             raise InvalidRequest("Unknown reference to complete")
+        require_scopes(listed.scopes, round.channel.scopes)
         return listed.arguments
 
 

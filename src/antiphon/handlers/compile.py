@@ -72,6 +72,11 @@ class HandlerCompiler:
         A second handler of a tool returns what is `listed` for the first one.
         """
         signature = Signature(fn, Context, flow.steps if flow is not None else ())
+        if signature.raw is not None and input_schema is None and listed is None:
+            raise ConfigError(
+                f"tool {name!r} takes **{signature.raw}, so that its signature does not say what "
+                "clients may send: give input_schema="
+            )
         output = declared_output(signature.returns, output_schema, name)
         if listed is not None:
             check_same_output(output, listed, signature.returns, name)
@@ -94,6 +99,7 @@ class HandlerCompiler:
     ) -> Handler:
         """Compile a prompt."""
         signature = Signature(fn, Context)
+        _refuse_raw(signature, f"prompt {name!r}")
         write = prompt_writer(description)
         return self._handler("prompt", name, fn, signature, options, write=write)
 
@@ -109,6 +115,7 @@ class HandlerCompiler:
     ) -> Handler:
         """Compile a resource; its parameters are the variables of its URI."""
         signature = Signature(fn, Context)
+        _refuse_raw(signature, f"resource {uri!r}")
         wrong = set(signature.arguments) ^ set(names)
         if wrong:
             raise ConfigError(
@@ -117,6 +124,32 @@ class HandlerCompiler:
             )
         write = resource_writer(mime_type, hints)
         return self._handler("resource", uri, fn, signature, options, write=write)
+
+    def foreign(
+        self,
+        kind: HandlerKind,
+        name: str,
+        run: Callable[[Context, Mapping[str, Any]], Awaitable[Any]],
+        options: Options,
+        write: Callable[..., bytes],
+        check: Callable[[Mapping[str, Any]], list[str]] | None = None,
+    ) -> Handler:
+        """Compile a handler that takes its arguments as they came, and writes its own results."""
+        invoke: Invoke = run
+        if self._middleware:
+            invoke = with_middleware(invoke, self._middleware, kind, name)
+        return Handler(
+            kind=kind,
+            name=name,
+            fn=run,
+            bind=lambda given: dict(given or {}),
+            schema=dict,
+            invoke=invoke,
+            write=write,
+            options=options,
+            needs=options.needs(),
+            check=check,
+        )
 
     def _handler(
         self,
@@ -177,6 +210,11 @@ class HandlerCompiler:
         if self._middleware:
             invoke = with_middleware(invoke, self._middleware, kind, name)
         return invoke
+
+
+def _refuse_raw(signature: Signature, what: str) -> None:
+    if signature.raw is not None:
+        raise ConfigError(f"{what} takes **{signature.raw}: only a tool may, others name each one")
 
 
 def plain_invoke(fn: Callable[..., Any], context: str | None) -> Invoke:

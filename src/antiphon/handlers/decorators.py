@@ -61,7 +61,8 @@ class HandlerDecorators:
         self._clock = clock
         self._overrides = Overrides()
         self._compiler = HandlerCompiler(self._overrides, check_middleware(middleware))
-        self._flows: list[Flow] = []
+        self.flows: list[Flow] = []
+        """Every flow, whether it has its end or not."""
 
     @overload
     def tool(self, fn: F, /) -> F: ...
@@ -78,7 +79,7 @@ class HandlerDecorators:
     def flow(self, name: str, **options: Unpack[FlowOptions]) -> Flow:
         """Begin a tool in steps; it is registered by its `@flow.finish`. Options as for a tool."""
         flow = Flow(name, self._tool(Declaration.read(options, FlowOptions), name))
-        self._flows.append(flow)
+        self.flows.append(flow)
         return flow
 
     def _tool(self, declared: Declaration, name: str | None = None) -> Callable[..., Any]:
@@ -112,7 +113,7 @@ class HandlerDecorators:
                 annotations=declared.annotations,
                 meta=declared.meta,
             )
-            admitting = admission("tool", own, declared.visible, limits)
+            admitting = admission("tool", own, declared.visible, declared.scopes, limits)
             self._registry.add_tool(handler, entry, admitting)
             return self._with_legacy(fn, handler, limits, output)
 
@@ -120,9 +121,9 @@ class HandlerDecorators:
 
     def _check_flows(self) -> None:
         """Refuse to serve a flow without an end: it would be missing without a word."""
-        self._flows = [flow for flow in self._flows if not flow.finished]
-        if self._flows:
-            raise ConfigError(f"{self._flows[0]} has no finish: end it with @flow.finish")
+        for flow in self.flows:
+            if not flow.finished:
+                raise ConfigError(f"{flow} has no finish: end it with @flow.finish")
 
     @overload
     def prompt(self, fn: F, /) -> F: ...
@@ -139,7 +140,8 @@ class HandlerDecorators:
             entry = prompt_entry(
                 handler, title=declared.title, description=text, meta=declared.meta
             )
-            self._registry.add_prompt(handler, entry, admission("prompt", own, declared.visible))
+            admitting = admission("prompt", own, declared.visible, declared.scopes)
+            self._registry.add_prompt(handler, entry, admitting)
             return self._with_legacy(fn, handler)
 
         return register if fn is None else register(fn)
@@ -153,7 +155,8 @@ class HandlerDecorators:
         def register(fn: Callable[..., Any]) -> Any:
             own = own_name(fn, declared.name, "resource")
             cache = declared.cache or self._cache
-            hints = (cache if declared.visible is None else cache.for_one_caller()).members()
+            everybodys = declared.visible is None and not declared.scopes
+            hints = (cache if everybodys else cache.for_one_caller()).members()
             handler = self._compiler.resource(
                 fn, uri, names, declared.calls, mime_type=declared.mime_type, hints=hints
             )
@@ -165,7 +168,7 @@ class HandlerDecorators:
                 mime_type=declared.mime_type,
                 meta=declared.meta,
             )
-            admitting = admission("resource", uri, declared.visible)
+            admitting = admission("resource", uri, declared.visible, declared.scopes)
             self._registry.add_resource(handler, entry, admitting)
             return self._with_legacy(fn, handler)
 

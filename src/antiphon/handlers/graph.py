@@ -31,13 +31,15 @@ import msgspec
 from antiphon.core.asks import Ask, Elicit, ElicitUrl, Kind, ListRoots, Opened, Outcome, Sample
 from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import EntryKind, encode_value
-from antiphon.engine.context import Context, ask_all, execution_of
+from antiphon.core.journal import Entry, EntryKind, encode_value
+from antiphon.engine.approvals import ask_all
+from antiphon.engine.context import Context, execution_of
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Invoke, call_user, needs_of
 from antiphon.engine.mistakes import check_awaited
 from antiphon.engine.questions import question, read_answer
-from antiphon.engine.serialization import JsonCodec, comparable
+from antiphon.engine.serialization.arguments import comparable
+from antiphon.engine.serialization.codec import JsonCodec
 from antiphon.errors import AnswerInvalid, ConfigError, Diverged, HandlerError, UnsupportedForm
 from antiphon.forms import form as forms
 from antiphon.forms.form import Form
@@ -256,7 +258,7 @@ class Graph:
             kept.x = ask.url
         payload = encode_value(kept)
         if known is None or known.payload != payload:
-            execution.record("patch", node.entry, payload, secret=ask.secret)
+            execution.record(Entry("patch", node.entry, payload, secret=ask.secret))
         return key
 
     def _new_key(self, execution: Execution, node: Node, base: str) -> str:
@@ -291,11 +293,12 @@ class _Asking:
 class _Traces:
     """What a node leaves behind in the run, beside its value."""
 
-    __slots__ = ("_commits", "_execution", "_keys", "_mark")
+    __slots__ = ("_commits", "_execution", "_keys", "_made", "_unread")
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
-        self._mark = execution.replay.mark()
+        self._unread = frozenset(execution.replay.unread)
+        self._made = len(execution.replay.fresh)
         self._keys = execution.keys.taken()
         self._commits = len(execution.commits)
 
@@ -304,7 +307,11 @@ class _Traces:
         if node.codec is not None:
             self.check_commits(node)
         keys = {b: n for b, n in execution.keys.taken().items() if self._keys.get(b) != n}
-        return _Kept(e=execution.replay.since(self._mark), d=keys)
+        replay = execution.replay
+        read = sorted(name for name in self._unread if name not in replay.unread)
+        fresh = replay.fresh[self._made :]
+        made: list[tuple[EntryKind, str]] = [(entry.kind, entry.key) for entry in fresh]
+        return _Kept(e=[*read, *made], d=keys)
 
     def check_commits(self, node: Node) -> None:
         if len(self._execution.commits) > self._commits:
@@ -343,7 +350,7 @@ def _keep(execution: Execution, node: Node, value: Any, left: _Kept) -> Outcome[
     execution.enter("step")
     data, value = node.codec.keep(value, f"the value of step {node.name!r}")
     kept = msgspec.structs.replace(left, v=msgspec.Raw(data))
-    execution.record("patch", node.entry, encode_value(kept), secret=node.secret)
+    execution.record(Entry("patch", node.entry, encode_value(kept), secret=node.secret))
     return Outcome("accepted", value)
 
 

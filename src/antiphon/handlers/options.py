@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from antiphon.core.asks import Approve, Ask, Seconds
+from antiphon.core.credentials.scopes import read_scopes
 from antiphon.core.request import Principal
 from antiphon.engine.handler import CachePolicy, Options
 from antiphon.errors import ConfigError
@@ -62,6 +63,10 @@ class _Common(TypedDict, total=False):
 
     visible: Callable[[Principal], bool] | None
     """Says whether a caller may know of it: to others it is neither listed nor found."""
+
+    scopes: Sequence[str]
+    """Scopes that the access token of every request to it must have, besides those of the server;
+    a client that lacks one is told which to ask for. It stays listed."""
 
 
 class PromptOptions(_Common, total=False):
@@ -160,6 +165,7 @@ class Declaration:
     mime_type: str | None = None
     cache: CachePolicy | None = None
     visible: Callable[[Principal], bool] | None = None
+    scopes: frozenset[str] = frozenset()
     rate: str | None = None
     concurrency: int | None = None
     timeout: Seconds | None = None
@@ -181,6 +187,7 @@ class Declaration:
         listed = {name: value for name, value in given.items() if name not in _CALL_OPTIONS}
         calls = {name: value for name, value in given.items() if name in _CALL_OPTIONS}
         calls.setdefault("max_concurrent", given.get("concurrency"))
+        listed["scopes"] = read_scopes("scopes=", given.get("scopes", ()))
         declared = cls(**listed, calls=Options(**calls))
         check_visible(declared.visible)
         check_limits(declared.rate, declared.concurrency, declared.timeout)

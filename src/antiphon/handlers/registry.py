@@ -4,24 +4,25 @@ Owns what exists and which methods that opens; a listing is encoded once, at reg
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
 
 import msgspec
 
 from antiphon.core import changes
 from antiphon.core.changes import Changes
-from antiphon.core.methods import Offered, opened_by
+from antiphon.core.methods import METHODS, Offered, opened_by
 from antiphon.core.request import MODERN, Principal, Request
 from antiphon.core.text import safe
 from antiphon.engine.handler import Handler
 from antiphon.errors import ConfigError, InvalidRequest, ResourceNotFound
 from antiphon.handlers.admission import HandlerAdmission
-from antiphon.handlers.uri_template import Template, is_template
+from antiphon.handlers.uri_template import Template, UriMatcher, is_template
 from antiphon.wire.envelope import Served
 from antiphon.wire.headers import HeaderParam, compile_header_params
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_NO_SCOPES: frozenset[str] = frozenset()
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -30,7 +31,7 @@ class Listed(msgspec.Struct, frozen=True):
     handler: Handler
     entry: bytes
     headers: Mapping[str, HeaderParam] | None = None
-    template: Template | None = None
+    template: UriMatcher | None = None
     arguments: tuple[str, ...] = ()
     number: int = 0
     """Grows with each registration; the lists are in this order, and cursors name it."""
@@ -40,6 +41,11 @@ class Listed(msgspec.Struct, frozen=True):
 
     direct: bool = True
     """Whether every request to it gets this handler: nothing has to be looked at first."""
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """What the credential of a request to it must allow, besides the scopes of the server."""
+        return _NO_SCOPES if self.admission is None else self.admission.scopes
 
     def sees(self, principal: Principal) -> bool:
         """Return whether a caller may know of it."""
@@ -71,6 +77,9 @@ class Registry:
         self.prompts: dict[str, Listed] = {}
         self.resources: dict[str, Listed] = {}
         self.templates: dict[str, Listed] = {}
+        self.unlisted: list[Listed] = []
+        """Who serves what is not listed; the first one is asked."""
+
         self._registered = 0
         self.revision = 0
         """Grows with every change; a cached page of another revision is stale."""
@@ -114,18 +123,33 @@ class Registry:
         self._changes.announce(changes.PROMPTS)
 
     def add_resource(
-        self, handler: Handler, entry: Mapping[str, Any], admission: HandlerAdmission | None = None
+        self,
+        handler: Handler,
+        entry: Mapping[str, Any],
+        admission: HandlerAdmission | None = None,
+        *,
+        matcher: UriMatcher | None = None,
     ) -> None:
-        """Register a resource or, when its URI has variables, a template."""
+        """Register a resource or, when its URI has variables, a template.
+
+        Another `matcher` than ours says which URIs the template stands for.
+        """
         uri = handler.name
         listed = Listed(handler, _encode(entry), admission=admission)
-        if is_template(uri):
-            template = Template(uri)
+        if matcher is not None or is_template(uri):
+            template = matcher or Template(uri)
             listed = msgspec.structs.replace(listed, template=template, arguments=template.names)
             self._add("resources", self.templates, uri, listed)
         else:
             self._add("resources", self.resources, uri, listed)
         self._changes.announce(changes.RESOURCES)
+
+    def add_unlisted(self, handler: Handler) -> Listed:
+        """Let a handler serve the URIs that no resource and no template stands for."""
+        listed = Listed(handler, b"").settled()
+        self.unlisted.append(listed)
+        self.offer("resources")
+        return listed
 
     def _add(self, kind: Offered, table: dict[str, Listed], name: str, listed: Listed) -> None:
         if name in table:
@@ -193,6 +217,8 @@ class Registry:
         for listed, values in self._readable(uri):
             if listed.admits(round):
                 return self._for(round, listed.handler), values
+        if self.unlisted:
+            return self.unlisted[0].handler, None
         raise ResourceNotFound("Resource not found", data={"uri": safe(uri, 2_000)})
 
     def _readable(self, uri: str) -> Iterator[tuple[Listed, Mapping[str, Any] | None]]:
@@ -204,6 +230,48 @@ class Registry:
             values = listed.template.match(uri) if listed.template is not None else None
             if values is not None:
                 yield listed, values
+
+    def scopes_needed(
+        self, method: str, params: Mapping[str, object], principal: Principal
+    ) -> frozenset[str]:
+        """Return the scopes that a request needs besides those of the server.
+
+        What a caller may not know of needs none: it is not found. For a resource, those of the
+        first handler that its URI could be read from.
+        """
+        seen = next((one for one in self._meant(method, params) if one.sees(principal)), None)
+        return _NO_SCOPES if seen is None else seen.scopes
+
+    def _meant(self, method: str, params: Mapping[str, object]) -> Iterable[Listed]:
+        """Return what a request could be about, in the order in which it is looked for."""
+        known = METHODS[method]
+        if known.name == "completion/complete":
+            return self._completed(params.get("ref"))
+        target = params.get(known.target) if known.target is not None else None
+        if not isinstance(target, str):
+            return ()
+        if known.capability == "resources":
+            return (listed for listed, _ in self._readable(target))
+        tables = {"tools/call": self.tools, "prompts/get": self.prompts}
+        found = tables.get(method, {}).get(target)
+        return () if found is None else (found,)
+
+    def _completed(self, reference: object) -> Iterable[Listed]:
+        """Return the prompt or template whose argument is to be completed."""
+        if not isinstance(reference, Mapping):
+            return ()
+        named = cast("Mapping[str, object]", reference)
+        if named.get("type") == "ref/prompt":
+            found = self.prompts.get(str(named.get("name")))
+        else:
+            found = self.templates.get(str(named.get("uri")))
+        return () if found is None else (found,)
+
+    def may_watch(self, uri: str, request: Request) -> bool:
+        """Return whether the credential of a request allows to hear of a resource."""
+        granted = request.channel.scopes
+        needed = self.scopes_needed("resources/subscribe", {"uri": uri}, request.principal)
+        return granted is None or needed <= granted
 
     def hides(self, uri: str, principal: Principal) -> bool:
         """Return whether a resource exists that a caller may not know of."""
@@ -237,6 +305,11 @@ class TaskHandlers:
         if listed is None:
             raise InvalidRequest(_unknown_tool(request.target))
         return listed.handler, request.arguments
+
+    def scopes_needed(self, tool: str) -> frozenset[str]:
+        """Return the scopes that a request about a task of a tool needs."""
+        listed = self._registry.tools.get(tool)
+        return _NO_SCOPES if listed is None else listed.scopes
 
 
 def _unknown_tool(name: str) -> str:

@@ -74,10 +74,13 @@ class Depends:
 class Parameter:
     """One parameter of a handler, step, resolver or dependency."""
 
-    __slots__ = ("annotation", "default", "depends", "name", "resolve")
+    __slots__ = ("annotation", "default", "depends", "name", "raw", "resolve")
 
-    def __init__(self, name: str, annotation: Any, default: Any) -> None:
+    def __init__(self, name: str, annotation: Any, default: Any, *, raw: bool = False) -> None:
         self.name = name
+        self.raw = raw
+        """Whether it is `**name`, which takes every argument that has no parameter of its own."""
+
         self.annotation = annotation
         self.default = default
         self.resolve: Resolve | None = find_mark(annotation, Resolve)
@@ -94,6 +97,7 @@ class Signature:
         "depends",
         "given",
         "model",
+        "raw",
         "resolved",
         "returns",
     )
@@ -106,14 +110,19 @@ class Signature:
         Raises:
             ConfigError: It cannot be read, naming the function and the parameter.
         """
-        parameters, self.returns = read_parameters(fn)
+        parameters, self.returns = read_parameters(fn, raw=True)
         self.context: str | None = None
+        self.raw: str | None = None
+        """The name of `**arguments`, which takes what came and is not checked."""
+
         self.resolved: dict[str, Parameter] = {}
         self.depends: list[Parameter] = []
         self.given: dict[str, Parameter] = {}
         self.arguments: dict[str, Parameter] = {}
         for parameter in parameters:
-            if is_context(parameter.annotation, context_type):
+            if parameter.raw:
+                self.raw = parameter.name
+            elif is_context(parameter.annotation, context_type):
                 self.context = parameter.name
             elif parameter.resolve is not None:
                 self.resolved[parameter.name] = parameter
@@ -137,6 +146,16 @@ class Signature:
         self.bind = _nothing if self.model is None else _binder(self.model, self.arguments)
         """Turns raw arguments into keyword arguments; raises `ArgumentsInvalid`."""
 
+        if self.raw is not None:
+            self.bind = _with_rest(self.bind, self._taken())
+
+    def _taken(self) -> frozenset[str]:
+        """Return the names that an argument of `**arguments` cannot have, whoever sends it."""
+        named = {*self.arguments, *self.resolved, *self.given, *(one.name for one in self.depends)}
+        if self.context is not None:
+            named.add(self.context)
+        return frozenset(named)
+
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments."""
         if self.model is None:
@@ -149,8 +168,11 @@ class Signature:
         return schema
 
 
-def read_parameters(fn: Callable[..., Any]) -> tuple[list[Parameter], Any]:
-    """Read parameters and return annotation, with the marks in `Annotated`."""
+def read_parameters(fn: Callable[..., Any], *, raw: bool = False) -> tuple[list[Parameter], Any]:
+    """Read parameters and return annotation, with the marks in `Annotated`.
+
+    `raw` allows `**arguments`, for handlers.
+    """
     name = getattr(fn, "__qualname__", repr(fn))
     try:
         hints = get_type_hints(_annotated(fn), localns=_closure(fn), include_extras=True)
@@ -163,6 +185,9 @@ def read_parameters(fn: Callable[..., Any]) -> tuple[list[Parameter], Any]:
     parameters: list[Parameter] = []
     for p in inspect.signature(fn).parameters.values():
         if p.name in bound:
+            continue
+        if raw and p.kind is p.VAR_KEYWORD:
+            parameters.append(Parameter(p.name, Any, {}, raw=True))
             continue
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
             raise ConfigError(f"{name}: parameter {p.name!r} must be a plain named parameter")
@@ -282,6 +307,21 @@ def _binder(model: "type[BaseModel]", names: Collection[str]) -> Bind:
             raise UserCodeExit(error) from error
 
     return bind
+
+
+def _with_rest(bind: Bind, taken: frozenset[str]) -> Bind:
+    """Add the arguments that have no parameter of their own, as they came."""
+
+    def bind_all(given: Mapping[str, Any] | None) -> dict[str, Any]:
+        bound = bind(given)
+        for name, value in (given or {}).items():
+            if name not in taken:
+                bound[name] = value
+            elif name not in bound:
+                raise ArgumentsInvalid([f"{safe(name, 80)}: no argument can have this name"])
+        return bound
+
+    return bind_all
 
 
 _SEQUENCES = frozenset({"list", "tuple", "set", "frozenset"})

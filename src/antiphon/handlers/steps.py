@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, overload
 
 from antiphon.core.asks import Ask
 from antiphon.engine.context import Context
-from antiphon.engine.serialization import JsonCodec
+from antiphon.engine.serialization.codec import JsonCodec
 from antiphon.errors import ConfigError, HandlerError
 from antiphon.handlers.dependencies import Dependencies, Overrides
 from antiphon.handlers.graph import Graph, Node, Want, declared_needs, read_annotation
@@ -82,6 +82,11 @@ class Flow:
     def steps(self) -> frozenset[str]:
         """The names of the steps."""
         return frozenset(self._steps)
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """The functions of the steps."""
+        return tuple(step.fn for step in self._steps.values())
 
     def graph(self, signature: Signature, overrides: Overrides) -> Graph:
         """Return the steps in their order; used by the server when it registers the tool."""

@@ -21,7 +21,20 @@ _BEYOND_SEGMENT = re.compile(r"[/?#]")
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
-class Template:
+class UriMatcher:
+    """Says which URIs a template stands for."""
+
+    __slots__ = ()
+
+    text: str
+    names: tuple[str, ...]
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """Return the variables of a URI, or None when it does not match."""
+        raise NotImplementedError
+
+
+class Template(UriMatcher):
     """A compiled URI template."""
 
     __slots__ = ("_after", "_before", "_end", "_middle", "_rest", "_start", "names", "text")

@@ -25,6 +25,7 @@ from antiphon.client.errors import CannotConnect
 from antiphon.client.http import MAX_EVENT, HttpDispatcher, RawDispatcher
 from antiphon.client.sdk_shim import Failures, contained_client
 from antiphon.client.stdio import child_server
+from antiphon.client.targets.objects import stream_target
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
@@ -266,7 +267,7 @@ class TargetOptions(TypedDict, total=False):
 
 
 def read_target(target: object, options: TargetOptions) -> Target:
-    """Return the target of a URL, a command (text or list) or a server object.
+    """Return the target of a URL, a command, a server object, streams or a transport.
 
     Raises:
         CannotConnect: It is none of them.
@@ -295,12 +296,16 @@ def read_target(target: object, options: TargetOptions) -> Target:
         except ValueError as error:
             raise CannotConnect(f"the command cannot be read: {error}") from error
         return _command(words, options)
-    if isinstance(target, Sequence) and not isinstance(target, bytes | bytearray):
-        return _command([str(word) for word in cast("Sequence[object]", target)], options)
     if callable(getattr(target, "exchange", None)):
         return LocalTarget(server=cast("InProcessServer", target))
+    streams = stream_target(target)
+    if streams is not None:
+        return streams
+    if isinstance(target, Sequence) and not isinstance(target, bytes | bytearray):
+        return _command([str(word) for word in cast("Sequence[object]", target)], options)
     raise CannotConnect(
-        f"{type(target).__name__} is not a target: pass a URL, a command, or a Server"
+        f"{type(target).__name__} is not a target: pass a URL, a command, a Server, a server of "
+        "the official SDK or of FastMCP, or streams or a transport of the SDK"
     )
 
 

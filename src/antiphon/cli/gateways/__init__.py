@@ -1,0 +1,1 @@
+"""`antiphon gateway`, and the files that describe a gateway."""

@@ -1,0 +1,236 @@
+"""`antiphon gateway`: any MCP server behind an Antiphon server, without changing either side."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from antiphon import Server
+from antiphon.cli.gateways.settings import (
+    GatewayFile,
+    OAuthClient,
+    UpstreamEntry,
+    gateway_server,
+    read_gateway,
+    write_gateway,
+)
+from antiphon.cli.local_server import serve_beside_stdio
+from antiphon.cli.output import USAGE, fail, say
+from antiphon.cli.private_files import write_private
+from antiphon.cli.serve import (
+    ALLOW_HOST,
+    ALLOW_ORIGIN,
+    DEFAULT_HTTP,
+    HTTP,
+    PATH,
+    STDIO,
+    address,
+    configured,
+    log_to_stderr,
+)
+from antiphon.errors import AntiphonError, ConfigError
+from antiphon.gateway.policy import ApprovalRule
+
+TARGETS = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TARGET...",
+        help="A URL, a command in quotes, or a file that --save has written (.toml).",
+    ),
+]
+NAMES = Annotated[
+    list[str] | None,
+    typer.Option("--name", metavar="NAME", help="Prefix of a target's names, in their order."),
+]
+ERA = Annotated[
+    Literal["auto", "modern", "legacy"],
+    typer.Option("--era", help="legacy: for servers of both eras that ask during a request."),
+]
+APPROVE = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--approve",
+        metavar="TOOL[=ROLE]",
+        help="Tools that need a yes first: of the caller, or of somebody with a role. Repeatable.",
+    ),
+]
+ALLOW = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="PATTERN", help="Pass on only what matches. Repeatable."),
+]
+DENY = Annotated[
+    list[str] | None,
+    typer.Option("--deny", metavar="PATTERN", help="Never pass on what matches. Repeatable."),
+]
+HEADER = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header", metavar="NAME=VALUE", help="Sent to URLs; env:VARIABLE as value. Repeatable."
+    ),
+]
+OAUTH = Annotated[
+    str | None,
+    typer.Option("--oauth", metavar="ID=env:SECRET", help="OAuth client credentials for a URL."),
+]
+OAUTH_ISSUER = Annotated[
+    str | None,
+    typer.Option("--oauth-issuer", metavar="URL", help="Where --oauth gets its tokens."),
+]
+STORE = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="Default: ANTIPHON_STORE, else a file here."),
+]
+CONSOLE = Annotated[
+    str | None,
+    typer.Option("--console", metavar="URL", help="Where people reach the pages to approve."),
+]
+AUDIT = Annotated[
+    str | None,
+    typer.Option("--audit", metavar="FILE", help="Append a JSON line for every call; - is stderr."),
+]
+TIMEOUT = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="For one reply.")
+]
+SAVE = Annotated[
+    Path | None, typer.Option("--save", metavar="FILE", help="Write the settings, and exit.")
+]
+
+
+def gateway(
+    target: TARGETS,
+    name: NAMES = None,
+    http: HTTP = None,
+    stdio: STDIO = False,
+    era: ERA = "auto",
+    approve: APPROVE = None,
+    allow: ALLOW = None,
+    deny: DENY = None,
+    header: HEADER = None,
+    oauth: OAUTH = None,
+    oauth_issuer: OAUTH_ISSUER = None,
+    store: STORE = None,
+    console: CONSOLE = None,
+    audit: AUDIT = None,
+    timeout: TIMEOUT = 300.0,
+    path: PATH = "/mcp",
+    allow_host: ALLOW_HOST = None,
+    allow_origin: ALLOW_ORIGIN = None,
+    save: SAVE = None,
+) -> None:
+    """Serve what other MCP servers offer, to clients of either era, over HTTP or stdio.
+
+    Tools, prompts, resources, completion, progress, log messages and changes of lists pass. What a
+    server asks is asked of the client; its state is sealed in ours, and a token works once. A call
+    that waits goes on after a restart of the gateway if the store and its keys are kept; a legacy
+    server that waits for an answer is kept open, and its call is lost with the gateway, never
+    repeated. All clients share one identity at the server: their credentials are not passed on.
+
+    An approval by a role is decided in the console's inbox: give --console, and --save the settings
+    to a file, which `antiphon inbox FILE --role ROLE`, `antiphon serve`, `antiphon worker` and
+    `antiphon console` take as a server.
+
+    Exit codes: 0 ended by a signal, 1 a server cannot be reached, 2 wrong arguments or settings.
+
+    Examples:
+
+    \b
+      antiphon gateway https://mcp.example.com/mcp
+      antiphon gateway "npx -y some-server" --stdio --approve 'delete_*'
+      antiphon gateway URL COMMAND --name shop --name files --deny 'files_write*'
+      antiphon gateway URL --approve 'delete_*=ops' --console http://127.0.0.1:8400/console
+    """
+    if stdio and http:
+        fail("--stdio excludes --http", USAGE)
+    if len(target) == 1 and target[0].endswith(".toml"):
+        settings = configured(read_gateway, Path(target[0]))
+    else:
+        client = _client(oauth, oauth_issuer)
+        entries = _entries(target, name or [], era, timeout, header or [], client)
+        settings = GatewayFile(
+            upstream=entries,
+            store=store,
+            console=console,
+            allow=allow or [],
+            deny=deny or [],
+            approve=_rules(approve or []),
+            audit=audit,
+        )
+    server = configured(gateway_server, settings)
+    if save is not None:
+        write_private(save, write_gateway(settings))  # headers may be credentials
+        say(f"written: {save}")
+        return
+    hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
+    try:
+        if stdio:
+            _run_stdio(server)
+        else:
+            _run_http(server, http or DEFAULT_HTTP, path, hosts, origins)
+    except AntiphonError as error:
+        fail(str(error))
+
+
+def _run_stdio(server: Server) -> None:
+    from antiphon.processes.event_loop import run_loop
+    from antiphon.processes.http_server import serve_http
+
+    if server.console is None:
+        run_loop(server.serve_stdio())
+    else:
+        run_loop(serve_beside_stdio(server, serve_http))
+
+
+def _run_http(
+    server: Server, where: str, path: str, hosts: tuple[str, ...], origins: tuple[str, ...]
+) -> None:
+    from antiphon.processes.http_server import run_http
+
+    host, port = address(where)
+    log_to_stderr()
+    run_http(server.asgi(path, allowed_hosts=hosts, allowed_origins=origins), host, port)
+
+
+def _entries(
+    targets: list[str],
+    names: list[str],
+    era: Literal["auto", "modern", "legacy"],
+    timeout: float,
+    headers: list[str],
+    client: OAuthClient | None,
+) -> list[UpstreamEntry]:
+    if len(names) > len(targets):
+        fail("--name is given more often than there are targets", USAGE)
+    names = names + [""] * (len(targets) - len(names))
+    given = dict(_pair(text, "--header") for text in headers)
+    return [
+        UpstreamEntry(
+            target=target,
+            name=name,
+            era=era,
+            timeout=timeout,
+            headers=given if "://" in target else {},
+            oauth=client if "://" in target else None,
+        )
+        for target, name in zip(targets, names, strict=True)
+    ]
+
+
+def _client(oauth: str | None, issuer: str | None) -> OAuthClient | None:
+    if (oauth is None) != (issuer is None):
+        fail("--oauth and --oauth-issuer go together", USAGE)
+    return None if oauth is None else OAuthClient(*_pair(oauth, "--oauth"), issuer or "")
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not name.strip() or not sign or not value:
+        fail(f"{option} takes NAME=VALUE", USAGE)
+    return name.strip(), value
+
+
+def _rules(texts: list[str]) -> dict[str, str]:
+    try:
+        rules = [ApprovalRule.parse(text) for text in texts]
+    except ConfigError as error:
+        fail(str(error), USAGE)
+    return {rule.pattern: rule.role for rule in rules}

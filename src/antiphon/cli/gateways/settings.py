@@ -1,0 +1,232 @@
+"""What a gateway is made of: its settings, as a file keeps them, and the server they describe."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+
+from antiphon import CallEnd, Console, Server
+from antiphon.errors import ConfigError
+
+STORE = "sqlite:///.antiphon/gateway.db"
+"""Where a gateway keeps what happened once, unless told otherwise."""
+
+_NAME = re.compile(r"[A-Za-z0-9.-]{1,60}")
+_FROM_ENVIRONMENT = "env:"
+_LARGEST = 1024 * 1024
+
+Era = Literal["auto", "modern", "legacy"]
+
+
+class OAuthClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A client of the authorization server of a target; the official SDK does the rest."""
+
+    client_id: str
+    client_secret: str
+    """`env:NAME`: the environment variable that holds it."""
+
+    issuer: str
+    """The authorization server: the secret is sent nowhere else, whatever the target says."""
+
+    scope: str | None = None
+
+
+class UpstreamEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One server behind the gateway."""
+
+    target: str | list[str]
+    """A URL, or a command as a text or as a list of words."""
+
+    name: str = ""
+    """Put before the names of its tools and prompts."""
+
+    era: Era = "auto"
+    timeout: float = 300.0
+    headers: dict[str, str] = {}
+    """Sent to a URL with every request; `env:NAME` stands for an environment variable."""
+
+    oauth: OAuthClient | None = None
+    env: dict[str, str] = {}
+    """For a command, besides a few inherited variables."""
+
+
+class GatewayFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A gateway, as its file describes it."""
+
+    upstream: list[UpstreamEntry]
+    name: str = "gateway"
+    store: str | None = None
+    console: str | None = None
+    """Where people reach the pages in which they approve."""
+
+    allow: list[str] = []
+    deny: list[str] = []
+    approve: dict[str, str] = {}
+    """From patterns of tools to roles; an empty role is the caller."""
+
+    audit: str | None = None
+
+
+def read_gateway(file: Path) -> GatewayFile:
+    """Read the settings of a gateway.
+
+    Raises:
+        ConfigError: The file cannot be read, or says something else.
+    """
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(_LARGEST + 1)
+        if len(text) > _LARGEST:
+            raise ConfigError(f"{file} is too large for the settings of a gateway")
+        return msgspec.convert(tomllib.loads(text.decode()), GatewayFile)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{file} does not describe a gateway: {error}") from None
+
+
+def write_gateway(settings: GatewayFile) -> str:
+    """Return the text of a file that describes the same gateway."""
+    plain = _plain(settings)
+    upstream = cast("list[dict[str, Any]]", plain.pop("upstream"))
+    approve = cast("dict[str, str]", plain.pop("approve"))
+    lines = [f"{name} = {_toml(value)}" for name, value in plain.items() if value not in (None, [])]
+    if approve:
+        rules = [f"{_toml(pattern)} = {_toml(role)}" for pattern, role in approve.items()]
+        lines += ["", "[approve]", *rules]
+    usual = _plain(UpstreamEntry(target=""))
+    for entry in upstream:
+        lines += ["", "[[upstream]]"]
+        lines += [f"{name} = {_toml(one)}" for name, one in entry.items() if one != usual[name]]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(entry: msgspec.Struct) -> dict[str, Any]:
+    return cast("dict[str, Any]", msgspec.to_builtins(entry))
+
+
+def _toml(value: object) -> str:
+    """Write a value: texts, numbers and lists of texts are in TOML as they are in JSON."""
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, object]", value).items()
+        members = [f"{_toml(name)} = {_toml(one)}" for name, one in items if one is not None]
+        return "{ " + ", ".join(members) + " }"
+    return msgspec.json.encode(value).decode()
+
+
+# --- the server ----------------------------------------------------------------------------------
+
+
+def gateway_server(settings: GatewayFile) -> Server:
+    """Return the server that settings describe; nothing is connected yet.
+
+    Raises:
+        ConfigError: They do not fit together.
+    """
+    entries = settings.upstream
+    if not entries:
+        raise ConfigError("a gateway needs a server behind it")
+    names = [entry.name for entry in entries]
+    if len(entries) > 1 and (not all(names) or len(set(names)) < len(names)):
+        raise ConfigError(
+            "several servers behind one gateway need a name each: they become prefixes"
+        )
+    for name in filter(None, names):
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"the name {name!r} is not made of at most 60 of A-Z a-z 0-9 . -")
+    server = Server(
+        settings.name,
+        store=_store(settings.store),
+        console=None if settings.console is None else Console(settings.console),
+    )
+    for entry in entries:
+        _mount(server, settings, entry)
+    if settings.audit is not None:
+        server.on_end(AuditFile(settings.audit))
+    return server
+
+
+def _mount(server: Server, settings: GatewayFile, entry: UpstreamEntry) -> None:
+    options: dict[str, Any] = {}
+    is_url = isinstance(entry.target, str) and "://" in entry.target
+    if (entry.headers or entry.oauth) and not is_url:
+        raise ConfigError("headers and OAuth are for a URL; give a command its env")
+    if entry.headers:
+        options["headers"] = {name: _value(value) for name, value in entry.headers.items()}
+    if entry.oauth is not None:
+        from antiphon.gateway.oauth import client_credentials
+
+        oauth, secret = entry.oauth, _value(entry.oauth.client_secret)
+        options["auth"] = client_credentials(
+            str(entry.target), oauth.client_id, secret, issuer=oauth.issuer, scope=oauth.scope
+        )
+    if entry.env:
+        options["env"] = {name: _value(value) for name, value in entry.env.items()}
+    server.mount(
+        entry.target,
+        prefix=entry.name,
+        allow=settings.allow,
+        deny=settings.deny,
+        approve=settings.approve,
+        era=entry.era,
+        timeout=entry.timeout,
+        **options,
+    )
+
+
+def _value(text: str) -> str:
+    """Return a value, or that of the environment variable that it names."""
+    if not text.startswith(_FROM_ENVIRONMENT):
+        return text
+    name = text.removeprefix(_FROM_ENVIRONMENT)
+    value = os.environ.get(name)
+    if not value:
+        raise ConfigError(f"the environment variable {name} is not set")
+    return value
+
+
+def _store(given: str | None) -> str:
+    """Return the URL of the store, and make the folder of the usual one."""
+    store = given or os.environ.get("ANTIPHON_STORE") or STORE
+    if store == STORE:
+        Path(STORE.removeprefix("sqlite:///")).parent.mkdir(mode=0o700, exist_ok=True)
+    return store
+
+
+class AuditFile:
+    """Appends a line of JSON for each call that has ended; `-` is standard error."""
+
+    def __init__(self, path: str) -> None:
+        """Open the file, readable by its owner only.
+
+        Raises:
+            ConfigError: It cannot be opened.
+        """
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        try:
+            self._file = 2 if path == "-" else os.open(path, flags, 0o600)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+
+    def __call__(self, end: CallEnd) -> None:
+        """Write one line."""
+        who = end.principal
+        line = {
+            "at": round(end.at, 3),
+            "call": end.call,
+            "kind": end.kind,
+            "name": end.name,
+            "issuer": who.issuer,
+            "subject": who.subject,
+            "client": who.client_id,
+            "transport": who.transport,
+            "era": end.era,
+            "rounds": end.rounds,
+            "outcome": end.outcome,
+            "task": end.task,
+        }
+        os.write(self._file, msgspec.json.encode(line) + b"\n")

@@ -1,0 +1,69 @@
+"""From what an author says about a mount to the mount."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from antiphon.client.errors import CannotConnect
+from antiphon.client.targets.target import TargetOptions, read_target
+from antiphon.core.changes import Changes
+from antiphon.errors import ConfigError
+from antiphon.gateway.mount import Mount, MountSettings
+from antiphon.gateway.policy import Policy
+from antiphon.gateway.upstream import UpstreamSettings
+from antiphon.handlers.foreign import ForeignHandlers
+
+Patterns = tuple[Iterable[str], Iterable[str], Iterable[str] | Mapping[str, str]]
+
+
+def mount_of(
+    handlers: ForeignHandlers,
+    changes: Changes,
+    target: object,
+    *,
+    prefix: str,
+    policy: Patterns,
+    era: str,
+    timeout: float,
+    options: Mapping[str, Any],
+    theirs: Changes | None = None,
+) -> Mount:
+    """Return a mount that is not connected yet.
+
+    Raises:
+        ConfigError: The settings do not fit.
+    """
+    unknown = options.keys() - TargetOptions.__optional_keys__
+    if unknown:
+        raise ConfigError(f"mount() has no option {', '.join(sorted(unknown))}")
+    if era not in ("auto", "modern", "legacy"):
+        raise ConfigError(f"era={era!r} is none of 'auto', 'modern', 'legacy'")
+    if not timeout > 0:
+        raise ConfigError("timeout= must be greater than zero")
+    try:
+        read_target(target, TargetOptions(**options))
+    except CannotConnect as error:
+        raise ConfigError(str(error)) from None
+    upstream = UpstreamSettings(
+        target=target,
+        name=prefix or shown_target(target),
+        era=era,
+        timeout=timeout,
+        options=dict(options),
+    )
+    settings = MountSettings(upstream=upstream, policy=Policy.read(*policy), prefix=prefix)
+    return Mount(settings, handlers, changes, theirs)
+
+
+def shown_target(target: object) -> str:
+    """Return a target as logs show it: no credentials, no query, no arguments of a command."""
+    if isinstance(target, str) and "://" in target:
+        parts = urlsplit(target)
+        return f"{parts.scheme}://{parts.hostname}{parts.path}"
+    if isinstance(target, str):
+        return shlex.split(target)[0]
+    if isinstance(target, list | tuple):
+        return str(cast("list[object]", target)[0])
+    name = getattr(target, "name", None)
+    return name if isinstance(name, str) else type(target).__name__

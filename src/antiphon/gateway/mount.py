@@ -1,0 +1,299 @@
+"""A server behind ours: what it offers is registered with us for as long as we run.
+
+Owns the names under which its tools, prompts and resources are known here, keeping them as the
+other server changes them, and what stands before a call that is passed on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel
+
+from antiphon.client.errors import ClientError, RemoteError
+from antiphon.core.changes import (
+    Changes,
+)
+from antiphon.core.request import Request
+from antiphon.engine.context import Context, execution_of
+from antiphon.engine.handler import HandlerKind, Options
+from antiphon.errors import ConfigError, ResourceNotFound, StartError
+from antiphon.gateway.forwarding import Forwarding
+from antiphon.gateway.open_call import forward_open
+from antiphon.gateway.policy import Policy
+from antiphon.gateway.rounds import forward_rounds
+from antiphon.gateway.upstream import Upstream, UpstreamSettings
+from antiphon.gateway.watching import ALL, ChangeWatcher, Kind
+from antiphon.handlers.approved import KEY, require_approval
+from antiphon.handlers.foreign import ForeignHandlers, Run
+from antiphon.handlers.registry import Listed
+
+_log = logging.getLogger("antiphon.gateway")
+
+PARK = 3600.0
+"""Seconds for which a request to a legacy server stays open while somebody thinks."""
+
+MAX_LISTED = 5_000
+"""Entries of one list that are passed on."""
+
+_LISTS: Mapping[Kind, str] = {
+    "tools": "list_tools",
+    "prompts": "list_prompts",
+    "resources": "list_resources",
+    "templates": "list_resource_templates",
+}
+_KINDS: Mapping[Kind, HandlerKind] = {
+    "tools": "tool",
+    "prompts": "prompt",
+    "resources": "resource",
+    "templates": "resource",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountSettings:
+    """What an author says about a mount."""
+
+    upstream: UpstreamSettings
+    policy: Policy
+    prefix: str = ""
+    """Put before the names of tools and prompts, with a line between."""
+
+    park: float = PARK
+
+
+class Mount:
+    """One server, mounted."""
+
+    def __init__(
+        self,
+        settings: MountSettings,
+        handlers: ForeignHandlers,
+        changes: Changes,
+        theirs: Changes | None = None,
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            settings: What the author says.
+            handlers: Where its tools, prompts and resources are registered.
+            changes: Where we announce what changes.
+            theirs: Where another server of this process announces it.
+        """
+        self._settings = settings
+        self._policy = settings.policy
+        self._handlers = handlers
+        self._watcher = ChangeWatcher(self.name, changes, theirs, self._sync, self._resources)
+        self._upstream = Upstream(settings.upstream, self._watcher.changed)
+        self._entries: dict[tuple[Kind, str], Mapping[str, Any]] = {}
+        """What is registered, by kind and name here, as it was listed."""
+
+        self._unlisted: Listed | None = None
+        self._syncing = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """How logs call it."""
+        return self._settings.upstream.name
+
+    @property
+    def needs_console(self) -> bool:
+        """Whether somebody has to approve some of its calls in the inbox."""
+        return any(rule.role for rule in self._policy.approve)
+
+    async def start(self) -> None:
+        """Connect, register what there is, and follow its changes.
+
+        Raises:
+            StartError: The server cannot be reached, or cannot be listed.
+        """
+        try:
+            await self._upstream.open()
+        except (ClientError, MCPError, OSError) as error:
+            raise StartError(f"{self.name} cannot be reached: {error}") from error
+        await self._first_lists()
+        self._watcher.start(self._upstream)
+
+    async def stop(self) -> None:
+        """Unregister everything, and end every connection."""
+        await self._watcher.stop()
+        self._remove_all()
+        await self._upstream.close()
+
+    async def _first_lists(self) -> None:
+        offered = self._upstream.offered
+        self._handlers.offer(*(one for one in ("tools", "prompts", "resources") if one in offered))
+        try:
+            await self._sync(ALL)
+        except (ClientError, MCPError) as error:
+            raise StartError(f"{self.name} cannot be listed: {error}") from error
+        if "resources" in offered and not self._settings.prefix:
+            run = self._resource_run()
+            self._unlisted = self._handlers.add_unlisted(f"{self.name}:*", run, self._options())
+
+    # --- lists -----------------------------------------------------------------------------------
+
+    async def _sync(self, kinds: Sequence[Kind]) -> None:
+        """Register what is listed now, and remove what is not any more."""
+        offered = self._upstream.offered
+        async with self._syncing:
+            for kind in kinds:
+                if ("resources" if kind == "templates" else kind) not in offered:
+                    continue
+                listing = cast(
+                    "Callable[[], Awaitable[list[BaseModel]]]",
+                    getattr(self._upstream.client, _LISTS[kind]),
+                )
+                try:
+                    found = await listing()
+                except RemoteError:
+                    if kind != "templates":
+                        raise
+                    found = []  # a server with resources need not have templates
+                self._replace(kind, [_entry(one) for one in found[:MAX_LISTED]])
+
+    def _resources(self) -> list[str]:
+        """Return the URIs that are listed."""
+        return sorted(name for kind, name in self._entries if kind == "resources")
+
+    def _replace(self, kind: Kind, entries: Sequence[dict[str, Any]]) -> None:
+        wanted: dict[str, dict[str, Any]] = {}
+        for entry in entries:
+            name = self._name(kind, entry)
+            if self._policy.passes(name):
+                wanted.setdefault(name, entry)
+        for known, name in [key for key in self._entries if key[0] == kind]:
+            if wanted.get(name) != self._entries[known, name]:
+                self._handlers.remove(_KINDS[kind], name)
+                del self._entries[known, name]
+        for name, entry in wanted.items():
+            if (kind, name) not in self._entries:
+                self._add(kind, name, entry)
+
+    def _name(self, kind: Kind, entry: Mapping[str, Any]) -> str:
+        if kind == "templates":
+            return entry["uriTemplate"]
+        if kind == "resources":
+            return entry["uri"]
+        prefix = self._settings.prefix
+        return f"{prefix}_{entry['name']}" if prefix else entry["name"]
+
+    def _add(self, kind: Kind, name: str, entry: Mapping[str, Any]) -> None:
+        try:
+            if kind == "tools":
+                self._add_tool(name, entry)
+            elif kind == "prompts":
+                self._handlers.add_prompt(
+                    {**entry, "name": name}, self._prompt_run(entry["name"]), self._options()
+                )
+                arguments = [one["name"] for one in entry.get("arguments") or ()]
+                self._complete(name, arguments, {"type": "ref/prompt", "name": entry["name"]})
+            else:
+                names = self._handlers.add_resource(entry, self._resource_run(), self._options())
+                if kind == "templates":
+                    self._complete(name, names, {"type": "ref/resource", "uri": name})
+        except ConfigError as error:
+            _log.warning("%s: not passed on: %s", self.name, error)
+        else:
+            self._entries[kind, name] = entry
+
+    def _add_tool(self, name: str, entry: Mapping[str, Any]) -> None:
+        rule = self._policy.approval(name)
+        holds = rule is not None and bool(rule.role)
+        self._handlers.add_tool(
+            {**entry, "name": name},
+            self._tool_run(name, entry["name"]),
+            self._options(holds=holds),
+            checked=rule is not None,
+        )
+
+    def _options(self, *, holds: bool = False) -> Options:
+        park = self._settings.park if self._upstream.era == "legacy" else None
+        # People may think longer than a token usually lives; ours waits as long as theirs can.
+        return Options(holds=holds, park=park, ttl=self._settings.park, unasked="accept")
+
+    def _remove_all(self) -> None:
+        for kind, name in self._entries:
+            self._handlers.remove(_KINDS[kind], name)
+        self._entries.clear()
+        if self._unlisted is not None:
+            self._handlers.remove_unlisted(self._unlisted)
+            self._unlisted = None
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def _tool_run(self, here: str, there: str) -> Run:
+        async def tool(ctx: Context, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+            rule = self._policy.approval(here)
+            if rule is not None:
+                await require_approval(ctx, rule.ask(here, arguments))
+            params = {"name": there, "arguments": dict(arguments)}
+            return await self._forward(ctx, "tools/call", params)
+
+        return tool
+
+    def _prompt_run(self, there: str) -> Run:
+        async def prompt(ctx: Context, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+            params: dict[str, Any] = {"name": there}
+            if arguments:
+                params["arguments"] = dict(arguments)
+            return await self._forward(ctx, "prompts/get", params)
+
+        return prompt
+
+    def _resource_run(self) -> Run:
+        async def resource(ctx: Context, _: Mapping[str, Any]) -> Mapping[str, Any]:
+            uri = _request(ctx).target
+            if not self._policy.passes(uri):
+                raise ResourceNotFound("Resource not found", data={"uri": uri})
+            return await self._forward(ctx, "resources/read", {"uri": uri})
+
+        return resource
+
+    async def _forward(
+        self, ctx: Context, method: str, params: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Pass a call on, to its end; returns its result.
+
+        Raises:
+            CallerError: The other server's JSON-RPC error.
+            ToolError: There is no result, and nothing was repeated.
+            EffectUncertain: A reply was lost.
+        """
+        forwarding = Forwarding(ctx, self._upstream, method, params, {KEY})
+        if self._upstream.era == "legacy":
+            return await forward_open(forwarding)
+        return await forward_rounds(forwarding)
+
+    def _complete(self, name: str, arguments: Sequence[str], ref: Mapping[str, str]) -> None:
+        if "completions" not in self._upstream.offered:
+            return
+        reference = (
+            types.PromptReference.model_validate(ref)
+            if ref["type"] == "ref/prompt"
+            else types.ResourceTemplateReference.model_validate(ref)
+        )
+        for argument in arguments:
+
+            async def complete(
+                value: str, others: Mapping[str, Any], argument: str = argument
+            ) -> list[str]:
+                known = {key: str(one) for key, one in others.items()}
+                found = await self._upstream.client.complete(
+                    reference, argument, value, context=known
+                )
+                return list(found)
+
+            self._handlers.complete(name, argument, complete)
+
+
+def _request(ctx: Context) -> Request:
+    return execution_of(ctx).request
+
+
+def _entry(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)
