@@ -4,7 +4,16 @@ from pydantic import BaseModel
 
 from antiphon import Context, Server
 from antiphon.client import Decline
-from antiphon.testing import WITH_TASKS, Crash, MortalStore, Process
+from antiphon.testing import (
+    WITH_TASKS,
+    Conversation,
+    Crash,
+    MortalStore,
+    Process,
+    record,
+    replay,
+    what_if,
+)
 
 
 class Placement(BaseModel):
@@ -82,3 +91,23 @@ async def test_a_crash_repeats_nothing(antiphon_rounds, antiphon_tally):
     done = await world.finish(step, {"placement": {"region": "eu"}, "approve": True})
     assert done.text == "db runs, number 1."
     assert antiphon_tally.marks == ["create db in eu"]
+
+
+async def story(world):
+    done = await world.call(
+        "provision", {"name": "db"}, answers={"placement": {"region": "eu"}, "approve": True}
+    )
+    assert "db runs" in done.text
+    return done
+
+
+async def test_nothing_goes_wrong_whatever_happens_to_a_round(antiphon_clock):
+    report = await what_if(shop, story, allow={"starts-over"})
+    report.check()
+
+
+async def test_calls_in_flight_survive_this_change(antiphon_tally, tmp_path):
+    kept = tmp_path / "provision.json"  # in your project: a file beside the tests
+    (await record(shop(antiphon_tally), story)).save(kept)  # once, before the change
+    report = await replay(shop(antiphon_tally), Conversation.load(kept))
+    report.check()

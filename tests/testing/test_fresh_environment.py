@@ -65,7 +65,7 @@ def test_the_page_runs_word_for_word_with_nothing_but_pytest(fresh: Path, tmp_pa
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "10 passed" in done.stdout
+    assert "12 passed" in done.stdout
     listed = subprocess.run(
         [str(fresh), "-c", "import pytest_asyncio"], capture_output=True, text=True
     )

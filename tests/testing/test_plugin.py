@@ -36,7 +36,7 @@ def test_the_example_of_the_page_runs_without_configuration(
     (tmp_path / "test_shop.py").write_text(EXAMPLE.read_text() + mark)
     done = run(tmp_path, *(option for option in options if option != "--anyio"))
     assert done.returncode == 0, done.stdout
-    assert "10 passed" in done.stdout
+    assert "12 passed" in done.stdout
 
 
 def test_a_coroutine_test_that_fails_is_a_failure(tmp_path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from antiphon.core.inbox import Person as Person
 from antiphon.testing import hosts as hosts
+from antiphon.testing.conversations import Conversation as Conversation
+from antiphon.testing.conversations import ConversationReport as ConversationReport
+from antiphon.testing.conversations import record as record
+from antiphon.testing.conversations import replay as replay
 from antiphon.testing.decisions import Undecided as Undecided
 from antiphon.testing.doubles import BackChannel as BackChannel
 from antiphon.testing.doubles import CountingEntropy as CountingEntropy
@@ -16,7 +20,10 @@ from antiphon.testing.harness import KEY as KEY
 from antiphon.testing.harness import WITH_TASKS as WITH_TASKS
 from antiphon.testing.harness import Rounds as Rounds
 from antiphon.testing.harness import RoundTrip as RoundTrip
+from antiphon.testing.problems import Problem as Problem
 from antiphon.testing.script import MISSING as MISSING
 from antiphon.testing.script import Raw as Raw
 from antiphon.testing.script import Unscripted as Unscripted
 from antiphon.testing.script import WireAsk as WireAsk
+from antiphon.testing.what_if import WhatIfReport as WhatIfReport
+from antiphon.testing.what_if import what_if as what_if

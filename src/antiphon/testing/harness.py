@@ -239,6 +239,7 @@ class Rounds:
     ) -> RoundTrip:
         """Send one request as it is."""
         meta: dict[str, Any] = {
+            **params.get("_meta", {}),
             PROTOCOL_VERSION: MODERN,
             CLIENT_CAPABILITIES: self.capabilities if capabilities is None else dict(capabilities),
         }

@@ -1,0 +1,179 @@
+"""What can be tried on a server of any make, through its front door alone.
+
+A tool is called with scripted answers, and the rounds of the call are disturbed as `what_if` does.
+Nothing of the inside is seen, so that only replies count: a token that is taken when it should be
+refused, two replies to one request that differ, a no after which the tool says the same as after a
+yes. Each call is a real one: what the tool does, it does as often as it is called.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from antiphon.client.answers import Answerer, answer_all
+from antiphon.client.asks import view
+from antiphon.client.client import Client
+from antiphon.client.errors import RemoteError
+from antiphon.client.read_asks import read_asks
+from antiphon.errors import ConfigError, InvalidRequest
+from antiphon.testing.harness import RoundTrip
+from antiphon.testing.plans import ByStranger, SentAgain, SentTwice, TooEarly, refusals
+from antiphon.testing.problems import Problem
+from antiphon.testing.story_world import DisturbedWorld, Options, Plan, StoryStopped
+from antiphon.testing.what_if import WhatIfReport
+
+_ENOUGH = 50
+"""Rounds after which a call is taken for one that never ends."""
+
+
+class RemoteWorld(DisturbedWorld):
+    """A server behind a client, and perhaps a second client with the credentials of another."""
+
+    def __init__(self, client: Client, other: Client | None, plan: Plan) -> None:
+        """Take open clients."""
+        super().__init__(plan)
+        self._client = client
+        self._other = other
+
+    def time(self) -> float:
+        """Return the time."""
+        return time.time()
+
+    async def plain(
+        self, method: str, params: Mapping[str, Any], how: Options | None = None
+    ) -> RoundTrip:
+        """Send a request as it is."""
+        return await _sent(self._client, method, params, (how or {}).get("before"))
+
+    async def by_somebody_else(
+        self, method: str, params: Mapping[str, Any], how: Options
+    ) -> RoundTrip | None:
+        """Send a request with the credentials of the other."""
+        if self._other is None:
+            return None
+        return await _sent(self._other, method, params, how.get("before"))
+
+    def same(self, one: RoundTrip, other: RoundTrip) -> bool:
+        """A second request is answered like the first, or refused."""
+        if one.error is not None or other.error is not None:
+            return one.error is None or other.error is None
+        # Two replies may bring different tokens for the same questions.
+        return (one.asks, one.content, one.is_error) == (other.asks, other.content, other.is_error)
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], script: Answerer) -> RoundTrip:
+        """Call a tool through all its rounds."""
+        params: dict[str, Any] = {"name": tool, "arguments": dict(arguments)}
+        step = await self.told("tools/call", params, {})
+        while step.waiting:
+            if step.rounds > _ENOUGH:
+                raise StoryStopped
+            answers = await _answered(step, script)
+            token = (step.result or {}).get("requestState")
+            going_on = {} if token is None else {"requestState": token}
+            more = {**params, **going_on, "inputResponses": answers}
+            step = await self.told("tools/call", more, {"before": step})
+        if step.task:
+            raise ConfigError("the tool runs as a task, which this command does not follow")
+        return step
+
+
+async def try_server(
+    client: Client,
+    other: Client | None,
+    tool: str,
+    arguments: Mapping[str, Any],
+    script: Answerer,
+    *,
+    progress: Callable[[str], None] = lambda name: None,
+) -> WhatIfReport:
+    """Call a tool of a server, and call it again with its rounds disturbed.
+
+    Args:
+        client: The open client of a caller.
+        other: One of another caller, whom the server should tell from the first.
+        tool: The tool.
+        arguments: Its arguments.
+        script: Answers every question of the tool.
+        progress: Told the name of each run before it begins.
+
+    Raises:
+        ConfigError: The tool cannot be tried: it asks nothing, or is a task.
+    """
+    if client.era == "legacy":
+        raise ConfigError("the server speaks an older revision, in which a call has no rounds")
+
+    async def story(plan: Plan) -> tuple[RemoteWorld, RoundTrip | None]:
+        world = RemoteWorld(client, other, plan)
+        end = None
+        try:
+            end = await world.call(tool, arguments, script)
+            await plan.at_end(world)
+        except StoryStopped:
+            pass
+        return world, end
+
+    runs = _Tried(story, progress)
+    await runs.all()
+    left_out = [] if other is not None else ["tokens brought by somebody else: --as names nobody"]
+    return WhatIfReport(tuple(runs.names), tuple(dict.fromkeys(runs.problems)), tuple(left_out))
+
+
+class _Tried:
+    """Runs the story under every plan that needs no view of the inside."""
+
+    def __init__(
+        self,
+        story: Callable[[Plan], Awaitable[tuple[RemoteWorld, RoundTrip | None]]],
+        progress: Callable[[str], None],
+    ) -> None:
+        self._story = story
+        self._progress = progress
+        self.names: list[str] = []
+        self.problems: list[Problem] = []
+
+    async def all(self) -> None:
+        world, end = await self._run("as it stands", Plan())
+        if end is None or end.is_error:
+            text = end.text if end is not None else f"it did not end within {_ENOUGH} rounds"
+            self.problems.append(Problem("story-fails", "as it stands", text))
+            return
+        if not any(sent.later for sent in world.sent):
+            raise ConfigError("the tool asked nothing: there are no rounds to disturb")
+        for number, sent in enumerate(world.sent):
+            if sent.later:
+                for plan in (ByStranger(number), SentTwice(number)):
+                    await self._run(plan.run, plan)
+            for key, answer in sent.answers.items():
+                for plan in refusals(number, key, answer):
+                    name = f"{key!r} {plan.what}"
+                    _, after = await self._run(name, plan)
+                    if after is not None and not after.is_error and after.text == end.text:
+                        detail = f"ends as after a yes: {end.text!r}"
+                        self.problems.append(Problem("refusal-acts", name, detail))
+        for plan in (SentAgain(), TooEarly(world.sent)):
+            await self._run(plan.what, plan)
+
+    async def _run(self, name: str, plan: Plan) -> tuple[RemoteWorld, RoundTrip | None]:
+        self.names.append(name)
+        self._progress(name)
+        world, end = await self._story(plan)
+        self.problems += world.problems
+        return world, end
+
+
+async def _sent(
+    client: Client, method: str, params: Mapping[str, Any], before: RoundTrip | None
+) -> RoundTrip:
+    step = RoundTrip(request={"method": method, "params": dict(params)}, before=before)
+    try:
+        return replace(step, result=await client.request(method, params))
+    except RemoteError as error:
+        return replace(step, error=InvalidRequest(error.message, code=error.code, data=error.data))
+
+
+async def _answered(step: RoundTrip, script: Answerer) -> dict[str, Any]:
+    asks = read_asks((step.result or {}).get("inputRequests") or {})
+    if isinstance(asks, str):
+        raise ConfigError(f"the server asks what cannot be read: {asks}")
+    return await answer_all([view(ask) for ask in asks], script)
