@@ -1,6 +1,6 @@
 """Antiphon: linear handlers, default settings.
 
-`http [once|off]` serves `server.asgi()` under uvicorn; `serve [plain|full|sqlite]` serves it with
+`http` serves `server.asgi()` under uvicorn; `serve [plain|full|sqlite]` serves it with
 the HTTP server of `antiphon serve`, `full` with authentication and telemetry; `stdio` on a pipe.
 """
 

@@ -3,16 +3,14 @@
 import msgspec
 import pytest
 
+from antiphon.core.chain import NO_HEAD, BrokenChain, ChainHead, verify_chain
 from antiphon.core.inbox import (
-    START,
     Attempt,
-    BrokenChain,
     DecisionRecord,
     Item,
     Person,
     caller_identity,
     record_of,
-    verify_chain,
 )
 from antiphon.core.request import Principal
 
@@ -45,10 +43,10 @@ def chain(length: int = 4) -> list[DecisionRecord]:
     records: list[DecisionRecord] = []
     anna = Person("https://id.example", "anna", "Anna", ("finance",), 0.1)
     for number in range(1, length + 1):
-        previous = records[-1].hash if records else START
+        after = ChainHead(len(records), records[-1].hash) if records else NO_HEAD
         one = item(number)
         attempt = Attempt(one.id, anna, "approve", one.digest)
-        records.append(record_of(one, attempt, sequence=number, previous=previous, at=1.1 + number))
+        records.append(record_of(one, attempt, after=after, at=1.1 + number))
     return records
 
 

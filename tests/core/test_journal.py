@@ -2,8 +2,9 @@
 
 import pytest
 
-from antiphon.core.journal import PATCHED, Entry, Journal, Pending, Replay, encode_value
+from antiphon.core.journal import PATCHED, Entry, Journal, Replay, encode_value
 from antiphon.errors import Diverged, KeyReused
+from antiphon.seal.claims import Pending
 
 
 def ask(key: str, **more: object) -> Entry:
@@ -56,13 +57,13 @@ def test_a_replay_knows_an_entry_without_reading_it():
     assert replay.peek("ask", "place") is not None
     assert replay.peek("ask", "plan") is None
     assert replay.peek("effect", "place") is None
-    assert replay.replaying
+    assert replay.unread
 
 
 def test_a_key_is_used_once():
     replay = Replay([ask("place")])
     assert replay.recall("ask", "place", b"", "") == ask("place")
-    assert not replay.replaying
+    assert not replay.unread
     assert replay.used("ask", "place")
     with pytest.raises(KeyReused):
         replay.recall("ask", "place", b"", "")
@@ -81,7 +82,7 @@ def test_only_a_try_that_came_to_nothing_is_followed_by_another_under_its_key(ou
     again = Replay(replay.entries())
     found = [again.recall("effect", "pay", b"", "") for _ in range(2)]
     assert [entry.outcome for entry in found if entry is not None] == [outcome, "ok"]
-    assert not again.replaying
+    assert not again.unread
 
 
 def test_each_try_of_a_key_has_a_number_of_its_own_which_every_release_must_know():
@@ -99,16 +100,6 @@ def test_a_key_whose_effect_may_have_happened_is_taken(outcome: str):
     replay.record(effect("pay", outcome=outcome))
     with pytest.raises(KeyReused):
         replay.recall("effect", "pay", b"", "")
-
-
-def test_a_mark_tells_what_was_read_and_made_after_it():
-    replay = Replay([ask("a"), ask("b"), ask("c")])
-    replay.recall("ask", "a", b"", "")
-    mark = replay.mark()
-    replay.recall("ask", "b", b"", "")
-    replay.record(effect("pay"))
-    assert replay.since(mark) == [("ask", "b"), ("effect", "pay")]
-    assert replay.since(replay.mark()) == []
 
 
 def test_a_handler_ends_only_after_it_has_read_its_asks_and_effects():
@@ -146,7 +137,7 @@ def test_something_new_waits_for_what_the_handler_itself_has_to_read():
 def test_a_forgotten_entry_is_asked_for_again():
     replay = Replay([ask("place")])
     replay.forget("ask", "place")
-    assert not replay.replaying
+    assert not replay.unread
     assert replay.recall("ask", "place", b"", "") is None
     assert replay.entries() == []
 
@@ -166,10 +157,10 @@ def test_looking_at_an_entry_does_not_read_it_and_the_other_ways_do():
     assert replay.peek("ask", "c") is None
     assert replay.seen("ask", "a") == replay.seen("ask", "a") == ask("a")
     assert not replay.used("ask", "a")
-    assert replay.replaying
+    assert replay.unread
     replay.skip("ask", "b")
     assert replay.used("ask", "b")
-    assert not replay.replaying
+    assert not replay.unread
 
 
 def test_what_is_recorded_is_given_back_as_it_is_kept():

@@ -227,6 +227,22 @@ async def test_a_journal_may_take_exactly_its_budget(rounds):
     assert (await world(size - 1).begin("order")).is_error
 
 
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("stored", [True, False])
+async def test_only_a_journal_that_goes_into_a_token_has_a_budget(rounds, era: str, stored: bool):
+    async def order(ctx: Context) -> str:
+        await ctx.memo("note", lambda: "x" * 100)
+        return await ctx.once("pay", lambda: "paid")
+
+    def make(**kit: Any) -> Server:
+        if not stored:
+            kit.pop("store")
+        return serving(order, config={"limits": Limits(state_bytes=10)})(**kit)
+
+    done = await rounds(make, era=era).call("order", answers={})
+    assert done.is_error is (era == "modern" and not stored)
+
+
 async def test_a_function_whose_signature_cannot_be_read_takes_its_arguments_only(rounds):
     async def order(ctx: Context) -> str:
         return str(await ctx.once("largest", max, 1, 2))

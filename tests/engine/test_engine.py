@@ -38,6 +38,7 @@ EXAMPLES: dict[str, Exception] = {
     "any other exception": ZeroDivisionError("password=hunter2"),
     "InvalidRequest": errors.InvalidRequest("not so"),
     "ResourceNotFound": errors.ResourceNotFound("not here"),
+    "InsufficientScope": errors.InsufficientScope(frozenset({"pay"})),
     "CapabilityMissing": errors.CapabilityMissing({"sampling": {}}),
     "UrlRequired": errors.UrlRequired("Visit", "https://example.org/", "1"),
     "Unavailable": errors.Unavailable("later"),

@@ -447,7 +447,7 @@ import collections
 import dataclasses
 import enum
 from pydantic import BaseModel, computed_field
-from antiphon.engine.serialization import arguments_digest
+from antiphon.engine.serialization.arguments import arguments_digest
 
 class Model(BaseModel):
     tags: set[str]

@@ -95,6 +95,8 @@ CALLS: dict[str, Callable[[Context], object]] = {
     "roots": lambda ctx: ctx.roots(),
     "outcome": lambda ctx: ctx.outcome(Elicit("Where?", Place)),
     "gather": lambda ctx: ctx.gather(a=Elicit("Where?", Place)),
+    "outcomes": lambda ctx: ctx.outcomes(a=Elicit("Where?", Place)),
+    "ask_raw": lambda ctx: ctx.ask_raw("roots/list", key="where"),
     "approve": lambda ctx: ctx.approve("Pay?"),
     "once": lambda ctx: ctx.once("pay", act),
     "memo": lambda ctx: ctx.memo("price", act),

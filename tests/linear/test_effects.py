@@ -614,6 +614,19 @@ async def test_after_a_crash_the_commits_that_happened_are_not_repeated(rounds, 
     assert tally.marks == ["first", "second"]
 
 
+async def test_a_commit_that_fails_is_not_tried_again(rounds, tally):
+    def tell() -> None:
+        tally.mark("tried")
+        raise ConnectionError
+
+    async def order(ctx: Context) -> str:
+        ctx.on_commit("tell", tell)
+        return "never"
+
+    assert (await rounds(serving(order)).begin("order")).is_error
+    assert tally.marks == ["tried"]
+
+
 async def test_a_commit_key_is_used_once(rounds, tally):
     async def order(ctx: Context) -> str:
         ctx.on_commit("tell", tally.mark, "told")

@@ -199,6 +199,17 @@ def _is_label(label: str) -> bool:
     return bool(label.strip()) and len(label) <= _LABEL and label.isprintable()
 
 
+class RawAsk(Ask, frozen=True):
+    """Ask by a request of the protocol, put to the client as it is; the answer comes back as it is.
+
+    For code that passes on what another server asks. The answer is checked for the shape of its
+    kind, not against the form.
+    """
+
+    method: Literal["elicitation/create", "sampling/createMessage", "roots/list"]
+    params: Mapping[str, Any] = {}
+
+
 class _Keepable:
     """A type of ours that an author may keep: as the value of a step, an effect or a memo."""
 

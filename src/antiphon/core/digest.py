@@ -23,8 +23,8 @@ def canonical(value: object) -> bytes:
     """Encode JSON with sorted keys, and numbers by value: `1` and `1.0` agree."""
     data = _encode(value)
     # Only a float that an integer could equal needs the walk. A string with ".0," in it takes the
-    # walk too and comes out as it was.
-    return _encode(_by_value(value)) if b".0" in data and _whole_float(data) else data
+    # walk too and comes out as it was. (`in` would first try the bytes as a number, and fail.)
+    return _encode(_by_value(value)) if data.find(b".0") >= 0 and _whole_float(data) else data
 
 
 def _by_value(value: object) -> object:
@@ -42,7 +42,7 @@ def arguments_digest(arguments: object) -> bytes:
     if not arguments:
         return _NO_ARGUMENTS
     data = _encode(arguments)
-    if b".0" in data:
+    if data.find(b".0") >= 0:
         data = canonical(arguments)
     return sha256(data).digest()
 

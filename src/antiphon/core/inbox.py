@@ -1,16 +1,16 @@
 """Inbox items and what people decide about them: values, and the one rule of who may decide.
 
 An item is an ask that a person other than the client may answer. A decision is what one person said
-to one item; decisions form a chain in which each record holds the hash of the one before it. No
-clock and no I/O: a store hands in what it has read under its lock, and writes down the verdict.
+to one item; decisions form a chain (`core/chain.py`). No clock and no I/O: a store hands in what it
+has read under its lock, and writes down the verdict.
 """
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from antiphon.core.chain import ChainHead, linked
 from antiphon.core.request import Principal
 
 Assurance: TypeAlias = Literal["client", "signed-in", "fresh"]
@@ -23,9 +23,6 @@ Choice: TypeAlias = Literal["approve", "decline", "answer"]
 
 FRESH = 300.0
 """Seconds since the sign-in within which an assurance of `fresh` is met."""
-
-START = b"\0" * 32
-"""What the first record of a chain names as the hash before it."""
 
 
 class Person(msgspec.Struct, frozen=True):
@@ -323,13 +320,11 @@ def _status_after(
     return "approved" if approvals >= item.need else "open"
 
 
-def record_of(
-    item: Item, attempt: Attempt, *, sequence: int, previous: bytes, at: float
-) -> DecisionRecord:
+def record_of(item: Item, attempt: Attempt, *, after: ChainHead, at: float) -> DecisionRecord:
     """Return the next record of the chain."""
     person = attempt.person
     record = DecisionRecord(
-        sequence=sequence,
+        sequence=0,
         server=item.server,
         item=item.id,
         call=item.call,
@@ -346,17 +341,11 @@ def record_of(
         at=at,
         digest=item.digest,
         note=attempt.note,
-        previous=previous,
+        previous=b"",
         hash=b"",
         arguments=item.arguments,
     )
-    return msgspec.structs.replace(record, hash=hash_of(record))
-
-
-def hash_of(record: DecisionRecord) -> bytes:
-    """Return the hash of everything in a record but its own hash."""
-    bare = msgspec.structs.replace(record, hash=b"")
-    return hashlib.sha256(msgspec.json.encode(bare, order="deterministic")).digest()
+    return linked(record, after)
 
 
 _face = msgspec.msgpack.Decoder(Face)
@@ -370,26 +359,3 @@ def encode_face(face: Face) -> bytes:
 def decode_face(data: bytes) -> Face:
     """Read a face."""
     return _face.decode(data)
-
-
-class BrokenChain(msgspec.Struct, frozen=True):
-    """Where a chain of decisions does not hold."""
-
-    sequence: int
-    """The first record that is wrong, or after which one is missing."""
-
-    reason: Literal["hash", "order", "previous"]
-
-
-def verify_chain(records: Iterable[DecisionRecord]) -> BrokenChain | None:
-    """Check a chain from its first record on; None when every record holds."""
-    previous, sequence = START, 0
-    for record in records:
-        if record.sequence != sequence + 1:
-            return BrokenChain(sequence, "order")
-        if record.previous != previous:
-            return BrokenChain(record.sequence, "previous")
-        if hash_of(record) != record.hash:
-            return BrokenChain(record.sequence, "hash")
-        previous, sequence = record.hash, record.sequence
-    return None

@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from antiphon.core.asks import Kind
 from antiphon.errors import Diverged, KeyReused
 
 EntryKind = Literal["ask", "memo", "effect", "patch"]
@@ -74,27 +73,6 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return decode_value(self.payload)
 
 
-class Pending(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An ask that is out, as the token or the task's row remembers it."""
-
-    key: str
-    kind: Kind
-    digest: bytes
-    note: str = ""
-    tries: int = 0
-    """How many answers were refused because they did not fit."""
-
-    expires: float = 0.0
-    """When the answer becomes `Expired`; 0 is never."""
-
-    schema: bytes = b""
-    """The form's schema, or the URL, where no re-run can tell it (native handlers)."""
-
-    secret: bool = False
-    branch: bool = False
-    """Whether a child task of the handler asks it."""
-
-
 class Journal(msgspec.Struct, array_like=True):
     """What a call knows between two rounds: in its token, in the store, or in a task's row."""
 
@@ -115,15 +93,6 @@ class Journal(msgspec.Struct, array_like=True):
     """Whether the author returns `InputRequired`: then every round may read what it likes."""
 
 
-class Handle(msgspec.Struct, array_like=True, frozen=True):
-    """Where a journal lies that is too large or too secret for a token."""
-
-    round: int
-    digest: bytes
-    seed: bytes = b""
-    """Of the journal, so that answers can be compared without fetching it."""
-
-
 PATCHED = "patched:"
 """How the keys of `ctx.patched` begin. They alone of all patches may be gone in a re-run."""
 
@@ -137,11 +106,8 @@ _CURE = (
 _END = "the end of the handler before it"
 _IN_BRANCH = "something new in a branch"
 
-_kind_of, _name_of, _carried_of = (
-    attrgetter("kind"),
-    attrgetter("kind", "key"),
-    attrgetter("carried"),
-)
+_kind_of, _carried_of = attrgetter("kind"), attrgetter("carried")
+_name_of = attrgetter("kind", "key")
 
 Name = tuple[EntryKind, str]
 """Kind and key of an entry."""
@@ -159,13 +125,6 @@ def _diverged(old: Entry, now: str, short: str) -> Diverged:
     return Diverged(
         recorded=recorded, now=now, cure=_CURE, names=(describe(old.kind, old.key), short)
     )
-
-
-class Mark(msgspec.Struct, frozen=True, gc=False):
-    """A place in an execution."""
-
-    unread: frozenset[Name]
-    fresh: int
 
 
 class Replay:
@@ -199,11 +158,6 @@ class Replay:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    @property
-    def replaying(self) -> bool:
-        """Whether entries of earlier rounds are still unread."""
-        return bool(self.unread)
-
     def recall(self, kind: EntryKind, key: str, digest: bytes, note: str) -> Entry | None:
         """Read an entry; None if there is none yet.
 
@@ -220,9 +174,9 @@ class Replay:
                 self.unread.pop(name, None)
             entry = self._entries.get(name)
         self._used.add(name)
-        if entry is not None and entry.digest != digest:
-            raise _diverged(entry, describe(kind, key, note), describe(kind, key))
-        return entry
+        if entry is None or entry.digest == digest:
+            return entry
+        raise _diverged(entry, describe(kind, key, note), describe(kind, key))
 
     def _next(self, kind: EntryKind, key: str) -> Name:
         """Name the next use of a key: only a try that came to nothing may be followed by another.
@@ -283,15 +237,6 @@ class Replay:
         """Return everything learned so far, in order."""
         return list(self._entries.values())
 
-    def mark(self) -> Mark:
-        """Remember how far the execution has come; `since` tells what it has touched after that."""
-        return Mark(frozenset(self.unread), len(self.fresh))
-
-    def since(self, mark: Mark) -> list[Name]:
-        """Name the entries that were read or made since a mark."""
-        read = [name for name in mark.unread if name not in self.unread]
-        return [*sorted(read), *((e.kind, e.key) for e in self.fresh[mark.fresh :])]
-
     # --- the two rules ---------------------------------------------------------------------------
 
     def check_new(self, kind: str, key: str, note: str) -> None:
@@ -300,10 +245,9 @@ class Replay:
         Raises:
             Diverged: There are some.
         """
-        for name in self.unread:
-            if not self._entries[name].branch:
-                now = describe(kind, key, note)
-                raise _diverged(self._entries[name], now, describe(kind, key))
+        for old in self.unread.values():
+            if not old.branch:
+                raise _diverged(old, describe(kind, key, note), describe(kind, key))
 
     def check_end(self, *, branches_cut: bool, later: set[str], now: str = "") -> None:
         """Refuse the end of a handler that has not read the recorded asks and effects.
@@ -317,8 +261,7 @@ class Replay:
         Raises:
             Diverged: There are some.
         """
-        for name in self.unread:
-            old = self._entries[name]
+        for old in self.unread.values():
             if old.kind not in _MUST_READ or (old.kind == "effect" and old.key in later):
                 continue
             if not (branches_cut and old.branch):

@@ -39,6 +39,10 @@ class Limits:
     """Tasks that one process runs at a time. They share the event loop with the requests;
     `antiphon worker --concurrency` sets another number for a worker."""
 
+    concurrent_task_runs_per_principal: int = 1_000
+    """Tasks of one caller that one process runs at a time. More than a process has places for, so
+    that a caller who is alone may use them all; where others wait, theirs go first anyway."""
+
     decision: timedelta = timedelta(hours=8)
     """Time that people have to decide a held call. A working day; `within=` says otherwise."""
 
@@ -132,9 +136,12 @@ class Limits:
     another process waits that long before it takes over."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that would switch a bound off."""
-        for name in self.__slots__:
+        """Refuse numbers that would switch a bound off, and spans that are only numbers."""
+        for name, field in self.__dataclass_fields__.items():
             value: timedelta | float = getattr(self, name)
+            if isinstance(value, timedelta) != isinstance(field.default, timedelta):
+                kind = "a timedelta" if isinstance(field.default, timedelta) else "a number"
+                raise ConfigError(f"Limits({name}=...) takes {kind}, got {value!r}")
             size = value.total_seconds() if isinstance(value, timedelta) else value
             if not size > 0:
                 raise ConfigError(f"Limits({name}=...) must be greater than zero, got {value!r}")

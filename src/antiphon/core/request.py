@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from antiphon.core.audit import RoundAudit
 from antiphon.errors import CannotAsk
 
 Era = Literal["modern", "legacy"]
@@ -15,6 +16,9 @@ MODERN = "2026-07-28"
 
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """The revisions with a handshake, newest first."""
+
+IDEMPOTENCY_KEY = "antiphon/idempotencyKey"
+"""The `_meta` member of a first round in which a client names its call."""
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
@@ -30,10 +34,14 @@ class Principal(msgspec.Struct, array_like=True, frozen=True):
     transport: str = "http"
     """Keeps callers without authentication on different transports apart."""
 
+    actor: str = ""
+    """The agent that acts for the subject: its issuer and its own subject, joined as
+    `owner_of` joins names. Nothing when the subject calls in person."""
+
     @property
     def anonymous(self) -> bool:
         """Whether nobody was authenticated."""
-        return not (self.issuer or self.subject or self.client_id)
+        return not (self.issuer or self.subject or self.client_id or self.actor)
 
     @property
     def owner(self) -> str:
@@ -48,6 +56,8 @@ def owner_of(principal: Principal) -> str:
         return f"anonymous {principal.transport}"
     # A separator that PostgreSQL takes in a text and no name holds unescaped.
     parts = (principal.issuer, principal.subject, principal.client_id)
+    if principal.actor:
+        parts = (*parts, principal.actor)
     return " ".join(part.replace("%", "%25").replace(" ", "%20") for part in parts)
 
 
@@ -72,6 +82,15 @@ class Channel:
 
     aborted = False
     """Whether the round was cancelled because the client disconnected."""
+
+    @property
+    def scopes(self) -> frozenset[str] | None:
+        """What the credential of this request allows.
+
+        None on a transport where nobody presents one, such as standard input and output, or where
+        the request was checked before.
+        """
+        return None
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification that belongs to this request, before its response."""
@@ -161,9 +180,15 @@ class Request(msgspec.Struct, kw_only=True):
     """Name and version that the client claims: for display, never for decisions."""
 
     progress_token: str | int | None = None
+    progress: float = float("-inf")
+    """What was last reported to the client; what is reported next must be more."""
+
     log_level: str | None = None
     trace: str = ""
     """The `traceparent` of this request, or nothing."""
+
+    idempotency_key: str | None = None
+    """Chosen by the client for a first round: the same one again is the same call."""
 
     channel: Channel = NO_CHANNEL
     params: dict[str, Any] = {}
@@ -178,3 +203,9 @@ class Request(msgspec.Struct, kw_only=True):
 
     outcome: str = ""
     """How the round ended: `complete`, `input_required`, `task` or `error`."""
+
+    repeated: bool = False
+    """Whether the reply is what an earlier request with the same token was given."""
+
+    audit: RoundAudit | None = None
+    """Where the round is noted; None where there is no audit."""

@@ -47,6 +47,25 @@ def web_host(url: str) -> str:
     return _named(host)
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_private(url: str) -> bool:
+    """Return whether nobody on the way can read what is sent to a URL: https, or this machine."""
+    try:
+        host = web_host(url)
+    except ValueError:
+        return False
+    return urlsplit(url).scheme == "https" or is_loopback(host.strip("[]"))
+
+
 def imitates(host: str) -> bool:
     """Return whether a host of `web_host` has letters that can imitate others."""
     return any(label.startswith("xn--") for label in host.split("."))

@@ -1,5 +1,6 @@
-"""Approvals by somebody who is not the client: which route a question takes, and what came of it.
+"""Asks and their outcomes, and approvals by somebody who is not the client.
 
+`ask_all` recalls what was answered before and puts the rest to whoever can answer.
 `route_asks` looks at every ask without an answer. A question for the inbox ends the round
 (`Execution.hold`), and `tasks/held.py` keeps the call with an item that shows the `face_of` the
 question. When people have decided, a run of the task reads the item with `approval_of`, and the
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from antiphon.core.asks import Approval, Approve, Outcome
+from antiphon.core.asks import Approval, Approve, Ask, Outcome, RawAsk
 from antiphon.core.capabilities import allows
 from antiphon.core.inbox import (
     Approver,
@@ -22,10 +23,18 @@ from antiphon.core.inbox import (
     Status,
     caller_identity,
 )
-from antiphon.core.journal import decode_value, encode_value
+from antiphon.core.journal import Entry, decode_value, encode_value
 from antiphon.core.request import Principal, Request
-from antiphon.engine.questions import DECIDED, Question
-from antiphon.errors import ConfigError, HandlerError
+from antiphon.engine.mistakes import check_asks
+from antiphon.engine.questions import (
+    DECIDED,
+    Question,
+    check_key,
+    check_raw_key,
+    question,
+    reasons,
+)
+from antiphon.errors import AnswerInvalid, ConfigError, HandlerError
 
 if TYPE_CHECKING:
     from antiphon.engine.execution import Batch, Execution
@@ -75,7 +84,7 @@ async def route_asks(
                 continue
             payload = decided_payload(approval)
         execution.check_new("ask", key, ready.note)
-        execution.record("ask", key, payload, ready.digest, ready.note)
+        execution.record(Entry("ask", key, payload, ready.digest, ready.note))
         outcomes[key] = ready.read(decode_value(payload), key)
     return asked, held
 
@@ -184,3 +193,58 @@ def face_of(question: Question, *, caller: str, client: str, arguments: Any) -> 
 
 def _plain(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+# --- asks and their outcomes ---------------------------------------------------------------------
+
+
+async def ask_named(
+    execution: "Execution", wrong: Sequence[Any], asks: Mapping[str, Ask]
+) -> list[Outcome[Any]]:
+    """Return the outcomes of asks by name, which are put in one round.
+
+    Raises:
+        HandlerError: An ask has no name, or is no ask but the result of asking.
+    """
+    check_asks(wrong, asks)
+    await execution.enter_async("ask")
+    batch: list[tuple[str, Question]] = []
+    for key, ask in asks.items():
+        check = check_raw_key if isinstance(ask, RawAsk) else check_key
+        batch.append((check(key), question(ask)))
+    return await ask_all(execution, batch)
+
+
+async def ask_all(execution: "Execution", batch: "Batch") -> list[Outcome[Any]]:
+    """Return the outcomes of asks, in their order: recalled, or put to whoever can answer.
+
+    Most rounds end in here: in `Delivery.put` for the client, in `hold` for the inbox.
+    """
+    outcomes: dict[str, Outcome[Any]] = {}
+    unanswered: list[tuple[str, Question]] = []
+    for key, ready in batch:
+        entry = execution.recall("ask", key, ready.digest, ready.note)
+        outcome = None if entry is None else read_answered(execution, key, ready, entry.value())
+        if outcome is None:
+            unanswered.append((key, ready))
+        else:
+            outcomes[key] = outcome
+    if unanswered:
+        asked, held = await route_asks(execution, unanswered, outcomes)
+        if asked:
+            outcomes |= await execution.delivery.put(execution, asked)
+        if held:
+            await execution.hold(held)
+    who = execution.request.principal
+    return [named_by_caller(outcomes[key], who) for key, _ in batch]
+
+
+def read_answered(
+    execution: "Execution", key: str, ready: Question, raw: Any
+) -> Outcome[Any] | None:
+    """Read an answer; None when it does not fit and is to be asked for again."""
+    try:
+        return ready.read(raw, key)
+    except AnswerInvalid as error:
+        execution.reject(key, reasons(error))
+        return None

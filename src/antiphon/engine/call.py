@@ -13,13 +13,14 @@ from typing import Any, cast
 import msgspec
 
 from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import Entry, Handle, Journal, Pending, encode_value
+from antiphon.core.journal import Entry, Journal, encode_value
 from antiphon.core.text import safe
 from antiphon.engine.handler import Handler
 from antiphon.engine.questions import EXPIRED, check_shape, reasons, unanswered
-from antiphon.errors import AnswerInvalid, Diverged, InvalidRequest
+from antiphon.errors import AnswerInvalid, Diverged, InvalidRequest, ToolError
 from antiphon.forms.schema import FlatSchema
 from antiphon.ports import ROUNDS_PER_START, Entropy, Store
+from antiphon.seal.claims import Handle, Pending
 
 _ID = 16
 _SEED = 16
@@ -34,6 +35,15 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 
     tries: int
     reason: str
+
+    def check(self, key: str, limit: int) -> None:
+        """End a call whose client has given too many answers that do not fit.
+
+        Raises:
+            ToolError: These are too many.
+        """
+        if self.tries > limit:
+            raise ToolError(f"The answer to {key!r} did not fit after {limit} more tries.")
 
 
 class Call:
@@ -192,6 +202,24 @@ class Call:
             self.rejected = {**self.rejected, pending.key: rejected}
             return False
         return True
+
+    def tries(self, key: str) -> int:
+        """Return how many answers to an ask were refused, in this round and those before it.
+
+        An answer that stays away does not give back the tries that were used.
+        """
+        before = self.rejected.get(key) or self.pending.get(key)
+        return 0 if before is None else before.tries
+
+    def reject(self, key: str, reason: str, limit: int) -> None:
+        """Note an answer that does not fit: its ask is put again, or the call ends.
+
+        Raises:
+            ToolError: It has been asked for again so many times already.
+        """
+        rejected = Rejected(self.tries(key) + 1, reason)
+        rejected.check(key, limit)
+        self.rejected = {**self.rejected, key: rejected}
 
     def take_unasked(self, answers: object, *, keep: bool) -> None:
         """Look at the answers of a first request; keep them for a tool that opted in."""

@@ -43,6 +43,23 @@ class Unwinding(BaseException):
     """Unwinds a handler and its child tasks, and is no failure of theirs."""
 
 
+SIGNALS = (Unwinding, asyncio.CancelledError)
+"""What passes through user code and is no failure of it."""
+
+
+def as_failure(error: BaseException) -> BaseException:
+    """Return what user code raised as an `Exception`, unless it only lets a signal pass."""
+    signal = any(holds(error, kind) for kind in SIGNALS)
+    return error if signal else UserCodeExit(error)
+
+
+def holds(error: BaseException, kind: type[BaseException]) -> bool:
+    """Return whether an error is of a kind, or a group that holds one."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(kind) is not None  # pyright: ignore[reportUnknownMemberType]
+    return isinstance(error, kind)
+
+
 def _retrieved(task: "asyncio.Task[Any]") -> None:
     """Retrieve how a task was unwound, so that asyncio does not log what nobody waits for."""
     if not task.cancelled():
@@ -208,7 +225,9 @@ def key_inside(mark: object) -> str | None:
 class Branches:
     """The branches of one execution; made when the first of them uses the context."""
 
-    __slots__ = ("_idle_times", "_tasks", "_timer", "_waiting", "cancellations", "cut", "new")
+    __slots__ = (
+        "_idle_times", "_tasks", "_timer", "_waiting", "cancellations", "cut", "new", "unclaimed",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any] | None] = set()
@@ -223,6 +242,9 @@ class Branches:
 
         self.new = ""
         """What a branch was the first to do anew while recorded entries were unread."""
+
+        self.unclaimed: dict[str, asyncio.Task[Any] | None] = {}
+        """Branches that have begun an effect and not yet claimed it, by the effect's key."""
 
     def add(self, task: "asyncio.Task[Any] | None") -> None:
         """Note that a child task uses the context."""
@@ -254,7 +276,7 @@ class Branches:
             if not execution.ending:
                 # The author's own code ended the wait: nobody wants these answers any more.
                 self.cut = True
-                execution.forget_asked(batch)
+                _take_back(execution, [key for key, _ in batch])
 
     def _start_timer(self, execution: "Execution") -> None:
         if self._timer is not None:
@@ -267,7 +289,7 @@ class Branches:
         if execution.ending or not self._waiting:
             return
         self._idle_times += 1
-        if execution.replay.replaying and self._idle_times < _CATCH_UP:
+        if execution.replay.unread and self._idle_times < _CATCH_UP:
             self._start_timer(execution)
             return
         execution.end_round()
@@ -292,3 +314,27 @@ class Branches:
             self._timer.cancel()
         for future in tuple(self._waiting):
             future.cancel()
+
+
+def _take_back(execution: "Execution", keys: Sequence[str]) -> None:
+    """Ask nobody what nobody waits for any more."""
+    for key in keys:
+        execution.asked.pop(key, None)
+    if execution.held:
+        execution.held = {key: ask for key, ask in execution.held.items() if key not in keys}
+
+
+def uncancel(task: "asyncio.Task[Any]", before: int, branches: Branches | None) -> None:
+    """Take back every cancellation that is left, when the handler did not end by it.
+
+    Task groups of Python 3.11 and 3.12 forget theirs when a child has failed.
+
+    Args:
+        task: The handler's own.
+        before: How often it had been cancelled when the handler began.
+        branches: Of its execution: they may have cancelled it to end the round.
+    """
+    if branches is not None:
+        branches.cancellations = 0
+    while task.cancelling() > before:
+        task.uncancel()

@@ -1,8 +1,9 @@
 """`Context`: what a handler sees. Here is how it asks; everything else is in `context_base.py`."""
 
+from asyncio import current_task
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Never, TypeVar, Unpack, overload
+from typing import Any, Never, TypeVar, Unpack, cast, overload
 
 from antiphon.core.asks import (
     Approval,
@@ -17,32 +18,35 @@ from antiphon.core.asks import (
     ListRoots,
     Opened,
     Outcome,
+    RawAsk,
     Root,
     Sample,
     SampleOptions,
     Seconds,
     seconds,
 )
-from antiphon.core.capabilities import allows
-from antiphon.core.journal import Entry, decode_value, encode_value
-from antiphon.engine.approvals import named_by_caller, route_asks
+from antiphon.core.journal import Entry, encode_value
+from antiphon.engine.approvals import ask_all, ask_named, read_answered
 from antiphon.engine.child_tasks import get_inside
 from antiphon.engine.context_base import ContextBase, handed_out
-from antiphon.engine.execution import RUNNING, Batch, Execution
+from antiphon.engine.execution import RUNNING, Execution
 from antiphon.engine.handler import call_user
 from antiphon.engine.mistakes import (
     ApprovalAwaitable,
     caller,
-    check_asks,
     check_options,
-    check_secret,
     needs_async,
-    too_many_asks,
-    unable_to_ask,
+    place_of,
 )
-from antiphon.engine.questions import Question, check_key, plain_form, question, reasons
+from antiphon.engine.questions import (
+    MessageTooLong,
+    check_key,
+    kept_question,
+    plain_form,
+    question,
+)
 from antiphon.engine.suspension import running_loop
-from antiphon.errors import AnswerInvalid, TooManyRounds
+from antiphon.errors import HandlerError
 
 T = TypeVar("T")
 
@@ -88,14 +92,14 @@ class Context(ContextBase):
             Cancelled: Dismissed without a choice.
             Expired: No answer within `timeout=`.
         """
+        execution = self._execution
         if options:
             check_options("elicit", options, ElicitOptions)
             return self._awaited("elicit", self._value(Elicit(message, form, **options), key))
         if running_loop() is None:
-            raise needs_async(self._execution.handler.name, "elicit")
-        made = self._form(message, form, key)
-        place = caller(1)
-        self._execution.calls[made] = ("elicit", place.f_code, place.f_lasti)
+            raise needs_async(execution.handler.name, "elicit")
+        made = _ask_form(execution, message, form, key)
+        execution.calls[made] = ("elicit", place_of(caller(1)))
         return made
 
     @handed_out
@@ -129,7 +133,7 @@ class Context(ContextBase):
             while not await self._look(key, until):
                 await execution.pause(seconds(every))
             execution.enter("elicit_url")
-            execution.record("memo", f"{key}:done", _YES)
+            execution.record(Entry("memo", f"{key}:done", _YES))
             await execution.delivery.visited(execution, key)
         return Opened(url)
 
@@ -167,13 +171,39 @@ class Context(ContextBase):
         Raises:
             HandlerError: An ask has no name, or is no ask but the result of asking.
         """
-        check_asks(wrong, asks)
-        await self._execution.enter_async("ask")
-        batch = [(check_key(key), question(ask)) for key, ask in asks.items()]
         return {
             o.key: o.value if isinstance(o.value, Approval) else o.unwrap()
-            for o in await ask_all(self._execution, batch)
+            for o in await ask_named(self._execution, wrong, asks)
         }
+
+    @handed_out
+    async def outcomes(self, *wrong: Never, **asks: Ask) -> dict[str, Outcome[Any]]:
+        """Ask several things in one round, and get each refusal as a value; the names are the keys.
+
+        Raises:
+            HandlerError: An ask has no name, or is no ask but the result of asking.
+        """
+        return {outcome.key: outcome for outcome in await ask_named(self._execution, wrong, asks)}
+
+    @handed_out
+    async def ask_raw(
+        self, method: str, params: Mapping[str, Any] | None = None, *, key: str
+    ) -> dict[str, Any]:
+        """Put a request of the protocol to the client as it is; returns its answer as it is.
+
+        For code that passes on what another server asks. `RawAsk` does the same in `outcomes`.
+
+        Args:
+            method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
+            params: Its params.
+            key: The key on the wire, any text; unlike other keys it may end in a number.
+
+        Raises:
+            HandlerError: The params are not those of the protocol.
+        """
+        ask = RawAsk(method=cast("Any", method), params=params or {})
+        (outcome,) = await ask_named(self._execution, (), {key: ask})
+        return cast("dict[str, Any]", outcome.value)
 
     def approve(
         self, message: str, *, key: str | None = None, **options: Unpack[ApproveOptions]
@@ -196,25 +226,6 @@ class Context(ContextBase):
         made = self._value(Approve(message, **options), key)
         return self._awaited("approve", ApprovalAwaitable(made))
 
-    async def _form(self, message: str, form: Any, given: str | None) -> Any:
-        """Return the accepted value of a plain form: what nearly every handler asks.
-
-        Does what `_one` does, in fewer steps.
-        """
-        execution = self._execution
-        if execution.state is not RUNNING or get_inside():
-            await execution.enter_async("ask")
-        ready = plain_form(message, form)
-        key, entry = execution.recall_ask(ready, given)
-        if entry is not None:
-            value = ready.form.recall(entry.payload)  # pyright: ignore[reportOptionalMemberAccess]
-            if value is not None:
-                return value
-            outcome = _read(execution, key, ready, entry)
-            if outcome is not None:
-                return outcome.unwrap()
-        return (await _put(execution, [(key, ready)]))[key].unwrap()
-
     async def _one(self, ask: Ask, given: str | None) -> Outcome[Any]:
         execution = self._execution
         await execution.enter_async("ask")
@@ -225,10 +236,6 @@ class Context(ContextBase):
         outcome = await self._one(ask, given)
         return outcome.value if isinstance(ask, Approve) else outcome.unwrap()
 
-    def __repr__(self) -> str:
-        """Show which round of which handler."""
-        return f"<Context {self._execution.handler.identity} round {self._execution.call.round}>"
-
 
 def execution_of(ctx: Context) -> Execution:
     """Return the execution behind a context, for the shapes that are built on it."""
@@ -238,79 +245,33 @@ def execution_of(ctx: Context) -> Execution:
 # --- from an ask to its answer ------------------------------------------------------------------
 
 
-async def ask_all(execution: Execution, batch: Batch) -> list[Outcome[Any]]:
-    """Return the outcomes of asks, in their order: recalled, or put to whoever can answer.
+async def _ask_form(execution: Execution, message: str, form: Any, given: str | None) -> Any:
+    """Return the accepted value of a plain form: what nearly every handler asks.
 
-    Most rounds end in here: in `_put` for what the client is asked, in `hold` for the inbox.
+    Does what `ask_all` does for any ask, in fewer steps: a re-run comes here for every recorded
+    answer, and `tests/bench/test_budget.py` counts them.
     """
-    outcomes: dict[str, Outcome[Any]] = {}
-    unanswered: list[tuple[str, Question]] = []
-    for key, ready in batch:
-        entry = execution.recall("ask", key, ready.digest, ready.note)
-        outcome = None if entry is None else _read(execution, key, ready, entry)
-        if outcome is None:
-            unanswered.append((key, ready))
-        else:
-            outcomes[key] = outcome
-    if unanswered:
-        asked, held = await route_asks(execution, unanswered, outcomes)
-        if asked:
-            outcomes |= await _put(execution, asked)
-        if held:
-            await execution.hold(held)
-    who = execution.request.principal
-    return [named_by_caller(outcomes[key], who) for key, _ in batch]
-
-
-def _read(execution: Execution, key: str, ready: Question, entry: Entry) -> Outcome[Any] | None:
-    """Read a recorded answer; None when it does not fit and is to be asked for again."""
+    if execution.state is not RUNNING or get_inside():
+        await execution.enter_async("ask")
     try:
-        return ready.read(decode_value(entry.payload), key)
-    except AnswerInvalid as error:
-        execution.reject(key, reasons(error), execution.call.pending.get(key))
-        return None
-
-
-async def _put(execution: Execution, batch: Batch) -> dict[str, Outcome[Any]]:
-    """Put asks to the client until each has an answer that fits.
-
-    Where an ask ends the round, `delivery.ask` does not return. It returns answers in legacy
-    sessions and parked handlers; only there asks are put a second time by the loop.
-    """
-    outcomes: dict[str, Outcome[Any]] = {}
-    limits, capabilities = execution.environment.limits, execution.request.capabilities
-    while batch:
-        for key, ready in batch:
-            for need in ready.needs:
-                if not allows(capabilities, need) and not execution.delivery.reaches_owner(ready):
-                    raise unable_to_ask(execution, [ready for _, ready in batch])
-            if ready.ask.secret:
-                check_secret(execution, "ask", key, secret=True)
-            if execution.replay.unread:
-                execution.check_new("ask", key, ready.note)
-        if len(execution.asked) + len(batch) > limits.asks_per_round:
-            raise too_many_asks(limits.asks_per_round)
-        if execution.call.journal.asked >= limits.rounds:
-            raise TooManyRounds(limits.rounds)
-        batch = _take(execution, batch, await execution.delivery.ask(execution, batch), outcomes)
-    return outcomes
-
-
-def _take(
-    execution: Execution, batch: Batch, raws: Sequence[Any], outcomes: dict[str, Outcome[Any]]
-) -> Batch:
-    """Record answers that came while the handler waited; return what must be asked again."""
-    again: list[tuple[str, Question]] = []
-    for (key, ready), raw in zip(batch, raws, strict=True):
-        payload = encode_value(raw)
-        try:
-            outcomes[key] = ready.read(raw, key)
-        except AnswerInvalid as error:
-            # In this request (old sessions), or in the one before it (parked handlers).
-            before = execution.call.rejected.get(key) or execution.call.pending.get(key)
-            execution.reject(key, reasons(error), before)
-            again.append((key, ready))
-            continue
-        secret = ready.ask.secret
-        execution.record("ask", key, payload, ready.digest, ready.note, secret=secret)
-    return again
+        kept = isinstance(form, type)
+        ready = kept_question(message, form) if kept else plain_form(message, form)
+    except MessageTooLong:
+        ready = plain_form(message, form)
+    if current_task() is not execution.task:
+        key = execution.key_for(ready.base, given)
+        return (await ask_all(execution, [(key, ready)]))[0].unwrap()
+    key = None if given is None else check_key(given)
+    try:
+        key = key or execution.keys.derive(ready.base)
+        entry = execution.replay.recall("ask", key, ready.digest, ready.note)
+    except HandlerError as error:
+        raise execution.fault(error) from None
+    if entry is not None:
+        value = ready.form.recall(entry.payload)  # pyright: ignore[reportOptionalMemberAccess]
+        if value is not None:
+            return value
+        outcome = read_answered(execution, key, ready, entry.value())
+        if outcome is not None:
+            return outcome.unwrap()
+    return (await execution.delivery.put(execution, [(key, ready)]))[key].unwrap()

@@ -16,12 +16,19 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from antiphon.core.asks import Ask, Seconds, seconds
 from antiphon.core.capabilities import allows, missing
-from antiphon.core.journal import PATCHED, decode_value, encode_value
+from antiphon.core.journal import PATCHED, Entry, decode_value, encode_value
 from antiphon.core.request import Era, LogLevel, Principal
-from antiphon.engine import effects
+from antiphon.engine.effects.names import Once, Scope
+from antiphon.engine.effects.once import memo, once
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import needs_of
-from antiphon.engine.mistakes import NothingToAwait, caller, check_function, needs_async
+from antiphon.engine.mistakes import (
+    NothingToAwait,
+    caller,
+    check_function,
+    needs_async,
+    place_of,
+)
 from antiphon.engine.native import CallAnswers
 from antiphon.engine.questions import check_key
 from antiphon.engine.suspension import running_loop
@@ -88,7 +95,9 @@ class ContextBase(CallView):
         entry = execution.replay.seen("memo", key)
         if entry is None:
             execution.check_new("memo", key, "ctx.now")
-            entry = execution.record("memo", key, encode_value(execution.environment.clock()))
+            entry = execution.record(
+                Entry("memo", key, encode_value(execution.environment.clock()))
+            )
         return datetime.fromtimestamp(entry.value(), UTC)
 
     def uuid(self, *, key: str | None = None) -> uuid.UUID:
@@ -142,7 +151,7 @@ class ContextBase(CallView):
         if known is None:
             entry = execution.replay.seen("memo", f"ctx.{what}")
             if entry is None:
-                entry = execution.record("memo", f"ctx.{what}", encode_value(read()))
+                entry = execution.record(Entry("memo", f"ctx.{what}", encode_value(read())))
             known = entry.value()
             self._first_reads = {**self._first_reads, what: known}
         return known
@@ -159,7 +168,7 @@ class ContextBase(CallView):
             known = marked or not _behind(execution)
             self._first_reads = {**self._first_reads, key: known}
             if known and not marked:
-                execution.record("patch", key, _YES)
+                execution.record(Entry("patch", key, _YES))
         return known
 
     # --- remembering and acting ------------------------------------------------------------------
@@ -172,7 +181,7 @@ class ContextBase(CallView):
         *args: Any,
         retry: bool = False,
         verify: Callable[..., Any] | None = None,
-        scope: effects.Scope = "call",
+        scope: Scope = "call",
         window: Seconds | None = None,
         scope_key: str | None = None,
         returns: Any = None,
@@ -198,7 +207,7 @@ class ContextBase(CallView):
             EffectUncertain: It was started before and its end is not known.
         """
         check_function("once", key, fn)
-        spec = effects.Once(
+        spec = Once(
             key=key,
             fn=fn,
             args=args,
@@ -209,7 +218,7 @@ class ContextBase(CallView):
             scope_key=scope_key,
             returns=returns,
         )
-        return await effects.once(self._execution, spec)
+        return await once(self._execution, spec)
 
     def reused(self, key: str) -> bool:
         """Return whether an effect of `scope="arguments"` was taken from an earlier call."""
@@ -232,7 +241,7 @@ class ContextBase(CallView):
                 other exception is raised as it is, the same in every execution.
         """
         check_function("memo", key, fn)
-        return await effects.memo(self._execution, key, fn, args, returns=returns, secret=secret)
+        return await memo(self._execution, key, fn, args, returns=returns, secret=secret)
 
     def on_commit(self, key: str, fn: Callable[..., Any], *args: Any) -> Awaitable[None]:
         """Run an effect when the call completes, and never before. Awaiting it is optional."""
@@ -241,8 +250,8 @@ class ContextBase(CallView):
         execution.enter("on_commit")
         if check_key(key) in execution.commits:
             raise execution.fault(KeyReused("on_commit", key))
-        spec = effects.Once(key=f"commit:{key}", fn=fn, args=args)
-        commit = partial(effects.once, execution, spec)
+        spec = Once(key=f"commit:{key}", fn=fn, args=args)
+        commit = partial(once, execution, spec)
         execution.commits = {**execution.commits, key: commit}
         return NothingToAwait()
 
@@ -257,7 +266,7 @@ class ContextBase(CallView):
         key = execution.key_for("pause", key)
         if execution.recall("patch", f"pause:{key}", b"", "") is None:
             execution.check_new("pause", key, "")
-            execution.record("patch", f"pause:{key}", _YES)
+            execution.record(Entry("patch", f"pause:{key}", _YES))
             await execution.pause(delay)
 
     @handed_out
@@ -275,7 +284,7 @@ class ContextBase(CallView):
         request = execution.request
         modern_tool = execution.handler.kind == "tool" and request.era == "modern"
         takes_tasks = modern_tool and allows(request.capabilities, "tasks")
-        execution.record("patch", "detach", encode_value(takes_tasks))
+        execution.record(Entry("patch", "detach", encode_value(takes_tasks)))
         if takes_tasks and execution.environment.keeps_tasks:
             await execution.detach(message)
 
@@ -327,13 +336,16 @@ class ContextBase(CallView):
         self._execution.enter("release_stream")
         return await self._execution.request.channel.release_stream()
 
+    def __repr__(self) -> str:
+        """Show which round of which handler."""
+        return f"<Context {self._execution.handler.identity} round {self._execution.call.round}>"
+
     def _awaited(self, what: str, made: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Hand out something to await, so that one which was forgotten is noticed."""
         if running_loop() is None:
             made.close()
             raise needs_async(self._execution.handler.name, what)
-        place = caller(2)
-        self._execution.calls[made] = (what, place.f_code, place.f_lasti)
+        self._execution.calls[made] = (what, place_of(caller(2)))
         return made
 
 

@@ -14,16 +14,19 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from antiphon.core.asks import Approval, ElicitUrl, seconds
-from antiphon.core.journal import Journal
+from antiphon.core.asks import Approval, ElicitUrl, Outcome, seconds
+from antiphon.core.capabilities import allows
+from antiphon.core.journal import Entry, Journal, encode_value
 from antiphon.core.request import LEVELS, MODERN, Channel, LegacyAsk, Request
 from antiphon.core.text import safe
+from antiphon.engine.approvals import read_answered
 from antiphon.engine.call import Call
 from antiphon.engine.context import Context
 from antiphon.engine.execution import Batch, Execution
 from antiphon.engine.handler import Handler
+from antiphon.engine.mistakes import check_secret, too_many_asks, unable_to_ask
 from antiphon.engine.outcome import Completed, ExecutionOutcome, Failed, Held, NeedsInput, Paused
-from antiphon.engine.questions import Asked, Question, check_shape, unanswered
+from antiphon.engine.questions import Asked, Question, check_shape, note_question, unanswered
 from antiphon.environment import Environment
 from antiphon.errors import (
     TASKS_CAPABILITY,
@@ -82,6 +85,30 @@ class Delivery:
     background = False
     """Whether the execution is a run of a task: no client waits for its end."""
 
+    async def put(self, execution: Execution, batch: Batch) -> dict[str, Outcome[Any]]:
+        """Put asks to the client until each has an answer that fits.
+
+        Where an ask ends the round, `ask` does not return. It returns answers in legacy
+        sessions and parked handlers; only there asks are put a second time by the loop.
+        """
+        outcomes: dict[str, Outcome[Any]] = {}
+        limits, capabilities = execution.environment.limits, execution.request.capabilities
+        while batch:
+            for key, ready in batch:
+                for need in ready.needs:
+                    if not allows(capabilities, need) and not self.reaches_owner(ready):
+                        raise unable_to_ask(execution, [ready for _, ready in batch])
+                if ready.ask.secret:
+                    check_secret(execution, "ask", key, secret=True)
+                if execution.replay.unread:
+                    execution.check_new("ask", key, ready.note)
+            if len(execution.asked) + len(batch) > limits.asks_per_round:
+                raise too_many_asks(limits.asks_per_round)
+            if execution.call.journal.asked >= limits.rounds:
+                raise TooManyRounds(limits.rounds)
+            batch = _take(execution, batch, await self.ask(execution, batch), outcomes)
+        return outcomes
+
     def ask(self, execution: Execution, batch: Batch) -> Awaitable[Sequence[Any]]:
         """Put asks that were checked; return their raw, well-shaped answers, or end the round.
 
@@ -97,6 +124,13 @@ class Delivery:
         """
         return None
 
+    async def cancel_wanted(self, execution: Execution) -> bool:
+        """Return whether an execution that is cancelled is so by its client, for good.
+
+        A server that stops cancels runs of tasks too; those go on elsewhere.
+        """
+        return True
+
     def reaches_owner(self, question: Question) -> bool:
         """Return whether the owner can answer a question that the client cannot be asked.
 
@@ -106,7 +140,7 @@ class Delivery:
 
     async def pause(self, execution: Execution, delay: float) -> None:
         """End a state-only round, or go on where rounds do not end."""
-        await execution.suspend((), execution.in_branch)
+        await execution.suspend((), execution.branch())
 
     async def leased(self, execution: Execution) -> LeasedRound | LeasedTaskRun | None:
         """Return the claim under which an effect runs, with what was learned before the effect.
@@ -130,9 +164,9 @@ class Delivery:
         request = execution.request
         if request.progress_token is None:
             return
-        if not (progress > execution.progress and isfinite(progress)):
+        if not (progress > request.progress and isfinite(progress)):
             return
-        execution.progress = progress
+        request.progress = progress
         params: dict[str, Any] = {"progressToken": request.progress_token, "progress": progress}
         if total is not None and isfinite(total):
             params["total"] = total
@@ -164,8 +198,27 @@ class Delivery:
         """Return the error that sends the client to a URL, where it cannot be asked otherwise."""
         return None
 
+    async def end(self) -> None:
+        """Nobody will bring the token of this round: unwind a handler that still waits for it."""
+
     def wake_without_request(self, execution: Execution) -> None:
         """A parked handler goes on although no request has come."""
+
+
+def _take(
+    execution: Execution, batch: Batch, raws: Sequence[Any], outcomes: dict[str, Outcome[Any]]
+) -> Batch:
+    """Record answers that came while the handler waited; return what must be asked again."""
+    again: list[tuple[str, Question]] = []
+    for (key, ready), raw in zip(batch, raws, strict=True):
+        payload, secret = encode_value(raw), ready.ask.secret
+        outcome = read_answered(execution, key, ready, raw)
+        if outcome is None:
+            again.append((key, ready))
+        else:
+            outcomes[key] = outcome
+            execution.record(Entry("ask", key, payload, ready.digest, ready.note, secret=secret))
+    return again
 
 
 END_ROUND = Delivery()
@@ -192,6 +245,9 @@ class BackChannelDelivery(Delivery):
             raise TooManyRounds(self._limits.rounds)
         answers: dict[str, Any] = {}
         open_: dict[str, Question] = dict(batch)
+        if execution.request.audit is not None:
+            for key, put in batch:
+                note_question(execution.request.audit, key, put)
         while open_:
             requests = {key: self._request(execution, key, q) for key, q in open_.items()}
             raws = await wait_for_client(execution, channel.ask(requests))
@@ -199,7 +255,7 @@ class BackChannelDelivery(Delivery):
                 try:
                     answers[key] = _shaped(ready, key, raws.get(key))
                 except InvalidRequest as error:
-                    execution.reject(key, error.message, execution.call.rejected.get(key))
+                    execution.reject(key, error.message)
                 else:
                     del open_[key]
         return [answers[key] for key, _ in batch]
@@ -272,6 +328,8 @@ async def run_in_session(
     Returns its last execution and how it ended: `Held` when somebody who is not the client has to
     decide. Only a native handler is executed more than once, because its asks are what it returns.
     """
+    if request.audit is not None:
+        await request.audit.begin(call.id, restarted=bool(call.generation))
     delivery = BackChannelDelivery(request, environment)
     while True:
         execution = Execution(environment, handler, request, call, delivery)

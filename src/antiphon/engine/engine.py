@@ -26,6 +26,7 @@ from antiphon.engine.context import Context
 from antiphon.engine.delivery import END_ROUND, MAX_DELAY, run_in_session
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler, Handlers
+from antiphon.engine.mistakes import RerunNotice
 from antiphon.engine.outcome import (
     Completed,
     Detached,
@@ -38,8 +39,8 @@ from antiphon.engine.outcome import (
 from antiphon.engine.parked import ParkedHandler, ParkedHandlers
 from antiphon.engine.questions import Asked
 from antiphon.engine.redemption import Redemptions, RunningRound
-from antiphon.engine.reply import HeldCallMaker, Reply, TaskMaker, ending
-from antiphon.engine.restarts import RepeatWatch, take_over
+from antiphon.engine.reply import HeldCallMaker, Reply, TaskMaker, ending, tell_end
+from antiphon.engine.restarts import RepeatWatch, named_call, take_over
 from antiphon.engine.tokens import Tokens
 from antiphon.environment import Environment
 from antiphon.errors import (
@@ -50,25 +51,17 @@ from antiphon.errors import (
     InvalidRequest,
     StoreError,
     TokenRefused,
-    Unavailable,
 )
 from antiphon.ports import ROUNDS_PER_START
 from antiphon.wire import results
 
 log = logging.getLogger("antiphon")
 
-_NO_ASKS: Mapping[str, Asked] = {}
-
 _EMPTY = Journal(b"")
 """What a new call knows. Nobody changes a journal; each round makes the next one."""
 
 _ANSWERED = (ArgumentsInvalid, CapabilityMissing, UserCodeExit, ConfigError, StoreError)
 """Errors before the first line that are told to the client as the end of its call."""
-
-_RUNS_AGAIN = (
-    "%s runs again from its first line in every round: what it does above its last question "
-    "happens again, except in ctx.once and ctx.memo"
-)
 
 
 class Engine:
@@ -81,12 +74,13 @@ class Engine:
         self.redemptions = Redemptions(environment, self._redeemed)
         self.parked = ParkedHandlers(environment.holdings.parked)
         self._find = handlers.find
+        self._listeners = environment.ends.listeners
         self._tasks = tasks
         self._held = held
         self._tokens = Tokens(environment)
         self._repeats = RepeatWatch(environment.clock)
         self._lifetime = environment.limits.call.total_seconds()
-        self._seen_again: set[str] = set()
+        self._notice = RerunNotice()
 
     async def call(self, request: Request) -> bytes:
         """Run one round; returns the bytes of its result.
@@ -96,12 +90,14 @@ class Engine:
         """
         handler, arguments = self._find(request)
         try:
-            if request.era == "legacy":
+            if request.token is not None:
+                reply = await self._again(request, handler, arguments)
+            elif request.era == "legacy":
                 reply = await self._in_session(request, handler, arguments)
-            elif request.token is None:
+            elif request.idempotency_key is None or handler.options.holds:
                 reply = await self._first(request, handler, arguments)
             else:
-                reply = await self._again(request, handler, arguments)
+                reply = await self._named(request, handler, arguments)
         except _ANSWERED as error:
             reply = ending(error, handler, self.environment, request)
         except TokenRefused as refusal:
@@ -109,6 +105,11 @@ class Engine:
             if self.environment.telemetry is not None:
                 self.environment.telemetry.refused(refusal.reason)
             raise
+        except asyncio.CancelledError:
+            tell_end(self.environment, handler, request, None)
+            raise
+        if self._listeners:
+            tell_end(self.environment, handler, request, reply)
         if reply.code:
             raise InvalidRequest(reply.message, code=reply.code, data=reply.data)
         request.outcome = reply.kind
@@ -120,13 +121,14 @@ class Engine:
         self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
         """Begin a call, or go on with the one that the same caller has left unfinished."""
-        call, options = self._begin(handler), handler.options
+        options = handler.options
+        call = self._begin(request, handler)
         if request.answers is not None:
             call.take_unasked(request.answers, keep=options.unasked == "accept")
         if handler.guarded:
             handler.check_request(request, arguments)
         bound = handler.bind(arguments)
-        tasks = options.task and self._tasks.available and allows(request.capabilities, "tasks")
+        tasks = options.task and self._makes_task(request)
         if options.holds:
             found = await self._held.find(request, handler)
             if found is not None:
@@ -134,47 +136,31 @@ class Engine:
         elif options.restarts is not None and not tasks:
             again = await take_over(self.environment, handler, request, call)
             if again is not None:
-                return await self._start_over(request, handler, again, bound)
+                binding = self._tokens.binding(request, handler)
+                return await self.redemptions.start_over(request, handler, again, binding, bound)
         elif self._repeats.calls:
             self._repeats.begin(handler, request)
-        execution = Execution(self.environment, handler, request, call, END_ROUND)
+        delivery = ParkedHandler() if handler.parks else END_ROUND
+        execution = Execution(self.environment, handler, request, call, delivery)
+        if request.audit is not None:
+            await request.audit.begin(call.id)
         if tasks:
-            reply = await self._tasks.make(execution, Journal(call.seed))
-        else:
-            reply = await self._execute(execution, bound)
-        if reply.task is None and not call.began_effect:
-            return reply
-        return await self._kept_first(execution, reply)
+            return await self._tasks.make(execution, Journal(call.seed))
+        return await self._execute(execution, bound)
 
-    async def _kept_first(self, execution: Execution, reply: Reply) -> Reply:
-        """Keep the task that a first round has made, or free what its effects leave behind.
+    def _makes_task(self, request: Request) -> bool:
+        """Return whether a call that wants to be a task from its start is one."""
+        return self._tasks.available and allows(request.capabilities, "tasks")
 
-        A later round needs none of this: `Redemptions` records reply and task in one step.
-        """
-        if reply.task is None:
-            if reply.kind != "input_required":
-                await self.redemptions.end_first(execution.call, execution.handler, reply)
-        elif reply.task.held is not None:
-            return await self._held.settle_first(execution, reply, execution.held)
-        else:
-            await self._tasks.keep(reply.task)
-        return reply
-
-    async def _start_over(
-        self, request: Request, handler: Handler, call: Call, bound: dict[str, Any]
+    async def _named(
+        self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
-        """Run the first round of a call that its caller has started over."""
-        request.call = call.id
-        key, version = (call.id, call.number), handler.options.version
-        binding = self._tokens.binding(request, handler)
-        own = RunningRound(key, request, handler, call, binding, version, bound, b"", call.deadline)
-        try:
-            return await self.redemptions.redeem(own)
-        except TokenRefused as refusal:
-            # There was no token to refuse.
-            raise Unavailable(
-                "the same call was begun again at the same time, and that one goes on"
-            ) from refusal
+        """Run a first round that its client has named: once, as if it were a round with a token."""
+        call = named_call(self.environment, handler, request, self._begin(request, handler))
+        if handler.guarded:
+            handler.check_request(request, arguments)
+        binding, bound = self._tokens.binding(request, handler), handler.bind(arguments)
+        return await self.redemptions.start_over(request, handler, call, binding, bound)
 
     async def _again(
         self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
@@ -214,18 +200,17 @@ class Engine:
                 reply = ending(error, handler, self.environment, request)
                 return msgspec.structs.replace(reply, counts=False)
         if handler.parks and request.token is not None:
-            parked = self.parked.take(request.token)
-            if parked is not None and parked.fits(call):
-                parked.wake(request, call, running.fence)
-                return await self._conclude(parked.execution, await parked.next(), parked)
+            parked = self.parked.wake(request.token, request, call, running.fence)
             if parked is not None:
-                parked.drop()
-        if self.environment.expose_errors and handler.identity not in self._seen_again:
-            self._seen_again.add(handler.identity)
-            log.info(_RUNS_AGAIN, handler.identity)
+                return await self._conclude(parked.execution, await parked.next())
+        if self.environment.expose_errors:
+            self._notice.tell(handler.identity)
+        delivery = ParkedHandler() if handler.parks else END_ROUND
         execution = Execution(
-            self.environment, handler, request, call, END_ROUND, running.fence, running.binding
+            self.environment, handler, request, call, delivery, running.fence, running.binding
         )
+        if request.token is None and handler.options.task and self._makes_task(request):
+            return await self._tasks.make(execution, Journal(call.seed))
         return await self._execute(execution, running.bound)
 
     async def _in_session(
@@ -235,84 +220,90 @@ class Engine:
         if handler.guarded:
             handler.check_request(request, arguments)
         handler.bind(arguments)
-        call = self._begin(handler)
+        call = self._begin(request, handler)
         if handler.options.restarts is not None:
             call = await take_over(self.environment, handler, request, call) or call
         if handler.options.holds:
             found = await self._held.find(request, handler)
             if found is not None:
                 return found
-        execution, outcome = await run_in_session(
-            self.environment, handler, request, call, arguments
-        )
-        if isinstance(outcome, Held):
-            return await self._held.in_session(execution, outcome.asks)
-        reply = await self._conclude(execution, outcome)
-        if execution.call.began_effect or execution.call.generation:
-            await self.redemptions.end_first(execution.call, handler, reply)
-        return reply
+        ended = await run_in_session(self.environment, handler, request, call, arguments)
+        return await self._conclude(*ended)
 
-    def _begin(self, handler: Handler) -> Call:
+    def _begin(self, request: Request, handler: Handler) -> Call:
         """Begin a call; its deadline starts now."""
-        environment, span = self.environment, handler.options.deadline
-        lifetime = self._lifetime if span is None else seconds(span)
-        return Call(1, environment.clock() + lifetime, _EMPTY, environment.entropy)
+        environment = self.environment
+        span = handler.options.deadline
+        call = Call(
+            1,
+            environment.clock() + (self._lifetime if span is None else seconds(span)),
+            _EMPTY,
+            environment.entropy,
+        )
+        if self._listeners:
+            request.call = call.id
+        return call
 
     # --- the end of a round ----------------------------------------------------------------------
 
     async def _execute(self, execution: Execution, arguments: dict[str, Any]) -> Reply:
         """Run the handler to the end of the round."""
-        if execution.handler.parks:
-            parked = ParkedHandler(execution, arguments)
-            return await self._conclude(execution, await parked.next(), parked)
-        outcome = await execution.run(Context(execution), arguments)
-        if type(outcome) is Completed:
+        if isinstance(execution.delivery, ParkedHandler):
+            outcome = await execution.delivery.start(execution, arguments)
+        else:
+            outcome = await execution.run(Context(execution), arguments)
+        if type(outcome) is Completed and not execution.call.began_effect:
             return Reply(outcome.result)
         return await self._conclude(execution, outcome)
 
-    async def _conclude(
-        self, execution: Execution, outcome: ExecutionOutcome, parked: ParkedHandler | None = None
-    ) -> Reply:
+    async def _conclude(self, execution: Execution, outcome: ExecutionOutcome) -> Reply:
         """Turn the outcome of a request's execution into its reply."""
         try:
             match outcome:
                 case NeedsInput(asks):
-                    return await self._ask(execution, asks, parked)
-                case Completed(result):
-                    return Reply(result)
+                    return await self._ask(execution, asks)
                 case Paused(delay):
-                    if delay:
-                        await asyncio.sleep(min(delay, MAX_DELAY))
-                    return await self._ask(execution, _NO_ASKS, parked)
-                case Held() | Detached():
-                    return await self._go_on_later(execution, outcome)
+                    return await self._ask(execution, {}, delay)
+                case Held(asks):
+                    return await self._held.hold(execution, asks)
+                case Detached(message):
+                    return await self._tasks.make(execution, execution.journal(), message)
+                case Completed(result):
+                    reply = Reply(result)
                 case Failed(error):
-                    return ending(error, execution.handler, self.environment, execution.request)
+                    reply = ending(error, execution.handler, self.environment, execution.request)
         except BaseException as error:
-            if parked is not None:
-                await parked.end()
+            await execution.delivery.end()
             if not isinstance(error, Exception):
                 raise  # the client went away: nobody will ever bring the token being made
             # Such as a journal that is too large.
-            return ending(error, execution.handler, self.environment, execution.request)
+            reply = ending(error, execution.handler, self.environment, execution.request)
+            if isinstance(outcome, Held | Detached):
+                return reply  # its task may have been kept all the same
+        return await self._ended(execution, reply)
 
-    async def _go_on_later(self, execution: Execution, outcome: Held | Detached) -> Reply:
-        """The rest of the call runs as a task: at once, or when somebody has decided."""
-        if isinstance(outcome, Held):
-            return await self._held.hold(execution, outcome.asks)
-        return await self._tasks.make(execution, execution.journal(), outcome.message)
+    async def _ended(self, execution: Execution, reply: Reply) -> Reply:
+        """Free what a call leaves behind that ended in its first round.
+
+        Nobody can name it again. The end of a later round is recorded, which does the same.
+        """
+        call = execution.call
+        if not execution.fence and (call.began_effect or call.generation):
+            await self.redemptions.end_first(call, execution.handler, reply)
+        return reply
 
     async def _ask(
-        self, execution: Execution, asks: Mapping[str, Asked], parked: ParkedHandler | None
+        self, execution: Execution, asks: Mapping[str, Asked], delay: float = 0.0
     ) -> Reply:
         """Seal the journal, park a handler that waits, and write the asks."""
+        if delay:
+            await asyncio.sleep(min(delay, MAX_DELAY))
         token = await self._tokens.seal(execution, asks)
         call, options = execution.call, execution.handler.options
         if call.began_effect and options.restarts is None:
             self._repeats.wait(execution.handler, execution.request, call)
-        if parked is not None:
-            left = call.deadline - self.environment.clock()
-            self.parked.park(parked, token, min(seconds(options.park or 0.0), left))
+        if isinstance(execution.delivery, ParkedHandler):
+            self.parked.park(execution.delivery, token)
         bodies: list[tuple[str, bytes]] = []
         needs: tuple[Capability, ...] = ()
         for key, asked in asks.items():

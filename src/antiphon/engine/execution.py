@@ -22,18 +22,12 @@ from operator import attrgetter
 from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from antiphon.core.journal import (
-    Entry,
-    EntryKind,
-    EntryOutcome,
-    Journal,
-    Pending,
-    Replay,
-    describe,
-)
+from msgspec.structs import replace
+
+from antiphon.core.journal import Entry, EntryKind, Journal, Replay, describe
 from antiphon.core.outcome import InputRequired
 from antiphon.core.request import Request
-from antiphon.engine.call import Call, Rejected
+from antiphon.engine.call import Call
 from antiphon.engine.child_tasks import (
     Branches,
     ChildTaskFactory,
@@ -43,19 +37,17 @@ from antiphon.engine.child_tasks import (
     in_user_code,
     inside,
     key_inside,
+    uncancel,
 )
 from antiphon.engine.mistakes import (
     HandedOut,
     called_too_late,
-    check_awaited,
-    check_begun,
-    check_claimed,
+    check_returned,
     close_unawaited,
     explained,
 )
 from antiphon.engine.native import ask_returned
 from antiphon.engine.outcome import (
-    DELIBERATE,
     Completed,
     Detached,
     ExecutionOutcome,
@@ -63,28 +55,19 @@ from antiphon.engine.outcome import (
     Held,
     NeedsInput,
     Paused,
-    sole_error,
 )
 from antiphon.engine.questions import Asked, Keys, Question, check_key
+from antiphon.engine.raised import failure_of
 from antiphon.engine.suspension import (
     Abandoned,
     Suspended,
     abort_handler,
     as_coroutine,
     block_forever,
-    failure_of,
     go_on,
-    raised_in_branch,
     running_loop,
 )
-from antiphon.errors import (
-    Diverged,
-    HandlerError,
-    NestedEffect,
-    SwallowedAsk,
-    ToolError,
-    TooManyRounds,
-)
+from antiphon.errors import HandlerError, NestedEffect, SwallowedAsk, TooManyRounds
 
 if TYPE_CHECKING:
     from antiphon.engine.context import Context
@@ -110,27 +93,27 @@ class ExecutionState(Enum):
     ENDING = "ending"
     """The round ends: `Suspended` is raised again, until the handler has unwound."""
 
+    CUT_OFF = "cut off"
+    """The same, because the execution was cancelled from outside: it is no end of the round."""
+
     CLOSED = "closed"
     """The execution is over: what still holds the context is refused."""
 
 
 RUNNING, ASLEEP = ExecutionState.RUNNING, ExecutionState.ASLEEP
-ENDING, CLOSED = ExecutionState.ENDING, ExecutionState.CLOSED
+ENDING, CUT_OFF, CLOSED = ExecutionState.ENDING, ExecutionState.CUT_OFF, ExecutionState.CLOSED
 
 NEXT_STATES = {
-    RUNNING: {ASLEEP, ENDING, CLOSED},
-    ASLEEP: {RUNNING, ENDING, CLOSED},
+    RUNNING: {ASLEEP, ENDING, CUT_OFF, CLOSED},
+    ASLEEP: {RUNNING, ENDING, CUT_OFF, CLOSED},
     ENDING: {CLOSED},
+    CUT_OFF: {CLOSED},
     CLOSED: set[ExecutionState](),
 }
 """Every move there is; one that is not here changes nothing."""
 
 _DEAD_CALLS = 16
 """Calls of one task on an ended context before it is taken for one that swallows and loops."""
-
-_NO_PROGRESS = float("-inf")
-_NONE: AbstractSet[Any] = frozenset()
-_NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 _frame_of = attrgetter("cr_frame")
 """Return the frame of a coroutine: None once it has ended."""
@@ -139,12 +122,39 @@ _frame_of = attrgetter("cr_frame")
 class Execution:
     """A handler being run against a journal."""
 
-    __slots__ = (
-        "_ending", "_mark", "_unwindable", "abandoned", "asked", "binding", "branches", "call",
-        "calls", "commits", "cut_off", "dead_calls", "delivery", "effects", "environment", "fence",
-        "handler", "held", "keys", "meter", "native", "progress", "replay",
-        "request", "started", "state", "state_payload", "task", "unclaimed", "verdict",
-    )  # fmt: skip
+    task: "asyncio.Task[Any] | None" = None
+    """The handler's own task."""
+
+    branches: Branches | None = None
+    """Made when the first child task uses the context."""
+
+    started = 0.0
+    """When the handler first waited, by the event loop's clock."""
+
+    verdict: "Exception | Abandoned | None" = None
+    """The first thing that the framework found wrong; it decides how the execution ends."""
+
+    ends_by: Paused | Detached | None = None
+    """How the round ends if it asks nothing."""
+
+    state_payload: bytes | None = None
+    """What a native handler returned as its state, encoded."""
+
+    meter: "WorkMeter | None" = None
+    """Stopped while the handler waits for its client; most handlers have none."""
+
+    # Replaced by a container of this execution's own when the first is added.
+    held: Mapping[str, Asked] = MappingProxyType({})
+    """What this round asks people in the inbox, who are not the client, by key."""
+
+    effects: AbstractSet["asyncio.Task[Any]"] = frozenset()
+    """Effects that are running."""
+
+    commits: Mapping[str, Callable[[], Awaitable[Any]]] = MappingProxyType({})
+    """Effects for the end of the call, by key."""
+
+    dead_calls: "Mapping[asyncio.Task[Any] | None, int]" = MappingProxyType({})
+    """How often each task has called a context whose round is over."""
 
     def __init__(
         self,
@@ -170,56 +180,15 @@ class Execution:
         self.binding = binding
         """What a token of this request is bound to, where that is known already."""
 
-        self.native = native = call.journal.native
-        self.replay = Replay(call.entries, not native)
+        self.native = call.journal.native
+        self.replay = Replay(call.entries, not self.native)
         self.keys = Keys()
+        self.state = RUNNING
         self.asked: dict[str, Asked] = {}
         """What this round asks the client, by key."""
 
         self.calls: dict[Coroutine[Any, Any, Any], HandedOut] = {}
-        """What the context has handed out to be awaited, with the name of its method."""
-
-        self.state = RUNNING
-        self.task: asyncio.Task[Any] | None = None
-        """The handler's own task."""
-
-        self.verdict: Exception | None = None
-        """The first thing that the framework found wrong; it decides how the execution ends."""
-
-        self.abandoned = False
-        """Whether another process has taken over the round or task."""
-
-        self.cut_off = False
-        """Whether it was cancelled from outside before the handler had come to an end."""
-
-        self.started = 0.0
-        """When the handler first waited, by the event loop's clock."""
-
-        self.meter: WorkMeter | None = None
-        """Stopped while the handler waits for its client; most handlers have none."""
-
-        self.progress = _NO_PROGRESS
-        self.state_payload: bytes | None = None
-        self.branches: Branches | None = None
-        self._ending: Paused | Detached | None = None
-        self._unwindable = False
-        self._mark: object = None
-        """Stands for this execution where it would be kept alive for too long itself."""
-
-        # Replaced by a container of this execution's own when the first is added.
-        self.effects: AbstractSet[asyncio.Task[Any]] = _NONE
-        """Effects that are running."""
-
-        self.unclaimed: Mapping[str, asyncio.Task[Any] | None] = _NOTHING
-        """Child tasks that have begun an effect and not yet claimed it, by the effect's key."""
-
-        self.commits: Mapping[str, Callable[[], Awaitable[Any]]] = _NOTHING
-        """Effects for the end of the call, by key."""
-
-        self.held: Mapping[str, Asked] = _NOTHING
-        """What this round asks people in the inbox, who are not the client, by key."""
-
-        self.dead_calls: Mapping[asyncio.Task[Any] | None, int] = _NOTHING
+        """What the context has handed out to be awaited."""
 
     # --- states and guards -----------------------------------------------------------------------
 
@@ -235,7 +204,7 @@ class Execution:
     @property
     def ending(self) -> bool:
         """Whether the round ends or has ended."""
-        return self.state is ENDING or self.state is CLOSED
+        return self.state is not RUNNING and self.state is not ASLEEP
 
     def fault(self, error: Exception) -> Exception:
         """Note what the framework found wrong, for the end of the execution; the first counts."""
@@ -243,10 +212,15 @@ class Execution:
             self.verdict = error
         return error
 
+    def abandon(self) -> Abandoned:
+        """Note that another process has taken over; return what to raise."""
+        self.verdict = Abandoned()
+        return self.verdict
+
     def enter(self, what: str) -> None:
         """Refuse a context call that must not happen here."""
         if get_inside():
-            key = key_inside(self._mark)
+            key = key_inside(self.keys)
             if key is not None:
                 raise self.fault(NestedEffect(key, what))
         if self.state is RUNNING:
@@ -263,29 +237,30 @@ class Execution:
     async def enter_async(self, what: str) -> None:
         """Guard as usual, and leave a handler that swallows every end of its round in a loop."""
         if self.dead_calls and self.dead_calls.get(asyncio.current_task(), 0) > _DEAD_CALLS:
-            self._unwindable = True
-            if not self.in_branch:
+            branches = self.branch()
+            if branches is None:
                 await abort_handler()
             elif self.state is not CLOSED:
                 # The handler waits for this branch: whoever drives it leaves it.
-                self._own_branches().cancel_handler(self.task)
+                branches.cancel_handler(self.task)
             await block_forever()
         self.enter(what)
 
     def inside(self, key: str) -> AbstractContextManager[None]:
         """Mark what is run as an effect or memo."""
-        if self._mark is None:
-            self._mark = object()
-        return inside(self._mark, key)
+        # The keys stand for this execution, which would be kept alive for too long itself.
+        return inside(self.keys, key)
 
-    @property
-    def in_branch(self) -> bool:
-        """Whether this code runs in a child task. A thread stands for the handler."""
-        return running_loop() is not None and asyncio.current_task() is not self.task
-
-    def _own_branches(self) -> Branches:
+    def branch(self) -> Branches | None:
+        """Return the branches if this code runs in one of them. A thread stands for the handler."""
+        if running_loop() is None:
+            return None
+        task = asyncio.current_task()
+        if task is self.task:
+            return None
         if self.branches is None:
             self.branches = Branches()
+        self.branches.add(task)
         return self.branches
 
     # --- the journal -----------------------------------------------------------------------------
@@ -297,9 +272,7 @@ class Execution:
             KeyReused: This execution has used the key already.
             Diverged: The journal holds something else under this key.
         """
-        task = asyncio.current_task()
-        if task is not self.task:
-            self._own_branches().add(task)
+        self.branch()
         try:
             return self.replay.recall(kind, key, digest, note)
         except HandlerError as error:
@@ -313,8 +286,8 @@ class Execution:
         """
         if not self.replay.unread:
             return
-        if self.in_branch:
-            branches = self._own_branches()
+        branches = self.branch()
+        if branches is not None:
             branches.new = branches.new or describe(kind, key, note)
             return
         try:
@@ -322,26 +295,12 @@ class Execution:
         except HandlerError as error:
             raise self.fault(error) from None
 
-    def record(
-        self,
-        kind: EntryKind,
-        key: str,
-        payload: bytes,
-        digest: bytes = b"",
-        note: str = "",
-        *,
-        secret: bool = False,
-        retry: bool = False,
-        outcome: EntryOutcome = "ok",
-        reused: bool = False,
-    ) -> Entry:
+    def record(self, entry: Entry) -> Entry:
         """Add what was learned to the journal."""
-        branch = self.in_branch
-        if branch and outcome == "cut":
-            self._own_branches().cut = True
-        entry = Entry(
-            kind, key, payload, digest, note, secret, retry, False, outcome, branch, reused
-        )
+        branches = self.branch()
+        if branches is not None:
+            branches.cut = branches.cut or entry.outcome == "cut"
+            entry = replace(entry, branch=True)
         return self.replay.record(entry)
 
     def journal(self) -> Journal:
@@ -361,69 +320,28 @@ class Execution:
         if given is not None:
             return check_key(given)
         try:
-            return self.keys.derive(base, in_branch=self.in_branch)
+            return self.keys.derive(base, self.branch() is not None)
         except HandlerError as error:
             raise self.fault(error) from None
 
-    # --- asks ------------------------------------------------------------------------------------
-
-    def recall_ask(self, ready: Question, given: str | None) -> tuple[str, Entry | None]:
-        """Return the key of an ask, and its answer if the journal holds one.
-
-        Names and reads in one step, because a re-run does it for every recorded answer; raises what
-        `recall` raises.
-        """
-        key = None if given is None else check_key(given)
-        task = asyncio.current_task()
-        try:
-            if task is not self.task:
-                self._own_branches().add(task)
-                key = key or self.keys.derive(ready.base, in_branch=True)
-            elif key is None:
-                key = self.keys.derive(ready.base)
-            return key, self.replay.recall("ask", key, ready.digest, ready.note)
-        except HandlerError as error:
-            raise self.fault(error) from None
-
-    def reject(self, key: str, reason: str, before: Pending | Rejected | None) -> None:
-        """Drop an answer that does not fit; it will be asked for again, or the call ends.
-
-        `before` is the ask as it was put, or its last answer that did not fit.
-        """
-        rejected = Rejected(1 if before is None else before.tries + 1, reason)
+    def reject(self, key: str, reason: str) -> None:
+        """Drop an answer that does not fit; it will be asked for again, or the call ends."""
         self.replay.forget("ask", key)
-        self.check_tries(key, rejected)
-        self.call.rejected = {**self.call.rejected, key: rejected}
-
-    def check_tries(self, key: str, rejected: Rejected) -> None:
-        """End a call whose client has given too many answers that do not fit."""
-        limit = self.environment.limits.reasks
-        if rejected.tries > limit:
-            raise ToolError(f"The answer to {key!r} did not fit after {limit} more tries.")
+        self.call.reject(key, reason, self.environment.limits.reasks)
 
     # --- the end of a round ----------------------------------------------------------------------
 
-    def note_asked(self, batch: Batch) -> bool:
-        """Note what this round asks; returns whether a branch asks it."""
-        branch, call = asyncio.current_task() is not self.task, self.call
+    def note_asked(self, batch: Batch) -> Branches | None:
+        """Note what this round asks; returns the branches if one of them asks it."""
+        branches, call = self.branch(), self.call
+        branch = branches is not None
         for key, ready in batch:
-            rejected, pending = call.rejected.get(key), call.pending.get(key)
-            if rejected is not None:
-                self.asked[key] = Asked(ready, rejected.tries, rejected.reason, branch)
-            else:
-                # An answer that stays away does not give back the tries that were used.
-                self.asked[key] = Asked(ready, 0 if pending is None else pending.tries, "", branch)
-        return branch
+            before = call.rejected.get(key)
+            reason = "" if before is None else before.reason
+            self.asked[key] = Asked(ready, call.tries(key), reason, branch)
+        return branches
 
-    def forget_asked(self, batch: Batch) -> None:
-        """Take back asks that nobody waits for any more."""
-        names = {key for key, _ in batch}
-        for key in names:
-            self.asked.pop(key, None)
-        if self.held:
-            self.held = {key: ask for key, ask in self.held.items() if key not in names}
-
-    def suspend(self, batch: Batch, in_branch: bool) -> Awaitable[Any]:
+    def suspend(self, batch: Batch, branches: Branches | None) -> Awaitable[Any]:
         """End the round: at once in the handler's own task, after the quiet time in a branch.
 
         No coroutine on purpose: in the handler's own task this call itself raises, before anything
@@ -432,35 +350,31 @@ class Execution:
         Raises:
             Suspended: In the handler's own task.
         """
-        if not in_branch:
-            if self.state is not CLOSED:
-                self.state = ENDING
-            raise Suspended(self)
-        return self._suspend_branch(batch)
-
-    async def _suspend_branch(self, batch: Batch) -> Any:
-        await self._own_branches().wait_for_end(self, batch)
-        raise Suspended(self)  # pragma: no cover - a wait that is cancelled does not come back
+        if branches is not None:
+            return branches.wait_for_end(self, batch)
+        if self.state is RUNNING:
+            self.state = ENDING
+        raise Suspended(self)
 
     async def pause(self, delay: float = 0.0) -> None:
         """End the round with state only."""
         limit = self.environment.limits.pauses
         if self.call.journal.pauses >= limit:
             raise TooManyRounds(limit, "state-only rounds")
-        self._ending = self._ending or Paused(delay)
+        self.ends_by = self.ends_by or Paused(delay)
         await self.delivery.pause(self, delay)
 
     async def detach(self, message: str) -> None:
         """End the round; the rest of the call becomes a task."""
-        self._ending = Detached(message)
-        await self.suspend((), self.in_branch)
+        self.ends_by = Detached(message)
+        await self.suspend((), self.branch())
 
     async def hold(self, batch: Batch) -> None:
         """End the round; the call waits until somebody who is not the client has decided."""
-        branch = self.in_branch
-        waits = {key: Asked(ready, branch=branch) for key, ready in batch}
+        branches = self.branch()
+        waits = {key: Asked(ready, branch=branches is not None) for key, ready in batch}
         self.held = {**self.held, **waits}
-        await self.suspend(batch, branch)
+        await self.suspend(batch, branches)
 
     def suspended(self) -> ExecutionOutcome:
         """Return how a round ends whose handler waits or was unwound.
@@ -468,11 +382,11 @@ class Execution:
         What the client can answer comes first, because it is there now. Approvals that others
         decide are noted again by the re-run.
         """
-        if isinstance(self._ending, Detached):
-            return self._ending
+        if isinstance(self.ends_by, Detached):
+            return self.ends_by
         if self.asked:
             return NeedsInput(self.asked)
-        return Held(self.held) if self.held else self._ending or Paused()
+        return Held(self.held) if self.held else self.ends_by or Paused()
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -488,7 +402,7 @@ class Execution:
         try:
             value = await self._call_handler(context, arguments)
             if task is not None and task.cancelling() > before:
-                self._uncancel_to(before)
+                uncancel(task, before, self.branches)
             outcome = self._returned(value)
             if self.commits and type(outcome) is Completed:
                 for commit in self.commits.values():
@@ -501,7 +415,7 @@ class Execution:
             self.close()
             if self.effects:
                 await self.effects_settled()
-        return outcome if self.verdict is None and not self.abandoned else self.judge(outcome)
+        return outcome if self.verdict is None else self.judge(outcome)
 
     async def _call_handler(self, context: "Context", arguments: dict[str, Any]) -> Any:
         """Call the handler; only one that really waits is driven."""
@@ -521,7 +435,7 @@ class Execution:
         finally:
             in_user_code.reset(mark)
         self.started = loop.time()
-        return await go_on(running, waits_for, self._interrupted, self._cut_off)
+        return await go_on(self, running, waits_for)
 
     def judge(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
         """Let the verdict decide, whatever the handler made of it.
@@ -529,24 +443,18 @@ class Execution:
         Raises:
             Abandoned: Another process has taken over.
         """
-        if self.abandoned:
-            raise Abandoned
+        if isinstance(self.verdict, Abandoned):
+            raise self.verdict
         return outcome if self.verdict is None else Failed(self.verdict)
 
     def _returned(self, value: Any) -> ExecutionOutcome:
         """The handler returned: check what it has read, and write its result."""
-        if self.state is ENDING and not self.cut_off:
+        if self.state is ENDING:
             raise SwallowedAsk(self._first_key())
-        if self.abandoned:
-            raise Abandoned
         if self.verdict is not None:
-            return Failed(self.verdict)
-        if self.calls and any(map(_frame_of, self.calls)):
-            check_awaited(self.calls)
-            check_begun(self.calls)
-            check_claimed(self.unclaimed)
-        if self.replay.unread:
-            self._check_read()
+            raise self.verdict
+        if self.replay.unread or (self.calls and any(map(_frame_of, self.calls))):
+            check_returned(self)
         if isinstance(value, InputRequired):
             return ask_returned(self, value)
         handler, meta = self.handler, self.environment.meta
@@ -554,78 +462,38 @@ class Execution:
             return Completed(handler.write(value, meta, self.request.target))
         return Completed(handler.write(value, meta))
 
-    def _check_read(self) -> None:
-        """Refuse the end of a handler that has not come past what was recorded."""
-        branches = self.branches
-        self.replay.check_end(
-            branches_cut=branches is not None and branches.any_cancelled,
-            later={f"commit:{key}" for key in self.commits},
-            now="" if branches is None else branches.new,
-        )
-
     def _raised(self, error: BaseException, before: int) -> ExecutionOutcome:
         """Distinguish the end of the round from the handler's own failure."""
         branches, task = self.branches, self.task
         if branches is not None:
             branches.uncancel_handler(task)
-        if self.cut_off:
+        if self.state is CUT_OFF:
             raise asyncio.CancelledError from error
-        if isinstance(error, asyncio.CancelledError):
-            if task is not None and task.cancelling() > before:
+        if task is not None and task.cancelling() > before:
+            if isinstance(error, asyncio.CancelledError):
                 raise error  # the client went away, perhaps in the same moment: cancelled wins
-        elif task is not None and task.cancelling() > before:
-            self._uncancel_to(before)
+            uncancel(task, before, branches)
         if type(error) is Suspended and error.args[0] is self:
             return self.suspended()
         failure = failure_of(error, self, self._first_key() if self.state is ENDING else "")
-        if failure is None:
-            return self.suspended()
-        return self._failed(explained(failure, self.calls))
+        return self.suspended() if failure is None else Failed(explained(self, failure))
 
-    def _failed(self, error: Exception) -> Failed:
-        """Return how a handler that raised has ended.
-
-        An error that is over with the round is no other end than a result: what was recorded must
-        have been read. Whatever else went wrong is tried again anyway; and an error in a branch has
-        ended the others early, and the handler's own task with them.
-        """
-        if not self.replay.unread or not isinstance(sole_error(error), DELIBERATE):
-            return Failed(error)
-        try:
-            if not raised_in_branch(error):
-                self.replay.check_end(branches_cut=True, later=set())
-        except Diverged as verdict:
-            verdict.__cause__ = error
-            return Failed(verdict)
-        return Failed(error)
-
-    def _uncancel_to(self, before: int) -> None:
-        """Take back every cancellation that is left, now that the handler did not end by it.
-
-        Task groups of Python 3.11 and 3.12 forget theirs when a child has failed.
-        """
-        if self.branches is not None:
-            self.branches.cancellations = 0
-        while self.task is not None and self.task.cancelling() > before:
-            self.task.uncancel()
-
-    def _cut_off(self) -> None:
+    def cut_off(self) -> None:
         """The execution is cancelled from outside: its client has gone, or the server stops.
 
         A claimed round or a task will run again, so that the handler may do nothing while it is
         unwound. Nobody can go on with a first round or with a call of a legacy session: those may
         still undo what they did.
         """
-        runs_again = self.fence or self.delivery.background
-        if runs_again and not self.ending:
-            self.cut_off = True
-            self.end_round()
+        if self.fence or self.delivery.background:
+            self.move(CUT_OFF)
 
-    def _interrupted(self) -> SwallowedAsk | None:
+    def interrupted(self) -> SwallowedAsk | None:
         """Something is raised into the handler; return the error of one that cannot be unwound."""
         if self.request.channel.aborted:
-            self._cut_off()
-        return SwallowedAsk(self._first_key()) if self._unwindable else None
+            self.cut_off()
+        unwindable = max(self.dead_calls.values(), default=0) > _DEAD_CALLS
+        return SwallowedAsk(self._first_key()) if unwindable else None
 
     def _first_key(self) -> str:
         return next(iter(self.asked or self.held), "pause")
@@ -637,7 +505,7 @@ class Execution:
             if any(map(_frame_of, self.calls)):
                 close_unawaited(self.calls)
             self.calls.clear()
-        self.commits = _NOTHING
+        self.commits = {}
         if self.branches is not None:
             self.branches.close()
 
@@ -645,22 +513,3 @@ class Execution:
         """Wait for the bodies of effects that were still running when the round ended."""
         while self.effects:
             await asyncio.wait(self.effects)
-
-    # --- parked handlers -------------------------------------------------------------------------
-
-    def deliver_by(self, delivery: "Delivery") -> None:
-        """Let another delivery put the asks."""
-        self.delivery = delivery
-
-    def release_request(self) -> None:
-        """Keep no more of the request than its caller: the handler sleeps until the next one."""
-        old = self.request
-        self.request = Request(
-            method=old.method, target=old.target, capabilities={}, principal=old.principal
-        )
-
-    def go_on_in(self, request: Request, call: Call, fence: int) -> None:
-        """Serve another request from now on."""
-        self.request, self.call, self.fence = request, call, fence
-        self.asked, self._ending, self.progress = {}, None, _NO_PROGRESS
-        self.move(RUNNING)

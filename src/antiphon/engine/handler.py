@@ -15,8 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from antiphon.core.asks import Approve, Ask, Elicit, ElicitUrl, ListRoots, Sample, Seconds, seconds
 from antiphon.core.capabilities import Capability, require
 from antiphon.core.request import Request
-from antiphon.engine.child_tasks import UserCodeExit, guard_child_tasks, in_user_code
-from antiphon.engine.suspension import as_failure
+from antiphon.engine.child_tasks import UserCodeExit, as_failure, guard_child_tasks, in_user_code
 from antiphon.errors import ArgumentsInvalid, ConfigError
 
 HandlerKind = Literal["tool", "prompt", "resource"]

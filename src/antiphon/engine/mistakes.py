@@ -2,21 +2,33 @@
 
 import asyncio
 import inspect
+import logging
 import sys
-from collections.abc import Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from types import CodeType
+from operator import attrgetter
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from antiphon.core.asks import Approval
 from antiphon.core.capabilities import missing, required
 from antiphon.engine.child_tasks import coroutine_of
-from antiphon.errors import AntiphonError, CannotAsk, CapabilityMissing, HandlerError
+from antiphon.engine.raised import raised_in_branch
+from antiphon.errors import (
+    DELIBERATE,
+    AntiphonError,
+    CannotAsk,
+    CapabilityMissing,
+    Diverged,
+    HandlerError,
+)
 
 if TYPE_CHECKING:
     from antiphon.core.journal import Entry
     from antiphon.engine.execution import Execution
     from antiphon.engine.questions import Question
+
+log = logging.getLogger("antiphon")
 
 
 def needs_async(handler: str, what: str) -> CannotAsk:
@@ -38,8 +50,28 @@ def called_too_late(what: str) -> CannotAsk:
 caller = sys._getframe  # pyright: ignore[reportPrivateUsage]
 """Return the frame so many calls up."""
 
-HandedOut: TypeAlias = tuple[str, CodeType, int]
-"""The method of the context that was called, and where: in which code, at which instruction."""
+Place: TypeAlias = tuple[CodeType, int]
+"""A code, and the number of an instruction in it."""
+
+place_of: Callable[[FrameType], Place] = attrgetter("f_code", "f_lasti")
+"""Return where a frame is."""
+
+HandedOut: TypeAlias = tuple[str, Place]
+"""The method of the context that was called, and where."""
+
+
+def check_returned(execution: "Execution") -> None:
+    """Refuse the end of a handler that has left something undone, or recorded entries unread."""
+    branches = execution.branches
+    check_awaited(execution.calls)
+    check_begun(execution.calls)
+    if branches is not None:
+        check_claimed(branches.unclaimed)
+    execution.replay.check_end(
+        branches_cut=branches is not None and branches.any_cancelled,
+        later={f"commit:{key}" for key in execution.commits},
+        now="" if branches is None else branches.new,
+    )
 
 
 def check_awaited(calls: Mapping[Coroutine[Any, Any, Any], HandedOut], since: int = 0) -> None:
@@ -62,11 +94,11 @@ def check_begun(calls: Mapping[Coroutine[Any, Any, Any], HandedOut]) -> None:
     """
     for task in asyncio.all_tasks():
         made = coroutine_of(task)
-        name, code, at = calls.get(made, ("", None, 0))
+        name, place = calls.get(made, ("", None))
         if name != "once" or task.cancelling() or made.cr_suspended or made.cr_frame is None:
             continue
-        assert code is not None
-        line = _line(code, at)
+        assert place is not None
+        code, line = place[0], _line(place)
         error = HandlerError(
             f"ctx.once(...) in line {line} of {code.co_name} was left to a task that had not begun "
             "when the handler returned, so that it never happened. Await the task."
@@ -91,8 +123,8 @@ def unawaited(
 ) -> HandlerError | None:
     """Return the error about the first thing that was handed out and never awaited, if any."""
     for coroutine in _not_begun(islice(calls, since, None)):
-        name, code, at = calls[coroutine]
-        line = _line(code, at)
+        name, place = calls[coroutine]
+        code, line = place[0], _line(place)
         error = HandlerError(
             f"ctx.{name}(...) was not awaited in line {line} of {code.co_name}, so that it never "
             f"happened. Write `await ctx.{name}(...)`."
@@ -121,21 +153,43 @@ def _not_begun(calls: Iterable[Coroutine[Any, Any, Any]]) -> Iterator[Coroutine[
             yield coroutine
 
 
-def _line(code: CodeType, instruction: int) -> int:
+def _line(place: Place) -> int:
+    code, instruction = place
     lines = [line for start, end, line in code.co_lines() if start <= instruction < end and line]
     return lines[0] if lines else code.co_firstlineno
 
 
-def explained(error: Exception, calls: Mapping[Coroutine[Any, Any, Any], HandedOut]) -> Exception:
-    """Return what an author is told of an exception that a mistake with the context has caused."""
-    if isinstance(error, AntiphonError):
-        return error
-    found = unawaited(calls)
-    if found is None and isinstance(error, TypeError):
-        found = _wrong_call(str(error))
+def explained(execution: "Execution", error: Exception) -> Exception:
+    """Return what an author is told of an exception that came out of the handler.
+
+    It may have been caused by a mistake with the context. An error that is over with the round is
+    no other end than a result: what was recorded must have been read.
+    """
+    found: HandlerError | None = None
+    if not isinstance(error, AntiphonError):
+        found = unawaited(execution.calls)
+        if found is None and isinstance(error, TypeError):
+            found = _wrong_call(str(error))
+    elif execution.replay.unread and isinstance(error, DELIBERATE):
+        found = _unread(execution, error)
     if found is not None:
         found.__cause__ = error
     return found or error
+
+
+def _unread(execution: "Execution", error: Exception) -> Diverged | None:
+    """Return the error of a handler that ended before it had read what was recorded.
+
+    Not after an error in a branch: that has ended the others early, and the handler's own task with
+    them. Whatever is not over with the round is tried again anyway.
+    """
+    if raised_in_branch(error):
+        return None
+    try:
+        execution.replay.check_end(branches_cut=True, later=set())
+    except Diverged as found:
+        return found
+    return None
 
 
 def _wrong_call(text: str) -> HandlerError | None:
@@ -220,6 +274,23 @@ def too_many_asks(limit: int) -> HandlerError:
         f"more than {limit} asks in one round: ask for less at a time, or raise "
         "Limits(asks_per_round=...)"
     )
+
+
+class RerunNotice:
+    """Tells authors, once for each handler, that its lines run again in every round."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def tell(self, handler: str) -> None:
+        """Log it when a handler is run again for the first time."""
+        if handler not in self._told:
+            self._told.add(handler)
+            log.info(
+                "%s runs again from its first line in every round: what it does above its last "
+                "question happens again, except in ctx.once and ctx.memo",
+                handler,
+            )
 
 
 class NothingToAwait:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from antiphon.core.asks import Approval, Approve, Kind, Outcome
 from antiphon.core.capabilities import missing
-from antiphon.core.journal import decode_value
+from antiphon.core.journal import Entry, decode_value
 from antiphon.core.outcome import InputRequired
 from antiphon.engine.approvals import decided_payload, named_by_caller, route_of
 from antiphon.engine.mistakes import check_secret, too_many_asks, unable_to_ask
@@ -26,7 +26,7 @@ from antiphon.engine.questions import (
     read_approval,
     reasons,
 )
-from antiphon.engine.serialization import codec_for
+from antiphon.engine.serialization.codec import codec_for
 from antiphon.errors import AnswerInvalid, HandlerError, TooManyRounds
 from antiphon.forms.form import Form, of
 
@@ -75,8 +75,7 @@ class CallAnswers:
         try:
             return read_answer(kind, raw, key, form)
         except AnswerInvalid as error:
-            call = self._execution.call
-            self._execution.reject(key, reasons(error), call.pending.get(key))
+            self._execution.reject(key, reasons(error))
             return Outcome("missing", None, key)
 
     def _approval(self, key: str, raw: dict[str, Any]) -> Outcome[Any]:
@@ -87,7 +86,7 @@ class CallAnswers:
         try:
             return named_by_caller(read_approval(raw, key), execution.request.principal)
         except AnswerInvalid as error:
-            execution.reject(key, reasons(error), execution.call.pending.get(key))
+            execution.reject(key, reasons(error))
             return Outcome("missing", None, key)
 
     def __contains__(self, key: object) -> bool:
@@ -137,7 +136,7 @@ def ask_returned(execution: "Execution", value: InputRequired) -> ExecutionOutco
         check_secret(execution, "ask", key, secret=ready.ask.secret)
         rejected = execution.call.rejected.get(key)
         if rejected is not None:
-            execution.check_tries(key, rejected)
+            rejected.check(key, limits.reasks)
         execution.replay.forget("ask", key)
         execution.note_asked(((key, ready),))
     execution.state_payload = codec_for(Any).dump(value.state, "InputRequired(state=...)")
@@ -180,7 +179,7 @@ def _put_to_others(execution: "Execution", asked: Mapping[str, Question]) -> set
             execution.held = {**execution.held, key: Asked(ready)}
         else:
             payload = decided_payload(Approval("unavailable"))
-            execution.record("ask", key, payload, ready.digest, ready.note)
+            execution.record(Entry("ask", key, payload, ready.digest, ready.note))
     return keys
 
 

@@ -5,12 +5,11 @@ session's call, `tasks/task_run.py` into a change of a task's row.
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import msgspec
 
 from antiphon.engine.questions import Asked
-from antiphon.errors import EffectFailed, Refused, ToolError
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -48,21 +47,6 @@ class Failed(msgspec.Struct, frozen=True):
     """The handler raised, or the framework found something wrong with the execution."""
 
     error: Exception
-
-
-DELIBERATE = (ToolError, Refused, EffectFailed)
-"""Errors by which a round is over: recorded, and the same for every duplicate."""
-
-
-def sole_error(error: Exception) -> Exception:
-    """Return the one error of a group of one; other errors as they are."""
-    seen: object = error
-    while isinstance(seen, ExceptionGroup):
-        inner = cast("ExceptionGroup[Exception]", seen).exceptions
-        if len(inner) != 1:
-            break
-        seen = inner[0]
-    return cast("Exception", seen)
 
 
 ExecutionOutcome: TypeAlias = Completed | NeedsInput | Paused | Detached | Held | Failed

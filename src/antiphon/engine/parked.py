@@ -20,12 +20,13 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
+from antiphon.core.asks import seconds
 from antiphon.core.quotas import Allowance, weight
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.context import Context
 from antiphon.engine.delivery import Delivery, wait_for_client
-from antiphon.engine.execution import ASLEEP, ENDING, Batch, Execution
+from antiphon.engine.execution import ASLEEP, ENDING, RUNNING, Batch, Execution
 from antiphon.engine.outcome import ExecutionOutcome, Failed
 from antiphon.engine.suspension import Suspended
 
@@ -36,11 +37,12 @@ _HANDLER_BYTES = 10 * 1024
 class ParkedHandler(Delivery):
     """A handler in a task of its own."""
 
-    def __init__(self, execution: Execution, arguments: dict[str, Any]) -> None:
-        """Start the handler."""
-        self.execution = execution
-        execution.deliver_by(self)
-        self.owner = execution.request.principal.owner
+    execution: Execution
+    task: "asyncio.Task[ExecutionOutcome]"
+
+    def __init__(self) -> None:
+        """One that is not started yet."""
+        self.owner = ""
         self.size = 0
         """Bytes that it is charged with while it is parked."""
 
@@ -49,23 +51,30 @@ class ParkedHandler(Delivery):
         self._batch: Batch = ()
         self._answer: asyncio.Future[Sequence[Any]] | None = None
         self._signal = asyncio.get_running_loop().create_future()
+
+    async def start(self, execution: Execution, arguments: dict[str, Any]) -> ExecutionOutcome:
+        """Start the handler, whose execution delivers by this; returns how its first round ends."""
+        self.execution = execution
+        self.owner = execution.request.principal.owner
         running = execution.run(Context(execution), arguments)
         self.task = asyncio.create_task(running, name=f"antiphon {execution.handler.name}")
         self.task.add_done_callback(self._notify)
+        return await self.next()
 
     # --- inside the handler's task -------------------------------------------------------------
 
     async def ask(self, execution: Execution, batch: Batch) -> Sequence[Any]:
         """Wait for the answers, or unwind where it cannot be told which branch waits."""
-        in_branch, branches = execution.note_asked(batch), execution.branches
-        if in_branch or (branches is not None and branches.wait):
-            return await execution.suspend(batch, in_branch)
+        own, all_ = execution.note_asked(batch), execution.branches
+        if own is not None or (all_ is not None and all_.wait):
+            return await execution.suspend(batch, own)
         return await self._wait(batch)
 
     async def pause(self, execution: Execution, delay: float) -> None:
         """Wait for the next round."""
-        if execution.in_branch:
-            await execution.suspend((), True)
+        branches = execution.branch()
+        if branches is not None:
+            await execution.suspend((), branches)
         await self._wait(())
 
     async def _wait(self, batch: Batch) -> Sequence[Any]:
@@ -85,7 +94,7 @@ class ParkedHandler(Delivery):
     def wake_without_request(self, execution: Execution) -> None:
         """Unwind the handler: it may do nothing while it is asleep, and its call is replayed."""
         execution.move(ENDING)
-        if execution.in_branch:
+        if execution.branch() is not None:
             self.task.cancel()
 
     def _notify(self, _: object = None) -> None:
@@ -115,6 +124,12 @@ class ParkedHandler(Delivery):
             await self.end()
         return outcome
 
+    def patience(self) -> float:
+        """Return for how many seconds it is kept."""
+        execution = self.execution
+        left = execution.call.deadline - execution.environment.clock()
+        return min(seconds(execution.handler.options.park or 0.0), left)
+
     def fits(self, call: Call) -> bool:
         """Return whether the answers that came are all that the handler waits for."""
         if not self.alive or self._answer is None:
@@ -124,15 +139,29 @@ class ParkedHandler(Delivery):
 
     def sleep(self) -> None:
         """Keep no more of the request than a handler needs that does nothing."""
+        request = self.execution.request
         if not self.size:  # its variables hold what its first request brought
-            self.size = _HANDLER_BYTES + weight(self.execution.request.arguments)
-        self.execution.release_request()
+            self.size = _HANDLER_BYTES + weight(request.arguments)
+        self._serve(
+            Request(
+                method=request.method,
+                target=request.target,
+                capabilities={},
+                principal=request.principal,
+            )
+        )
+
+    def _serve(self, request: Request) -> None:
+        self.execution.request = request
 
     def wake(self, request: Request, call: Call, fence: int) -> None:
         """Bind the handler to a new request and let it go on."""
-        answer = self._answer
+        execution, answer = self.execution, self._answer
         assert answer is not None
-        self.execution.go_on_in(request, call, fence)
+        self._serve(request)
+        execution.call, execution.fence = call, fence
+        execution.asked, execution.ends_by = {}, None
+        execution.move(RUNNING)
         raws = {entry.key: entry.value() for entry in call.entries if entry.kind == "ask"}
         self._signal = asyncio.get_running_loop().create_future()
         self._answer = None
@@ -166,7 +195,7 @@ class ParkedHandlers:
         """Count the parked handlers."""
         return len(self._handlers)
 
-    def park(self, handler: ParkedHandler, token: str, seconds: float) -> None:
+    def park(self, handler: ParkedHandler, token: str) -> None:
         """Keep a handler for the retry that brings this token.
 
         The oldest of the same caller are unwound for it. Where that does not help, it is unwound
@@ -183,7 +212,8 @@ class ParkedHandlers:
             self._drop(oldest)
         handler.token = _digest(token)
         self._handlers[handler.token] = handler
-        handler.timer = asyncio.get_running_loop().call_later(seconds, self._drop, handler)
+        lasts = handler.patience()
+        handler.timer = asyncio.get_running_loop().call_later(lasts, self._drop, handler)
         handler.task.add_done_callback(partial(self._ended, handler))
 
     def _oldest(self, owner: str) -> ParkedHandler | None:
@@ -197,11 +227,16 @@ class ParkedHandlers:
             self._forget(handler)
         _retrieved(task)
 
-    def take(self, token: str) -> ParkedHandler | None:
-        """Return the handler of a token, which is no longer parked then."""
+    def wake(self, token: str, request: Request, call: Call, fence: int) -> ParkedHandler | None:
+        """Let the handler of a token go on with the answers that came; None where none can."""
         handler = self._handlers.get(_digest(token)) if self._handlers else None
-        if handler is not None:
-            self._forget(handler)
+        if handler is None:
+            return None
+        self._forget(handler)
+        if not handler.fits(call):
+            handler.drop()
+            return None
+        handler.wake(request, call, fence)
         return handler
 
     def _forget(self, handler: ParkedHandler) -> None:

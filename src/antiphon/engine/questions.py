@@ -23,19 +23,21 @@ from antiphon.core.asks import (
     ListRoots,
     Opened,
     Outcome,
+    RawAsk,
     Root,
     Sample,
     Status,
     seconds,
 )
+from antiphon.core.audit import RoundAudit
 from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import Pending
 from antiphon.core.question_text import check_details, question_text
 from antiphon.core.text import preview, safe
 from antiphon.core.web_url import web_host
 from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
 from antiphon.forms.form import Form, encoded_schema, of, of_encoded
+from antiphon.seal.claims import Pending
 from antiphon.wire import results
 
 _STATUS: Mapping[str, Status] = {
@@ -111,6 +113,25 @@ class Question(msgspec.Struct, gc=False):
         return outcome
 
 
+class RawQuestion(Question, gc=False):
+    """A request that is put as it is, and whose answer is handed on as it is."""
+
+    schema: bytes = b""
+
+    def body(self, reason: str = "") -> bytes:
+        """Return the request as it was given, also when it is asked again."""
+        return self._encoded
+
+    @property
+    def shown(self) -> bytes:
+        """The schema or the URL, as it was given."""
+        return self.schema
+
+    def read(self, raw: Mapping[str, Any], key: str) -> Outcome[Any]:
+        """Return the answer itself as the value, a refusal too."""
+        return Outcome(_STATUS[raw.get("action", "accept")], dict(raw), key)
+
+
 class Asked(msgspec.Struct, frozen=True, gc=False):
     """An ask that goes out in this round: to the client, or to people in the inbox."""
 
@@ -147,6 +168,19 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+def note_asks(audit: RoundAudit, asks: Mapping[str, Asked]) -> None:
+    """Note the questions of a round in its audit."""
+    for key, asked in asks.items():
+        note_question(audit, key, asked.question)
+
+
+def note_question(audit: RoundAudit, key: str, put: Question) -> None:
+    """Note one question of a round in its audit."""
+    ask = put.ask
+    text = ask.message if isinstance(ask, Elicit | Approve | ElicitUrl) else put.note
+    audit.note_ask(key, put.kind, put.digest, text)
+
+
 def question(ask: Ask) -> Question:
     """Prepare an ask. Forms are compiled once per model."""
     if isinstance(ask, Elicit):
@@ -170,6 +204,8 @@ def question(ask: Ask) -> Question:
         return Question("sample", "sample", digest, preview(text), _sample_needs(ask), ask)
     if isinstance(ask, ListRoots):
         return Question("roots", "roots", short_digest(b"roots"), "", ("roots",), ask)
+    if isinstance(ask, RawAsk):
+        return _raw_question(ask)
     if inspect.iscoroutine(ask):
         ask.close()  # it was never going to be awaited
         raise HandlerError(
@@ -179,6 +215,63 @@ def question(ask: Ask) -> Question:
     raise HandlerError(
         f"{type(ask).__name__} is not an ask: use Elicit, ElicitUrl, Sample or ListRoots"
     )
+
+
+def _raw_question(raw: RawAsk) -> Question:
+    """Prepare a request that is put as it is; `ask` holds what others need to know of it."""
+    params = dict(raw.params)
+    try:
+        ask, needs, shown = _carrier(raw.method, params, _options(raw))
+        body: dict[str, Any] = {"method": raw.method}
+        if params or not isinstance(ask, ListRoots):
+            body["params"] = params
+        digest = short_digest(b"raw", canonical(body))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise HandlerError(
+            f"the params of {safe(raw.method, 80)} are not those of the protocol"
+        ) from error
+    note = preview(ask.message) if isinstance(ask, Elicit | ElicitUrl) else ""
+    kind = _KINDS[type(ask)]
+    encoded = msgspec.json.encode(body)
+    return RawQuestion(kind, kind, digest, note, needs, ask, None, encoded, shown)
+
+
+_KINDS: Mapping[type[Ask], Kind] = {
+    Elicit: "form",
+    ElicitUrl: "url",
+    Sample: "sample",
+    ListRoots: "roots",
+}
+
+
+def _carrier(
+    method: str, params: Mapping[str, Any], options: dict[str, Any]
+) -> tuple[Ask, tuple[Capability, ...], bytes]:
+    """Return a request as an ask of ours, what it needs, and what the person is shown of it."""
+    if method == "roots/list":
+        return ListRoots(**options), ("roots",), b""
+    if method == "sampling/createMessage":
+        ask = Sample(
+            params["messages"],
+            include_context=params.get("includeContext"),
+            tools=params.get("tools"),
+            tool_choice=params.get("toolChoice"),
+            **options,
+        )
+        return ask, _sample_needs(ask), b""
+    if method != "elicitation/create":
+        raise HandlerError(f"{safe(method, 80)} is no request that a server may ask with")
+    if params.get("mode") == "url":
+        url: str = params["url"]
+        _check_url(url)
+        return ElicitUrl(params["message"], url, **options), ("url",), url.encode()
+    schema = params["requestedSchema"]
+    form = Elicit(params["message"], schema, **options)
+    return form, ("form",), msgspec.json.encode(schema)
+
+
+def _options(raw: RawAsk) -> dict[str, Any]:
+    return {"timeout": raw.timeout, "ttl": raw.ttl, "secret": raw.secret}
 
 
 APPROVE = {
@@ -220,27 +313,37 @@ def read_approval(raw: Mapping[str, Any], key: str) -> Outcome[Any]:
     return Outcome(status, approval, key)
 
 
-def plain_form(message: str, spec: Any) -> Question:
-    """Make a form without options ready."""
-    if len(message) <= SHORT:
-        if isinstance(spec, type):
-            return kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
-        if type(spec) is dict:
-            return _kept_dict_question(message, encoded_schema(cast("dict[str, Any]", spec)))
-    return question(Elicit(message, spec))
-
-
-SHORT = 512
+_SHORT = 512
 """Characters of a message that is kept ready."""
 
 _KEPT = 1_024
 """Questions kept ready."""
 
 
+class MessageTooLong(Exception):
+    """A question with this message is not kept ready: it would take too much memory."""
+
+
 @lru_cache(maxsize=_KEPT)
 def kept_question(message: str, form: type[Any]) -> Question:
-    """Keep plain questions ready, because a replay asks the same ones in every round."""
+    """Keep plain questions ready, because a replay asks the same ones in every round.
+
+    Raises:
+        MessageTooLong: It is not kept.
+    """
+    if len(message) > _SHORT:
+        raise MessageTooLong
     return question(Elicit(message, form))
+
+
+def plain_form(message: str, spec: Any) -> Question:
+    """Make a form without options ready."""
+    if len(message) <= _SHORT:
+        if isinstance(spec, type):
+            return kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
+        if type(spec) is dict:
+            return _kept_dict_question(message, encoded_schema(cast("dict[str, Any]", spec)))
+    return question(Elicit(message, spec))
 
 
 @lru_cache(maxsize=_KEPT // 8)
@@ -404,6 +507,14 @@ def _check_tool_results(messages: Sequence[Mapping[str, Any]]) -> None:
 
 _ORDINAL = re.compile(r"-\d+$|^\d+$")
 _MAX_KEY = 128
+_MAX_RAW_KEY = 1_024
+
+
+def check_raw_key(key: str) -> str:
+    """Check a key that another server chose: any text that can be kept."""
+    if not key or len(key) > _MAX_RAW_KEY:
+        raise HandlerError(f"the key of a raw ask is a text of 1 to {_MAX_RAW_KEY} characters")
+    return key
 
 
 @lru_cache(maxsize=_KEPT)
@@ -419,30 +530,44 @@ def check_key(key: str) -> str:
     return key
 
 
+_ANY_NUMBER = float("inf")
+"""How many keys count as derived from a base of which a branch has derived one."""
+
+
+@lru_cache(maxsize=_KEPT)
+def _numbered(base: str, number: float) -> str:
+    """Return the key of the first, second or further ask of one base.
+
+    Raises:
+        AmbiguousKey: Branches run in any order, so that a number would say nothing.
+    """
+    if number == _ANY_NUMBER:
+        raise AmbiguousKey(base)
+    return base if number == 1 else f"{base}-{number}"
+
+
 class Keys(msgspec.Struct, eq=False):
     """The keys that one execution has derived so far."""
 
-    _counts: dict[str, int] = msgspec.field(default_factory=dict[str, int])
-    _branches: frozenset[str] = frozenset()
+    _counts: dict[str, float] = {}
 
     def __contains__(self, base: str) -> bool:
         """Return whether a key was derived from this base."""
-        return base in self._counts or base in self._branches
+        return base in self._counts
 
-    def derive(self, base: str, *, in_branch: bool = False) -> str:
+    def derive(self, base: str, in_branch: bool = False) -> str:
         """Derive a key from a base; the second of that base gets a number.
 
         Raises:
-            AmbiguousKey: Branches run in any order, so that a number would say nothing.
+            AmbiguousKey: Where one of them is asked in a branch.
         """
-        if self._branches or in_branch:
-            if base in self._branches or (in_branch and base in self._counts):
+        if in_branch:
+            if base in self._counts:
                 raise AmbiguousKey(base)
-            if in_branch:
-                self._branches |= {base}
-                return base
+            self._counts[base] = _ANY_NUMBER
+            return base
         number = self._counts[base] = self._counts.get(base, 0) + 1
-        return base if number == 1 else f"{base}-{number}"
+        return _numbered(base, number)
 
     def take_all(self, counts: Mapping[str, int]) -> None:
         """Count keys as derived: of code that ran in an earlier round and does not run now."""
@@ -456,4 +581,5 @@ class Keys(msgspec.Struct, eq=False):
 
     def taken(self) -> dict[str, int]:
         """Return how many keys were derived from each base."""
-        return dict(self._counts)
+        counts = self._counts.items()
+        return {base: int(number) for base, number in counts if number != _ANY_NUMBER}

@@ -28,6 +28,7 @@ from antiphon.core.text import span
 from antiphon.engine.call import Call
 from antiphon.engine.handler import Handler
 from antiphon.engine.reply import Reply, encode_reply, from_bytes, to_bytes
+from antiphon.engine.restarts import begun_before
 from antiphon.engine.suspension import Abandoned
 from antiphon.engine.tokens import load_journal
 from antiphon.environment import Environment
@@ -181,6 +182,30 @@ class Redemptions:
                 return reply
         raise Unavailable("other processes take this round over again and again; try again later")
 
+    async def start_over(
+        self,
+        request: Request,
+        handler: Handler,
+        call: Call,
+        binding: Binding,
+        bound: dict[str, Any],
+    ) -> Reply:
+        """Run the first round of a call as if it had a token: one that was started over, or named.
+
+        Raises:
+            CallerError: It was run before, and not for this request.
+        """
+        request.call = call.id
+        if request.audit is not None:
+            await request.audit.begin(call.id, restarted=True)
+        key, version = (call.id, call.number), handler.options.version
+        digest, until = binding.arguments, call.deadline
+        own = RunningRound(key, request, handler, call, binding, version, bound, digest, until)
+        try:
+            return await self.redeem(own)
+        except TokenRefused as refusal:
+            raise begun_before(request) from refusal  # there was no token to refuse
+
     async def _try(self, state: LoopState, own: RunningRound) -> Reply | None:
         """Claim and run the round; None when somebody else had it and it is to be looked at again.
 
@@ -236,6 +261,7 @@ class Redemptions:
             reply = from_bytes(await environment.reveal(claim.outcome, _place(running.key)))
             if reply.needs:  # another client may have been asked
                 require(running.request.capabilities, reply.needs, "this round")
+            running.request.repeated = True
             return reply
         if isinstance(claim, Spent):
             raise self._refusal(running, claim.reason)

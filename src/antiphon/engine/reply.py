@@ -20,10 +20,10 @@ from antiphon.core.request import Request
 from antiphon.core.text import safe
 from antiphon.engine.delivery import lacking
 from antiphon.engine.handler import Handler
-from antiphon.engine.outcome import DELIBERATE, sole_error
-from antiphon.engine.serialization import READABLE
+from antiphon.engine.serialization.recorded_errors import READABLE
 from antiphon.environment import Environment
 from antiphon.errors import (
+    DELIBERATE,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     AntiphonError,
@@ -39,6 +39,7 @@ from antiphon.errors import (
     TokenRefused,
 )
 from antiphon.ports import NewTask
+from antiphon.ports.call_end import outcome_of
 from antiphon.wire.results import tool_error
 
 if TYPE_CHECKING:
@@ -114,11 +115,10 @@ class TaskMaker(Protocol):
         ...
 
     async def make(self, execution: "Execution", journal: Journal, message: str = "") -> Reply:
-        """Return the reply that names a new task, which goes on where this round ended."""
-        ...
+        """Return the reply that names a new task, which goes on where this round ended.
 
-    async def keep(self, task: NewTask) -> None:
-        """Keep a task of a first round; that of a redeemed round is recorded with its reply."""
+        The task of a redeemed round is in the reply, to be recorded with it; any other is kept.
+        """
         ...
 
 
@@ -130,17 +130,10 @@ class HeldCallMaker(Protocol):
     """
 
     async def hold(self, execution: "Execution", asks: "Mapping[str, Asked]") -> Reply:
-        """Return the reply of a round whose call waits; its `task` is the row, not kept yet."""
-        ...
+        """Return the reply of a round whose call waits.
 
-    async def settle_first(
-        self, execution: "Execution", reply: Reply, asks: "Mapping[str, Asked]"
-    ) -> Reply:
-        """Keep the row of a call's first round, and wait a little for a quick decision."""
-        ...
-
-    async def in_session(self, execution: "Execution", asks: "Mapping[str, Asked]") -> Reply:
-        """Hold a call of a legacy session."""
+        Its row is in the reply of a redeemed round, to be recorded with it; any other is kept.
+        """
         ...
 
     async def find(self, request: Request, handler: Handler) -> Reply | None:
@@ -152,9 +145,40 @@ class HeldCallMaker(Protocol):
         ...
 
 
+_ENDS = ("complete", "error")
+"""The kinds of replies after which a call is over."""
+
+
+def tell_end(
+    environment: Environment, handler: Handler, request: Request, reply: Reply | None
+) -> None:
+    """Tell those who keep a record that a call has ended; None: its client went away."""
+    outcome = "cancelled"
+    if not environment.ends.listeners:
+        return
+    if reply is not None:
+        if reply.kind not in _ENDS:
+            return
+        outcome = "error" if reply.code else outcome_of(reply.result)
+    elif request.token is not None:
+        return  # the client may come back with it
+    environment.ends.tell(request, handler.kind, handler.name, outcome, environment.clock())
+
+
 # --- errors --------------------------------------------------------------------------------------
 
 _TEXT = 2_000
+
+
+def sole_error(error: Exception) -> Exception:
+    """Return the one error of a group of one; other errors as they are."""
+    seen: object = error
+    while isinstance(seen, ExceptionGroup):
+        inner = cast("ExceptionGroup[Exception]", seen).exceptions
+        if len(inner) != 1:
+            break
+        seen = inner[0]
+    return cast("Exception", seen)
 
 
 def ending(

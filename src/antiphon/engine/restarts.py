@@ -15,7 +15,7 @@ from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.handler import Handler, call_here
 from antiphon.environment import Environment
-from antiphon.errors import ConfigError
+from antiphon.errors import CallerError, ConfigError, InvalidRequest, Unavailable
 from antiphon.ports import ROUNDS_PER_START, About, Clock, Restartable, TakenOver
 
 log = logging.getLogger("antiphon")
@@ -95,6 +95,48 @@ def _started_over(environment: Environment, call: Call, taken: TakenOver, seed: 
 
 def _place(name: str) -> str:
     return f"seed {name}"
+
+
+# --- calls that their client has named ----------------------------------------------------------
+
+_SECRET_KEY = 16
+"""Characters of a key that tells callers apart who are not authenticated."""
+
+
+def named_call(environment: Environment, handler: Handler, request: Request, call: Call) -> Call:
+    """Return the call that a client means by its idempotency key, in place of one that begins.
+
+    Its id and its seed follow from the caller and the key, so that a second run finds the effects
+    of the first.
+
+    Raises:
+        InvalidRequest: The caller is not authenticated, and the key could be guessed.
+    """
+    principal, key = request.principal, request.idempotency_key or ""
+    if principal.anonymous and principal.transport == "http" and len(key) < _SECRET_KEY:
+        raise InvalidRequest(
+            "an idempotency key of a caller who is not authenticated must be hard to guess: use "
+            f"at least {_SECRET_KEY} random characters"
+        )
+    parts = (
+        environment.sealer.audience.encode(),
+        principal.owner.encode(),
+        handler.identity.encode(),
+        key.encode("utf-8", "surrogatepass"),
+    )
+    names = environment.sealer.names
+    id, seed = names(b"named call", *parts)[0], names(b"named seed", *parts)[0]
+    return Call(1, call.deadline, Journal(seed), environment.entropy, id=id[:16].hex())
+
+
+def begun_before(request: Request) -> CallerError:
+    """Return what a caller is told whose first round was run before, and not for this request."""
+    if request.idempotency_key is None:
+        return Unavailable("the same call was begun again at the same time, and that one goes on")
+    return InvalidRequest(
+        "this idempotency key was used before: with other arguments, or for a call that has gone "
+        "on since; resume that call, or choose another key"
+    )
 
 
 # --- without the option ------------------------------------------------------------------------

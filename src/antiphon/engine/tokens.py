@@ -11,19 +11,21 @@ import msgspec
 
 from antiphon.core.asks import seconds
 from antiphon.core.digest import arguments_digest, short_digest
-from antiphon.core.journal import Handle, Journal, Pending
+from antiphon.core.journal import Journal
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.mistakes import check_secret
-from antiphon.engine.questions import Asked
+from antiphon.engine.questions import Asked, note_asks
 from antiphon.environment import Environment
 from antiphon.errors import StateTooLarge, StoreError, TokenRefused, Unavailable
 from antiphon.seal.claims import (
     FORMAT,
     Binding,
     Claims,
+    Handle,
+    Pending,
     check,
     decode_journal,
     encode,
@@ -102,6 +104,8 @@ class Tokens:
         environment, sealer, call = self._environment, self._sealer, execution.call
         request, handler, binding = execution.request, execution.handler, execution.binding
         now, ttl = environment.clock(), handler.options.ttl
+        if request.audit is not None:
+            note_asks(request.audit, asks)
         pending: list[Pending] = []
         for key, asked in asks.items():
             pending.append(asked.pending(key, now, call.pending.get(key), execution.native))

@@ -19,7 +19,14 @@ from typing import Any, NoReturn, TypeAlias, cast
 import msgspec
 
 from antiphon.core.methods import MODERN_METHODS, Method, Offered
-from antiphon.core.request import LEVELS, NO_CHANNEL, Channel, Principal, Request
+from antiphon.core.request import (
+    IDEMPOTENCY_KEY,
+    LEVELS,
+    NO_CHANNEL,
+    Channel,
+    Principal,
+    Request,
+)
 from antiphon.core.text import safe
 from antiphon.errors import (
     INVALID_REQUEST,
@@ -55,6 +62,7 @@ _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.{1,200})?"
 )
 _NO_ANSWER_TEXT = 200
+_KEY_LENGTH = 256
 
 # Compared with `type(...) is`: JSON objects are plain dicts, and Any stays Any to the type checker.
 _OBJECT: Any = dict
@@ -302,6 +310,8 @@ def _optional(request: Request, meta: Json, headers: RequestHeaders | None) -> N
     request.trace = valid_trace(meta.get("traceparent"))
     if not request.trace and headers is not None:
         request.trace = valid_trace(headers.values.get(TRACE))
+    if IDEMPOTENCY_KEY in meta:
+        request.idempotency_key = _idempotency_key(meta)
 
 
 def _client(meta: Json) -> Json | None:
@@ -332,6 +342,13 @@ def _progress_token(meta: Json) -> str | int | None:
     if token is None or type(token) is str or type(token) is int:
         return token
     raise InvalidRequest('"progressToken" must be a string or an integer')
+
+
+def _idempotency_key(meta: Json) -> str:
+    key = meta[IDEMPOTENCY_KEY]
+    if type(key) is str and 0 < len(key) <= _KEY_LENGTH:
+        return key
+    raise InvalidRequest(f'"{IDEMPOTENCY_KEY}" must be a text of 1 to {_KEY_LENGTH} characters')
 
 
 def _log_level(meta: Json) -> str | None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from antiphon.core.request import Channel, Principal, Request
+from antiphon.core.request import IDEMPOTENCY_KEY, Channel, Principal, Request
 from antiphon.errors import InvalidRequest
 from antiphon.wire.envelope import (
     CLIENT_CAPABILITIES,
@@ -174,7 +174,7 @@ class OrdinaryRequests:
         """Read a `_meta` that is not known, and keep it unless it belongs to one request."""
         members = self._inner(raw)
         meta = read_meta(members) if type(members) is _OBJECT else None
-        if meta is None or meta.version not in self._served.versions:
+        if meta is None or IDEMPOTENCY_KEY in members or meta.version not in self._served.versions:
             raise ValueError("to be read in full")
         if len(raw) <= KEPT_META_BYTES and meta.progress_token is None and not meta.trace:
             if len(self._metas) >= KEPT_METAS:

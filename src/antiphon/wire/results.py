@@ -16,7 +16,7 @@ _RESULT_META = b',"_meta":{"io.modelcontextprotocol/serverInfo":'
 
 def response(id: bytes, result: bytes) -> bytes:
     """Write a result response from an encoded id and an encoded result."""
-    return b'{"jsonrpc":"2.0","id":' + id + b',"result":' + result + b"}"
+    return b"".join((b'{"jsonrpc":"2.0","id":', id, b',"result":', result, b"}"))
 
 
 def server_meta(name: str, version: str, title: str | None = None) -> bytes:
@@ -47,12 +47,16 @@ def merged_meta(own: Mapping[str, Any], meta: bytes) -> bytes:
 
 def input_required(asks: Iterable[tuple[str, bytes]], token: str, meta: bytes) -> bytes:
     """Write an InputRequiredResult from keys and encoded requests."""
-    requests = b",".join([_encode(key) + b":" + body for key, body in asks])
-    if requests:
-        requests = b',"inputRequests":{' + requests + b"}"
+    parts = [b'{"resultType":"input_required"']
+    before = b',"inputRequests":{'
+    for key, body in asks:
+        parts += (before, _encode(key), b":", body)
+        before = b","
+    if len(parts) > 1:
+        parts.append(b"}")
     # A token is base64url: nothing in it needs escaping.
-    state = b',"requestState":"' + token.encode() + b'"'
-    return b'{"resultType":"input_required"' + requests + state + meta
+    parts += (b',"requestState":"', token.encode(), b'"', meta)
+    return b"".join(parts)
 
 
 def tool_result(content: bytes, structured: bytes | None, *, is_error: bool, meta: bytes) -> bytes:
@@ -66,7 +70,7 @@ def tool_result(content: bytes, structured: bytes | None, *, is_error: bool, met
 
 def text_result(text: str, meta: bytes) -> bytes:
     """Write the result of a tool that returned a text."""
-    return _TEXT_RESULT + _encode(text) + b'}],"isError":false' + meta
+    return b"".join((_TEXT_RESULT, _encode(text), b'}],"isError":false', meta))
 
 
 def text_content(text: str) -> bytes:

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from antiphon.core.request import LEGACY
+from antiphon.transports.http1.head import may_be_credential
 from antiphon.wire.headers import METHOD, NAME, VERSION, Mirrors, read_mirrors
 
 HEAD_BYTES = 64 * 1024
@@ -41,8 +42,12 @@ _KEPT_HEADS = 512
 _CREDENTIALS = frozenset({b"authorization", b"cookie", b"proxy-authorization"})
 """Not looked at here, and kept nowhere."""
 
-_OF_ONE_REQUEST = frozenset({_SESSION, b"traceparent", b"tracestate"})
-"""What makes a set of headers one that no second request repeats, or that must not be kept."""
+_AUTHORIZATION = b"authorization"
+_LEFT_BYTES = HEAD_BYTES - _KEPT_BYTES - len(_AUTHORIZATION)
+"""Room for a credential beside the largest set of headers that is remembered."""
+
+_OF_ONE_REQUEST = frozenset({b"traceparent", b"tracestate"})
+"""What makes a set of headers one that no second request repeats."""
 
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -143,20 +148,40 @@ class AccessPolicy(dict[Pairs, CheckedHeaders]):
 
     def __missing__(self, pairs: Pairs) -> CheckedHeaders:
         """Check headers that are not known; forget all when full, as clients choose the values."""
-        headers, size = dict(pairs), sum(map(len, chain.from_iterable(pairs)))
+        headers = dict(pairs)
         doubled = _NONE if len(headers) == len(pairs) else doubled_names(pairs)
+        shared = pairs
+        if _AUTHORIZATION in headers and not doubled and _OF_ONE_REQUEST.isdisjoint(headers):
+            # It decides nothing here: those who send different ones share what the rest means.
+            shared = _without(pairs, headers[_AUTHORIZATION])
+            known = self.get(shared)
+            if known is not None and len(headers[_AUTHORIZATION]) <= _LEFT_BYTES:
+                return known
+        return self._check_new(pairs, headers, doubled, shared)
+
+    def _check_new(
+        self, pairs: Pairs, headers: dict[bytes, bytes], doubled: frozenset[bytes], shared: Pairs
+    ) -> CheckedHeaders:
+        size = sum(map(len, chain.from_iterable(pairs)))
         if len(pairs) > HEAD_FIELDS or size > HEAD_BYTES:
             return _checked(_TOO_LARGE, headers, doubled)
         if doubled and not doubled.isdisjoint(_SINGLE):
             return _checked(_DOUBLED, headers, doubled)
         head = _checked(self._admit(tuple(map(headers.get, _FACTS))), headers, doubled)
+        if shared is not pairs:
+            size -= len(_AUTHORIZATION) + len(headers.pop(_AUTHORIZATION))
         if not _CREDENTIALS.isdisjoint(headers):
             for name in _CREDENTIALS:
                 headers.pop(name, None)
-        elif size <= _KEPT_BYTES and _OF_ONE_REQUEST.isdisjoint(headers):
+        elif (
+            size <= _KEPT_BYTES
+            and len(pairs) < HEAD_FIELDS
+            and _OF_ONE_REQUEST.isdisjoint(headers)
+            and not any(map(may_be_credential, headers))
+        ):
             if len(self) >= _KEPT_HEADS:
                 self.clear()
-            self[pairs] = head
+            self[shared] = head
         return head
 
     def _admit(self, facts: Facts) -> Admission:
@@ -215,6 +240,12 @@ def _checked(
         _NO_MIRRORS if doubled else admission.mirrors,
         int(announced) if announced.isdigit() and len(announced) <= 18 else sys.maxsize,
     )
+
+
+def _without(pairs: Pairs, credential: bytes) -> Pairs:
+    rest = list(pairs)
+    rest.remove((_AUTHORIZATION, credential))
+    return tuple(rest)
 
 
 def _media(

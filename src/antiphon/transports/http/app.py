@@ -1,9 +1,9 @@
 """The modern wire over HTTP as a plain ASGI application; one endpoint for both eras.
 
 The order in which a request is checked: path (404), Host and Origin (403), who is calling (401,
-403), HTTP method (405), media types (406, 415), body within its limit (413), JSON, era, envelope
-(`wire.envelope`), server. What is refused before the JSON-RPC layer is answered in plain text that
-names the cure.
+403, 503), HTTP method (405), media types (406, 415), body within its limit (413), JSON, era,
+envelope (`wire.envelope`), server. What is refused before the JSON-RPC layer is answered in plain
+text that names the cure.
 
 A request with any sign of the modern era, in its headers or in its body, is served here; every
 other one is handed to the legacy gateway. Without a gateway this is a modern-only server.
@@ -11,15 +11,17 @@ other one is handed to the legacy gateway. Without a gateway this is a modern-on
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import msgspec
 
 from antiphon.core.changes import Changes
-from antiphon.core.request import Principal, Request
+from antiphon.core.request import Request
 from antiphon.dispatcher import Dispatcher
-from antiphon.errors import ConfigError, Unavailable
+from antiphon.errors import ConfigError, InsufficientScope, Unavailable
+from antiphon.ports import AuditTrail
 from antiphon.transports.http import health
 from antiphon.transports.http.access import (
     Accepts,
@@ -30,7 +32,16 @@ from antiphon.transports.http.access import (
     is_old,
 )
 from antiphon.transports.http.pages import WebPages
-from antiphon.transports.http.principal import ANONYMOUS, PrincipalOf, identify
+from antiphon.transports.http.principal import (
+    ANONYMOUS,
+    NOBODY,
+    Authorization,
+    IdentifiedCaller,
+    PrincipalOf,
+    identifier,
+    insufficient_scope,
+    noting_refusals,
+)
 from antiphon.transports.http.request import (
     HttpRequest,
     Receive,
@@ -39,6 +50,7 @@ from antiphon.transports.http.request import (
     read_body,
     refuse,
     relative_path,
+    until_expiry,
 )
 from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.legacy.gateway import LegacyGateway, LegacyRequest
@@ -80,6 +92,8 @@ class App:
         lifespan: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         is_open: Callable[[], bool] = lambda: False,
         pages: WebPages | None = None,
+        auth: Authorization | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         """Serve a dispatcher.
 
@@ -94,6 +108,8 @@ class App:
             lifespan: Entered at start-up and left at shutdown.
             is_open: Whether requests can be served although the lifespan was not run.
             pages: Web pages beside the endpoint, which check their requests themselves.
+            auth: Verifies access tokens; instead of `principal`.
+            audit: Keeps a record of who was not let in.
         """
         if not path.startswith("/") or path in health.PATHS:
             raise ConfigError(
@@ -106,7 +122,11 @@ class App:
         self._ordinary = OrdinaryRequests(dispatcher.served, dispatcher.limits.depth)
         self.path = path
         self._access = AccessPolicy(hosts=allowed_hosts, origins=allowed_origins)
-        self._principal = principal
+        self._auth = auth
+        self._audit = audit
+        identify = identifier(principal, auth)
+        self._identify = identify if audit is None else noting_refusals(identify, audit)
+        self._identifies = principal is not None or auth is not None
         self._legacy = legacy
         self._lifespan = lifespan
         self._alive = lifespan is None
@@ -125,10 +145,10 @@ class App:
             head = self._access[tuple(scope["headers"])]
         except TypeError:  # a server that gives lists, which cannot be looked up
             head = self._access[tuple((name, value) for name, value in scope["headers"])]
-        accepts, principal = head.accepts, ANONYMOUS
+        accepts, caller = head.accepts, NOBODY
         if (
             accepts is None
-            or self._principal is not None
+            or self._identifies
             or scope["path"] != self.path
             or scope["method"] != "POST"
             or not self._alive
@@ -137,12 +157,12 @@ class App:
             judged = await self._judge(scope, receive, send, head)
             if judged is None:
                 return None
-            accepts, principal = judged
+            accepts, caller = judged
         body = await read_body(head, receive, self._limits.body_bytes)
         if isinstance(body, HttpRefusal):
             return await refuse(send, body)
         if body is not None:
-            request = HttpRequest(head, accepts, principal, receive, send)
+            request = HttpRequest(head, accepts, caller, receive, send)
             if not await self._post(request, body):
                 await self._hand_over(scope, request, body)
         return None
@@ -153,8 +173,8 @@ class App:
         Only a POST that came as a whole and is not refused; every other one is for `__call__`.
         """
         line, body = exchange.head, exchange.whole_body()
-        head = self._access[line.shared]
-        accepts, principal = head.accepts, ANONYMOUS
+        head = self._access[line.headers]
+        accepts, caller = head.accepts, NOBODY
         if (
             body is None
             or accepts is None
@@ -164,36 +184,41 @@ class App:
             or len(body) > self._limits.body_bytes
         ):
             return await self(exchange.scope(), exchange.receive, exchange.send)
-        if self._principal is not None:
-            found = await identify(exchange.scope(), self._principal)
+        if self._identifies:
+            found = await self._identify(exchange.scope())
             if isinstance(found, HttpRefusal):
                 return await refuse(exchange.send, found)
-            principal = found
-        request = HttpRequest(head, accepts, principal, exchange.receive, exchange.send, exchange)
+            caller = found
+        request = HttpRequest(head, accepts, caller, exchange.receive, exchange.send, exchange)
         if not await self._post(request, body):
             await self._hand_over(exchange.scope(), request, body)
         return None
 
     async def _judge(
         self, scope: Scope, receive: Receive, send: Send, head: CheckedHeaders
-    ) -> tuple[Accepts, Principal] | None:
+    ) -> tuple[Accepts, IdentifiedCaller] | None:
         """Check a request in order, up to its body; None when it is answered."""
         pages = self._pages
         if pages is not None and pages.serves(scope["path"]) and await self._open_for_pages():
             return await pages(scope, receive, send)
+        document = self._auth.document(scope) if self._auth is not None else None
+        if document is not None:
+            return await refuse(send, document)
         refused, media = head.admission.refused, head.admission.media
         if scope["path"] != self.path or not self._alive:
             refused = await self._elsewhere(scope) or refused
         if refused is not None:
+            if self._audit is not None and refused is head.admission.refused:
+                await self._audit.note_refusal(ANONYMOUS, f"{refused.status} {refused.text}")
             return await refuse(send, refused)
-        principal = await identify(scope, self._principal)
-        if isinstance(principal, HttpRefusal):
-            return await refuse(send, principal)
+        caller = await self._identify(scope)
+        if isinstance(caller, HttpRefusal):
+            return await refuse(send, caller)
         if scope["method"] != "POST":
-            return await self._other_method(scope, receive, send, head, principal)
+            return await self._other_method(scope, receive, send, head, caller)
         if isinstance(media, HttpRefusal):
             return await refuse(send, media)
-        return media, principal
+        return media, caller
 
     async def _open_for_pages(self) -> bool:
         return self._alive or await self._come_alive()
@@ -224,7 +249,7 @@ class App:
         receive: Receive,
         send: Send,
         head: CheckedHeaders,
-        principal: Principal,
+        caller: IdentifiedCaller,
     ) -> None:
         """Serve GET and DELETE of a legacy session; everything else is a POST."""
         if (
@@ -232,7 +257,9 @@ class App:
             and scope["method"] in _LEGACY_HTTP_METHODS
             and in_session(head)
         ):
-            return await self._legacy.serve(LegacyRequest(scope, receive, send, b"", principal))
+            receive = until_expiry(receive, caller.lasts)
+            request = LegacyRequest(scope, receive, send, b"", caller.principal)
+            return await self._legacy.serve(request)
         allow = b"POST" if self._legacy is None else b"POST, GET, DELETE"
         refusal = HttpRefusal(405, "Send each message as a POST.", ((b"allow", allow),))
         return await refuse(send, refusal)
@@ -262,6 +289,9 @@ class App:
             if result is not None:
                 await request.answer(response(request.id or b"", result))
         except Exception as error:  # noqa: BLE001 - the outermost: every error becomes an answer
+            if isinstance(error, InsufficientScope):
+                await self._refuse_scope(request, error.needed)
+                return True
             refused = self._dispatcher.refusal(error)
             answer = messages.refusal(request.id, refused)
             await request.answer(answer, messages.status(refused.code))
@@ -317,9 +347,22 @@ class App:
             await refuse(request.send, HttpRefusal(202, ""))
         return True
 
+    async def _refuse_scope(self, request: HttpRequest, needed: frozenset[str]) -> None:
+        request.over = request.answered = True
+        _log.info("a request was refused: its access token lacks some of %s", sorted(needed))
+        refused = insufficient_scope if self._auth is None else self._auth.insufficient
+        await refuse(request.send, refused(needed))
+
     async def _hand_over(self, scope: Scope, request: HttpRequest, body: bytes) -> None:
         assert self._legacy is not None
-        opens = request.id is not None and parse(body).get("method") == "initialize"
+        message = parse(body) if request.id is not None else {}
+        needed = self._dispatcher.scopes_needed(message, request.principal)
+        if request.scopes is not None and not needed <= request.scopes:
+            if self._audit is not None:
+                method = str(message.get("method"))
+                await self._audit.note_refusal(request.principal, "InsufficientScope", method)
+            return await self._refuse_scope(request, needed)
+        opens = message.get("method") == "initialize"
         legacy = LegacyRequest(scope, request.receive, request.send, body, request.principal)
         await self._legacy.serve(legacy, opens=opens)
 
@@ -332,6 +375,9 @@ class App:
         subscription = await self._dispatcher.subscriptions.subscribe(admitted)
         watcher = asyncio.create_task(request.disconnection())
         watcher.add_done_callback(lambda _: subscription.end())
+        expiry, lasts = None, request.caller.lasts
+        if lasts < math.inf:  # the client opens another one with a credential that holds
+            expiry = asyncio.get_running_loop().call_later(lasts, subscription.end)
         encoded = request.id or b""
         id = msgspec.json.decode(encoded)
         try:
@@ -345,6 +391,8 @@ class App:
         finally:
             subscription.close()
             watcher.cancel()
+            if expiry is not None:
+                expiry.cancel()
         return None
 
     # --- running ------------------------------------------------------------------------------

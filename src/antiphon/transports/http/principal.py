@@ -1,19 +1,23 @@
-"""Who is calling over HTTP.
+"""Who is calling over HTTP, and what the credential of the request allows.
 
-Nobody is authenticated here: what a middleware found out is read. Three sources of the caller, the
-first that is there: the author's function, `scope["user"]` as Starlette's authentication middleware
-and the official SDK's bearer check leave it, nobody. A source that is there and fails refuses the
-request: a caller is never taken for anonymous by accident.
+Four sources, the first that is there: `Server(auth=...)`, which verifies access tokens; the
+author's function; `scope["user"]` as Starlette's authentication middleware and the official SDK's
+bearer check leave it; nobody. A source that is there and fails refuses the request: a caller is
+never taken for anonymous by accident.
 """
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
-from typing import Any, TypeAlias
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+from antiphon.core.credentials.actor import actor_of
+from antiphon.core.credentials.scopes import joined
 from antiphon.core.failures import log_failure
 from antiphon.core.request import Principal
+from antiphon.ports import AuditTrail
 from antiphon.transports.http.access import HttpRefusal
 
 PrincipalOf: TypeAlias = Callable[[Mapping[str, Any]], "Principal | Awaitable[Principal]"]
@@ -22,23 +26,89 @@ NAME_BYTES = 2_000
 """Of issuer, subject and client together. A database indexes it."""
 
 ANONYMOUS = Principal(transport="http")
+_NO_SCOPES: frozenset[str] = frozenset()
 
 _log = logging.getLogger("antiphon.http")
 
 
-async def identify(
-    scope: Mapping[str, Any], principal_of: PrincipalOf | None
-) -> Principal | HttpRefusal:
-    """Return who is calling, or a refusal when a source is there and does not tell."""
-    if principal_of is not None:
-        return await _ask_author(principal_of, scope)
+class IdentifiedCaller(NamedTuple):
+    """Who sent a request, and what its credential allows."""
+
+    principal: Principal
+    scopes: frozenset[str] | None = _NO_SCOPES
+    """None where nothing is left to be checked."""
+
+    lasts: float = math.inf
+    """Seconds for which the credential is good for a stream, which ends then."""
+
+
+NOBODY = IdentifiedCaller(ANONYMOUS)
+
+
+Identify: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[IdentifiedCaller | HttpRefusal]]
+
+
+class Authorization(Protocol):
+    """Verifies the credentials of requests: what `Server(auth=...)` becomes."""
+
+    async def identify(self, scope: Mapping[str, Any]) -> IdentifiedCaller | HttpRefusal:
+        """Return who sent a request, or why it is refused."""
+        ...
+
+    def document(self, scope: Mapping[str, Any]) -> HttpRefusal | None:
+        """Return the public description that a request asks for; None when it asks for none."""
+        ...
+
+    def insufficient(self, needed: frozenset[str]) -> HttpRefusal:
+        """Return the refusal of a request that needs more scopes than its credential has."""
+        ...
+
+
+def identifier(principal_of: PrincipalOf | None, auth: Authorization | None) -> Identify:
+    """Return what says who is calling, or refuses when a source is there and does not tell."""
+    if auth is not None:
+        return auth.identify
+    return _of_scope if principal_of is None else partial(_ask_author, principal_of)
+
+
+def noting_refusals(identify: Identify, audit: AuditTrail) -> Identify:
+    """Write to the audit who was not let in, as far as that is known: for what reason."""
+
+    async def identify_noted(scope: Mapping[str, Any]) -> IdentifiedCaller | HttpRefusal:
+        found = await identify(scope)
+        if isinstance(found, HttpRefusal):
+            await audit.note_refusal(ANONYMOUS, f"{found.status} {found.text}")
+        return found
+
+    return identify_noted
+
+
+async def _of_scope(scope: Mapping[str, Any]) -> IdentifiedCaller | HttpRefusal:
     user = scope.get("user")
-    return ANONYMOUS if user is None else _read_user(user)
+    found = NOBODY if user is None else _read_user(user)
+    return _with_scopes(found, scope) if "auth" in scope else found
+
+
+def insufficient_scope(needed: frozenset[str], metadata: str = "") -> HttpRefusal:
+    """Return the refusal of a request that needs more scopes (RFC 6750); none of it is a secret."""
+    challenge = f'Bearer error="insufficient_scope", scope="{joined(needed)}"'
+    if metadata:
+        challenge += f', resource_metadata="{metadata}"'
+    header = (b"www-authenticate", challenge.encode())
+    return HttpRefusal(403, "The access token does not have the scopes that this needs.", (header,))
+
+
+def _scopes_of(credentials: object) -> frozenset[str]:
+    """Read the scopes that an authentication middleware found, as Starlette's leaves them."""
+    scopes: object = getattr(credentials, "scopes", None)
+    if isinstance(scopes, str) or not isinstance(scopes, Iterable):
+        return _NO_SCOPES
+    return frozenset(str(each) for each in cast("Iterable[object]", scopes))
 
 
 async def _ask_author(
     principal_of: PrincipalOf, scope: Mapping[str, Any]
-) -> Principal | HttpRefusal:
+) -> IdentifiedCaller | HttpRefusal:
     """Call the author's function. `PermissionError` is 403; everything else it raises is 401."""
     try:
         principal = principal_of(scope)
@@ -58,11 +128,26 @@ async def _ask_author(
             type(principal).__name__,
         )
         return _UNKNOWN
-    return principal if _bindable(principal) else _UNKNOWN
+    known = _known(principal)
+    return _with_scopes(known, scope) if "auth" in scope else known
+
+
+def _with_scopes(
+    known: IdentifiedCaller | HttpRefusal, scope: Mapping[str, Any]
+) -> IdentifiedCaller | HttpRefusal:
+    """Add the scopes that a middleware found."""
+    if isinstance(known, HttpRefusal):
+        return known
+    return known._replace(scopes=_scopes_of(scope["auth"]))
 
 
 @lru_cache(maxsize=1_024)
-def _bindable(principal: Principal) -> bool:
+def _known(principal: Principal) -> IdentifiedCaller | HttpRefusal:
+    """Return a caller without scopes, or the refusal of one whose name cannot be bound."""
+    return IdentifiedCaller(principal) if bindable(principal) else _UNKNOWN
+
+
+def bindable(principal: Principal) -> bool:
     """Whether a name can be written down, in any store, and read back."""
     owner = principal.owner
     try:
@@ -78,11 +163,11 @@ def _bindable(principal: Principal) -> bool:
     return good
 
 
-def _read_user(user: object) -> Principal | HttpRefusal:
+def _read_user(user: object) -> IdentifiedCaller | HttpRefusal:
     """Read an authenticated user of the scope."""
     authenticated = getattr(user, "is_authenticated", None)
     if authenticated is False:
-        return ANONYMOUS
+        return NOBODY
     principal = _of_token(user) or _of_name(user) if authenticated is True else None
     if principal is None or principal.anonymous:
         _log.warning(
@@ -91,20 +176,29 @@ def _read_user(user: object) -> Principal | HttpRefusal:
             type(user).__name__,
         )
         return _UNKNOWN
-    return principal if _bindable(principal) else _UNKNOWN
+    return _known(principal)
 
 
 def _of_token(user: object) -> Principal | None:
-    """Read the same three parts that the official SDK compares, so that both agree."""
+    """Read the same three parts that the official SDK compares, so that both agree; and the actor.
+
+    A token with an actor that cannot be told belongs to nobody.
+    """
     token = getattr(user, "access_token", None)
     if token is None:
         return None
     claims: Mapping[str, Any] = getattr(token, "claims", None) or {}
     subject = getattr(token, "subject", None) or claims.get("sub")
+    issuer = _text(claims.get("iss"))
+    try:
+        actor = actor_of(claims, issuer)
+    except ValueError:
+        return Principal()
     return Principal(
-        issuer=_text(claims.get("iss")),
+        issuer=issuer,
         subject=_text(subject),
         client_id=_text(getattr(token, "client_id", None)),
+        actor=actor,
     )
 
 

@@ -8,17 +8,19 @@ cancellation that follows from it is swallowed here; any other is passed on.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from types import CoroutineType
 from typing import Any, TypeAlias
 
-from antiphon.core.request import ConnectedChannel, Principal
+from antiphon.core.request import ConnectedChannel
 from antiphon.transports.http.access import Accepts, CheckedHeaders, HttpRefusal
+from antiphon.transports.http.principal import IdentifiedCaller
 from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.stepping import resume
 from antiphon.wire import messages
 
-Scope: TypeAlias = dict[str, Any]
+Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
@@ -46,11 +48,28 @@ def relative_path(scope: Mapping[str, Any]) -> str:
     return path.removeprefix(root) if root else path
 
 
+def until_expiry(receive: Receive, seconds: float) -> Receive:
+    """Return a `receive` that tells of a disconnect when the credential of a stream expires."""
+    if seconds == math.inf:
+        return receive
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+
+    async def expiring() -> Message:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await receive()
+        except TimeoutError:
+            return {"type": "http.disconnect"}
+
+    return expiring
+
+
 async def refuse(send: Send, refusal: HttpRefusal) -> None:
     """Answer in plain text."""
     body = refusal.text.encode()
     headers = [(b"content-length", b"%d" % len(body)), *refusal.headers]
-    if body:
+    if body and all(name != b"content-type" for name, _ in refusal.headers):
         headers.append((b"content-type", b"text/plain; charset=utf-8"))
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -78,7 +97,7 @@ class HttpRequest(ConnectedChannel):
         self,
         head: CheckedHeaders,
         accepts: Accepts,
-        principal: Principal,
+        caller: IdentifiedCaller,
         receive: Receive,
         send: Send,
         whole: HttpExchange | None = None,
@@ -89,10 +108,16 @@ class HttpRequest(ConnectedChannel):
         """
         self.head = head
         self.accepts = accepts
-        self.principal = principal
+        self.caller = caller
+        self.principal = caller.principal
         self.receive = receive
         self.send = send
         self._whole = whole
+
+    @property
+    def scopes(self) -> frozenset[str] | None:
+        """What the credential of the request allows."""
+        return self.caller.scopes
 
     # --- running ------------------------------------------------------------------------------
 

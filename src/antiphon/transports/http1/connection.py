@@ -11,6 +11,7 @@ answered, and then what the client still sends is dropped for a short time, so t
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from antiphon.transports.http1.exchange import HttpExchange
@@ -36,13 +37,14 @@ class Host(Protocol):
     json_head: bytes
     ending: bool
     state: dict[str, Any]
+    idle_until: float
+    """The deadline of a connection that begins to wait for its next request now."""
+
+    submit: Callable[[HttpExchange], None]
+    """Have the application serve a request."""
 
     def later(self, seconds: float) -> float:
         """Return the deadline that is so many seconds away."""
-        ...
-
-    def submit(self, exchange: HttpExchange) -> None:
-        """Have the application serve a request."""
         ...
 
     def joined(self, connection: "HttpConnection") -> None:
@@ -62,18 +64,18 @@ class HttpConnection(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
-        "_continue_due", "_dropped", "_eof", "_exchange", "_host", "_lingering", "_reader",
-        "_reading_paused", "_scope", "_stage", "_stalled_at", "_transport", "_writable",
-        "deadline", "write_paused",
+        "_continue_due", "_dropped", "_eof", "_exchange", "_lingering", "_reader",
+        "_reading_paused", "_stage", "_stalled_at", "_transport", "_writable", "deadline", "host",
+        "scope", "write", "write_paused",
     )  # fmt: skip
 
     def __init__(self, host: Host) -> None:
         """Belong to a server."""
         self.deadline = NEVER
         self.write_paused = False
-        self._host = host
+        self.host = host
         self._transport: asyncio.Transport
-        self._scope: dict[str, Any] = {}
+        self.scope: dict[str, Any] = {}
         self._reader = RequestReader(host.parser)
         self._stage = Stage.NOTHING
         self._exchange: HttpExchange | None = None
@@ -90,9 +92,10 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
         self._transport = cast("asyncio.Transport", transport)
-        self._scope = self._host.scope_of(self._transport)
-        self.deadline = self._host.later(self._host.limits.head_seconds)
-        self._host.joined(self)
+        self.write = self._transport.write
+        self.scope = self.host.scope_of(self._transport)
+        self.deadline = self.host.later(self.host.limits.head_seconds)
+        self.host.joined(self)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client."""
@@ -119,7 +122,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the application at once that its client is gone."""
-        self._host.left(self)
+        self.host.left(self)
         self._reader.clear()
         if self._exchange is not None:
             self._exchange.disconnect()
@@ -133,7 +136,7 @@ class HttpConnection(asyncio.Protocol):
     def _watch_flush(self) -> None:
         """Give the client a time to read what was sent."""
         self._stalled_at = self._transport.get_write_buffer_size()
-        self.deadline = self._host.later(self._host.limits.write_seconds)
+        self.deadline = self.host.later(self.host.limits.write_seconds)
 
     def resume_writing(self) -> None:
         """Let the application go on."""
@@ -141,7 +144,7 @@ class HttpConnection(asyncio.Protocol):
         if self._writable is not None:
             self._writable.set()
         if self._exchange is None:
-            self.deadline = self._host.later(self._host.limits.idle_seconds)
+            self.deadline = self.host.idle_until
             self._advance()
             self._pace()
         elif self._exchange.body_complete:
@@ -171,15 +174,15 @@ class HttpConnection(asyncio.Protocol):
 
     def _begin(self, request: ReadRequest) -> None:
         """Hand a request over."""
-        head, body, whole = request
+        head, credential, body, whole = request
         self._stage = Stage.NOTHING
-        exchange = self._exchange = HttpExchange(self, head, body, whole=whole)
-        self._host.submit(exchange)
+        exchange = self._exchange = HttpExchange(self, head, credential, body, whole)
+        self.host.submit(exchange)
         if whole:
             self.deadline = NEVER
         else:
             self._continue_due = head.expects_continue
-            self.deadline = self._host.later(self._host.limits.body_seconds)
+            self.deadline = self.host.later(self.host.limits.body_seconds)
             self._read_on(exchange)
 
     def _await_more(self) -> None:
@@ -190,13 +193,13 @@ class HttpConnection(asyncio.Protocol):
         if stage is self._stage:
             return
         self._stage = stage
-        limits = self._host.limits
+        limits = self.host.limits
         if stage is Stage.HEAD:
-            self.deadline = self._host.later(limits.head_seconds)
+            self.deadline = self.host.later(limits.head_seconds)
         elif stage is Stage.BODY:
-            self.deadline = self._host.later(limits.body_seconds)
+            self.deadline = self.host.later(limits.body_seconds)
             head = self._reader.head
-            if head is not None and head.expects_continue and not len(self._reader):
+            if head is not None and head.expects_continue and not self._reader.buffer:
                 self._transport.write(CONTINUE)
 
     def _read_on(self, exchange: HttpExchange) -> None:
@@ -211,15 +214,15 @@ class HttpConnection(asyncio.Protocol):
 
     def _pace(self) -> None:
         """Read on, or let the client wait, by what has arrived behind the request in work."""
-        if len(self._reader) > READ_AHEAD_BYTES:
+        if len(self._reader.buffer) > READ_AHEAD_BYTES:
             self._pause_reading()
         else:
             self._resume_reading()
 
     def _read_body(self, exchange: HttpExchange) -> None:
-        if len(self._reader):
+        if self._reader.buffer:
             self._continue_due = False
-            self.deadline = self._host.later(self._host.limits.body_seconds)
+            self.deadline = self.host.later(self.host.limits.body_seconds)
         data, done = self._reader.read_body()
         exchange.feed(data, last=done)
         if done:
@@ -238,31 +241,6 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     # --- what an exchange calls ---------------------------------------------------------------
-
-    @property
-    def date(self) -> bytes:
-        """The line of the Date field."""
-        return self._host.date
-
-    @property
-    def json_head(self) -> bytes:
-        """The head of a JSON response up to its length."""
-        return self._host.json_head
-
-    @property
-    def ending(self) -> bool:
-        """Whether the server takes no more requests."""
-        return self._host.ending
-
-    def base_scope(self) -> dict[str, Any]:
-        """Return a new scope with what is the same for every request of the connection."""
-        scope = self._scope.copy()
-        scope["state"] = self._host.state.copy()
-        return scope
-
-    def write(self, data: bytes) -> None:
-        """Send bytes of the response."""
-        self._transport.write(data)
 
     async def writable(self) -> None:
         """Wait until the client has read enough, or is gone."""
@@ -296,11 +274,11 @@ class HttpConnection(asyncio.Protocol):
             self._linger()
         elif not exchange.complete:
             self._transport.abort()
-        elif not (intact and exchange.keep_alive) or self._host.ending:
+        elif not (intact and exchange.keep_alive) or self.host.ending:
             self._close()
         else:
-            self.deadline = self._host.later(self._host.limits.idle_seconds)
-            if len(self._reader) or self._eof:
+            self.deadline = self.host.idle_until
+            if self._reader.buffer or self._eof:
                 self._advance()
                 self._pace()
             elif self._reading_paused:
@@ -355,14 +333,14 @@ class HttpConnection(asyncio.Protocol):
         exchange.disconnect()
 
     def _refuse(self, refused: RequestRefused) -> None:
-        self._transport.write(write_refusal(refused.status, refused.reason, self._host.date))
+        self._transport.write(write_refusal(refused.status, refused.reason, self.host.date))
         self._linger()
 
     def _linger(self) -> None:
         """Send no more, and drop what still comes: closing now could destroy the answer."""
         self._lingering = True
         self._reader.clear()
-        self.deadline = self._host.later(LINGER_SECONDS)
+        self.deadline = self.host.later(LINGER_SECONDS)
         self._resume_reading()
         if self._eof or not self._transport.can_write_eof():
             self._close()

@@ -9,10 +9,10 @@ JSON response in one plain call each.
 """
 
 import asyncio
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from antiphon.transports.http1.head import RequestHead
+from antiphon.transports.http1.head import Credential, RequestHead
 from antiphon.transports.http1.response_head import write_head
 
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
@@ -21,32 +21,37 @@ _NO_BODY = frozenset({204, 304})
 _JSON = (b"content-type", b"application/json")
 
 
-class Carrier(Protocol):
+class ServerFacts(Protocol):
+    """What the exchanges of all connections have in common."""
+
+    state: dict[str, Any]
+    """Of the application's lifespan; every scope has a copy."""
+
+    date: bytes
+    """The line of the Date field."""
+
+    json_head: bytes
+    """The head of a JSON response up to its length."""
+
+    ending: bool
+    """Whether connections are closed after their response, whatever its request says."""
+
+
+class ExchangeConnection(Protocol):
     """What an exchange needs of its connection."""
 
     write_paused: bool
+    scope: dict[str, Any]
+    """What is the same in the scopes of all requests of the connection."""
 
     @property
-    def date(self) -> bytes:
-        """The line of the Date field."""
-        ...
-
-    @property
-    def json_head(self) -> bytes:
-        """The head of a JSON response up to its length."""
-        ...
-
-    @property
-    def ending(self) -> bool:
-        """Whether the connection is closed after this response whatever its request says."""
-        ...
-
-    def base_scope(self) -> dict[str, Any]:
-        """Return a new scope with what is the same for every request of the connection."""
-        ...
-
-    def write(self, data: bytes) -> None:
+    def write(self) -> Callable[[bytes], None]:
         """Send bytes of the response."""
+        ...
+
+    @property
+    def host(self) -> ServerFacts:
+        """The server of the connection."""
         ...
 
     async def writable(self) -> None:
@@ -86,9 +91,17 @@ class HttpExchange:
     _chunked = False
     _left: int | None = None
 
-    def __init__(self, carrier: Carrier, head: RequestHead, body: bytes, *, whole: bool) -> None:
-        """Begin with a head and what has arrived of the body."""
+    def __init__(
+        self,
+        carrier: ExchangeConnection,
+        head: RequestHead,
+        credential: Credential | None,
+        body: bytes,
+        whole: bool,
+    ) -> None:
+        """Begin with a head, an Authorization beside it, and what has arrived of the body."""
         self.head = head
+        self._credential = credential
         self.body_complete = whole
         self.buffered = len(body)
         self.keep_alive = head.keep_alive
@@ -102,15 +115,20 @@ class HttpExchange:
 
     def scope(self) -> dict[str, Any]:
         """Return the ASGI scope."""
-        head = self.head
-        scope = self._carrier.base_scope()
-        scope["http_version"] = "1.1" if head.minor else "1.0"
-        scope["method"] = head.method
-        scope["path"] = head.path
-        scope["raw_path"] = head.raw_path
-        scope["query_string"] = head.query
-        scope["headers"] = head.headers.copy()
-        return scope
+        head, headers = self.head, list(self.head.headers)
+        if self._credential is not None:
+            place, value = self._credential
+            headers.insert(place, (b"authorization", value))
+        return {
+            **self._carrier.scope,
+            "http_version": "1.1" if head.minor else "1.0",
+            "method": head.method,
+            "path": head.path,
+            "raw_path": head.raw_path,
+            "query_string": head.query,
+            "headers": headers,
+            "state": self._carrier.host.state.copy(),
+        }
 
     # --- called by the connection -------------------------------------------------------------
 
@@ -223,9 +241,11 @@ class HttpExchange:
         if self._status:
             raise RuntimeError("the response was begun before")
         self._status = status
-        if status == 200 and self.keep_alive and self.body_complete and not self._carrier.ending:
+        carrier = self._carrier
+        host = carrier.host
+        if status == 200 and self.keep_alive and self.body_complete and not host.ending:
             self._head_sent = self.complete = True
-            self._carrier.write(self._carrier.json_head + b"%d\r\n\r\n" % len(body) + body)
+            carrier.write(b"".join((host.json_head, b"%d\r\n\r\n" % len(body), body)))
             if self._news is not None:
                 self._news.set()
         else:
@@ -270,7 +290,8 @@ class HttpExchange:
                 framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
             else:
                 self.keep_alive = False  # HTTP/1.0: the body ends with the connection
-        if self._carrier.ending or not self.body_complete:
+        host = self._carrier.host
+        if host.ending or not self.body_complete:
             self.keep_alive = False
         close = not self.keep_alive
-        return write_head(self._status, self._headers, self._carrier.date, framing, close=close)
+        return write_head(self._status, self._headers, host.date, framing, close=close)

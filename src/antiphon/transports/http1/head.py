@@ -7,10 +7,13 @@ and contains no other control character than a tab; nothing is folded, trimmed o
 Clients repeat their heads. A head that was parsed before is looked up by its bytes, without its
 Authorization line if it has one. In a head that differs a little from those before, for instance by
 a trace, each line is looked up by its own bytes, and what the lines mean to the server by the few
-fields that it obeys. All tables are bounded, and no line with a credential is kept in any of them.
+fields that it obeys. All tables are bounded. No line that may carry a credential is in any of them,
+neither a field with such a name nor a target with a query; and a head is kept only when each of its
+lines is.
 """
 
 import re
+from functools import lru_cache
 from urllib.parse import unquote
 
 HEAD_BYTES = 64 * 1024
@@ -38,15 +41,24 @@ _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb"{1,32}) ([!-~]+) HTTP/1\.([01])")
 _OTHER_VERSION = re.compile(rb"[^\x00-\x1f]* HTTP/[0-9]\.[0-9]")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?][!-~]*)?", re.IGNORECASE)
 _SINGLE = (b"host", b"content-length", b"transfer-encoding", b"expect")
-_CREDENTIALS = frozenset({b"authorization", b"cookie", b"proxy-authorization", b"mcp-session-id"})
-
-_AUTHORIZATION = (b"\r\nAuthorization:", b"\r\nauthorization:")
-"""How clients write the credential that nearly all of them send; others are read as any line."""
+_CREDENTIAL = re.compile(
+    rb"auth|cookie|cred|jwt|key|pass|secret|session|sign|token|assertion|identity|oidc"
+)
+"""What the names of fields have in them that carry credentials."""
 
 _OBEYED = (b"host", b"content-length", b"transfer-encoding", b"connection", b"expect")
 """The fields that the server itself obeys."""
 
 Field = tuple[bytes, bytes]
+
+Credential = tuple[int, bytes]
+"""An Authorization that a head was looked up without: its place among the fields, and its value."""
+
+
+@lru_cache(maxsize=256)
+def may_be_credential(name: bytes) -> bool:
+    """Whether a field of this name, in small letters, may carry a credential: it is not kept."""
+    return _CREDENTIAL.search(name) is not None
 
 
 class RequestRefused(Exception):
@@ -91,21 +103,14 @@ class RequestHead:
     """What one head says. Shared by requests with the same head: nobody may change it."""
 
     __slots__ = (
-        "expects_continue", "framing", "headers", "keep_alive", "length", "line", "method", "minor",
-        "path", "query", "raw_path", "shared",
+        "expects_continue", "headers", "keep_alive", "length", "method", "minor", "path", "query",
+        "raw_path",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        line: RequestLine,
-        framing: Framing,
-        headers: list[Field],
-        shared: tuple[Field, ...],
-    ) -> None:
-        """Join what is known of a head; `shared` are the fields without an Authorization."""
-        self.line, self.framing = line, framing
+    def __init__(self, line: RequestLine, framing: Framing, headers: tuple[Field, ...]) -> None:
+        """Join what is known of a head."""
         self.method, _, self.minor = line
-        self.headers, self.shared = headers, shared
+        self.headers = headers
         self.raw_path, self.path, self.query = framing.raw_path, framing.path, framing.query
         self.length, self.keep_alive = framing.length, framing.keep_alive
         self.expects_continue = framing.expects_continue
@@ -121,44 +126,48 @@ class HeadParser:
         self._lines = _FieldLines()
         self._framings: dict[tuple[RequestLine | bytes | None, ...], Framing] = {}
 
-    def parse(self, raw: bytes) -> RequestHead:
+    def parse(self, raw: bytes) -> tuple[RequestHead, Credential | None]:
         """Parse a head, given without the empty line that ends it.
+
+        Returns what it says; and its Authorization, where that is not among the fields.
 
         Raises:
             RequestRefused: It is not a head of HTTP/1.0 or 1.1, or not one that is served.
         """
         found = self._heads.get(raw)
         if found is not None:
-            return found
-        for mark in _AUTHORIZATION:
-            before, found, rest = raw.partition(mark)
-            if found:
-                credential, end, after = rest.partition(b"\r\n")
-                return self._authorized(raw, before + end + after, mark[2:] + credential)
-        return self._parse_new(raw)
-
-    def _authorized(self, raw: bytes, shared: bytes, line: bytes) -> RequestHead:
-        """Parse a head with an Authorization line; `shared` is the head without it."""
-        known = self._heads.get(shared)
-        if known is None or len(known.headers) >= HEAD_FIELDS:
-            return self._parse_new(raw, shared)
-        headers = [*known.headers, _field(line)]
-        return RequestHead(known.line, known.framing, headers, known.shared)
+            return found, None
+        # How nearly all clients write it; any other way is read as any other line.
+        before, mark, rest = raw.partition(b"\r\nAuthorization:")
+        if not mark:
+            before, mark, rest = raw.partition(b"\r\nauthorization:")
+            if not mark:
+                return self._parse_new(raw), None
+        value, end, after = rest.partition(b"\r\n")
+        shared = before + end + after
+        found = self._heads.get(shared)
+        if found is None or len(found.headers) >= HEAD_FIELDS:
+            return self._parse_new(raw, shared), None
+        return found, (before.count(b"\r\n"), _value(value))
 
     def _parse_new(self, raw: bytes, shared: bytes = b"") -> RequestHead:
         lines = raw.split(b"\r\n", HEAD_FIELDS + 1)
         if len(lines) > HEAD_FIELDS + 1:
             raise RequestRefused(431, f"More than {HEAD_FIELDS} header fields.")
-        line = self._request_lines[lines[0]]
-        del lines[0]
-        known, before = self._lines, len(self._lines)
+        first, known = lines.pop(0), self._lines
+        # A line that is new may be one that no second request repeats.
+        new = [one for one in lines if one not in known]
+        line = self._request_lines[first]
         headers = [known[one] for one in lines]
-        values = dict(headers)
-        framing = self._framing(line, headers, values)
-        head = RequestHead(line, framing, headers, tuple(headers))
-        # A line that was new may be one that no second request repeats.
-        if len(known) == before and len(raw) <= KEPT_HEAD_BYTES:
-            self._keep(raw, head, values, shared)
+        framing = self._framing(line, headers, dict(headers))
+        head = RequestHead(line, framing, tuple(headers))
+        if len(shared or raw) <= KEPT_HEAD_BYTES and first in self._request_lines:
+            if not new:
+                if len(self._heads) >= KEPT_HEADS:
+                    self._heads.clear()
+                self._heads[raw] = head
+            elif shared and len(new) == 1:  # the Authorization, which is always new
+                self._parse_new(shared)
         return head
 
     def _framing(
@@ -170,41 +179,32 @@ class HeadParser:
         found = self._framings.get(key)
         if found is None:
             found = Framing(line, headers, values)
-            if sum(map(len, filter(None, key[1:]))) + len(line[1]) <= KEPT_LINE_BYTES:  # pyright: ignore[reportArgumentType]
+            size = sum(map(len, filter(None, key[1:]))) + len(line[1])  # pyright: ignore[reportArgumentType]
+            if size <= KEPT_LINE_BYTES and b"?" not in line[1]:
                 if len(self._framings) >= KEPT_HEADS:
                     self._framings.clear()
                 self._framings[key] = found
         return found
-
-    def _keep(
-        self, raw: bytes, head: RequestHead, values: dict[bytes, bytes], shared: bytes
-    ) -> None:
-        """Keep a head, or what is left of it without an Authorization, if no credential is in it.
-
-        A second credential of the same kind must be noticed, so such a head is always read anew.
-        """
-        if _CREDENTIALS.isdisjoint(values):
-            if len(self._heads) >= KEPT_HEADS:
-                self._heads.clear()
-            self._heads[raw] = head
-        elif shared:
-            self._parse_new(shared)
 
 
 def _field(line: bytes) -> Field:
     name, colon, value = line.partition(b":")
     if not colon or _NAME.fullmatch(name) is None:
         raise RequestRefused(400, "A header line is not NAME: VALUE.")
+    return name.lower(), _value(value)
+
+
+def _value(value: bytes) -> bytes:
     value = value.strip(b" \t")
     if _VALUE.fullmatch(value) is None:
         raise RequestRefused(400, "A header value contains a control character.")
-    return name.lower(), value
+    return value
 
 
 class _FieldLines(dict[bytes, Field]):
     def __missing__(self, line: bytes) -> Field:
         field = _field(line)
-        if len(line) <= KEPT_LINE_BYTES and field[0] not in _CREDENTIALS:
+        if len(line) <= KEPT_LINE_BYTES and not may_be_credential(field[0]):
             if len(self) >= KEPT_LINES:
                 self.clear()
             self[line] = field
@@ -214,7 +214,7 @@ class _FieldLines(dict[bytes, Field]):
 class _RequestLines(dict[bytes, RequestLine]):
     def __missing__(self, line: bytes) -> RequestLine:
         parsed = _request_line(line)
-        if len(line) <= KEPT_LINE_BYTES:
+        if len(line) <= KEPT_LINE_BYTES and b"?" not in line:
             if len(self) >= KEPT_LINES:
                 self.clear()
             self[line] = parsed

@@ -12,7 +12,6 @@ from email.utils import formatdate
 from typing import Any
 
 from antiphon.transports.http1.connection import HttpConnection
-from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.http1.head import HeadParser
 from antiphon.transports.http1.limits import ConnectionLimits
 from antiphon.transports.http1.response_head import json_head
@@ -44,11 +43,13 @@ class HttpServer:
         """Of the application's lifespan; every scope has a copy."""
 
         self._runner = RequestRunner(serve)
+        self.submit = self._runner.submit
         self._connections: set[HttpConnection] = set()
         self._listeners: list[asyncio.AbstractServer] = []
         self._empty = asyncio.Event()
         self._tick_seconds = min(TICK_SECONDS, *_seconds(self.limits))
         self._now = 0.0
+        self.idle_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -103,10 +104,6 @@ class HttpServer:
         """Return the deadline that is so many seconds away; never too early."""
         return self._now + seconds + self._tick_seconds
 
-    def submit(self, exchange: HttpExchange) -> None:
-        """Have the application serve a request."""
-        self._runner.submit(exchange)
-
     def joined(self, connection: HttpConnection) -> None:
         """Count a new connection, and keep their number within its bound."""
         self._empty.clear()
@@ -141,6 +138,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._tick_seconds, self._tick)
         self._now = now = loop.time()
+        self.idle_until = self.later(self.limits.idle_seconds)
         self.date = f"date: {formatdate(usegmt=True)}\r\n".encode("ascii")
         self.json_head = json_head(self.date)
         for connection in tuple(self._connections):

@@ -1,33 +1,26 @@
-"""Results of effects, memos and steps as JSON bytes and back, typed by the function that made them;
-exceptions as JSON and back; digests of what effects are called with.
+"""Results of effects, memos and steps as JSON bytes and back, typed by the function that made them.
 
 What a replay returns equals what the first execution returned, because the first one's value is
 read back from its bytes too. Fields are written and read by their names, whatever their aliases:
 every kind of alias (of validation, of serialization, of both) comes back that way.
 """
 
-import contextlib
 import functools
 import inspect
 import json
 import math
-import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from enum import Enum
-from importlib import import_module
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import msgspec
 
-from antiphon.core.digest import canonical, short_digest
-from antiphon.errors import HandlerError, NestedEffect, ToolError
+from antiphon.engine.serialization.parts import STARS, has_secret, parts, revealed
+from antiphon.errors import HandlerError
 from antiphon.forms.models import is_model_type
 
 if TYPE_CHECKING:
-    from pydantic import PydanticUserError, Secret, ValidationError
+    from pydantic import PydanticUserError, ValidationError
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -108,7 +101,7 @@ class JsonCodec:
                 data = self._adapter.dump_json(
                     value, by_alias=False, round_trip=True, warnings=False
                 )
-            if _STARS in data:
+            if STARS in data:
                 data = self._dump_revealed(value, data)
         except ValueError as error:  # Pydantic's own is one
             raise HandlerError(
@@ -128,7 +121,7 @@ class JsonCodec:
             plain = self._adapter.dump_python(
                 value, by_alias=False, round_trip=True, warnings=False
             )
-        return dump_json(_revealed(plain)) if _has_secret(plain) else data
+        return dump_json(revealed(plain)) if has_secret(plain) else data
 
     def _check_finite(self, value: Any, data: bytes, what: str) -> None:
         """Refuse NaN and infinities by name: JSON has none, and writers make `null` of them."""
@@ -236,7 +229,7 @@ def _lost_later(value: Any, read: Any) -> bool:
         return True
     if isinstance(value, (set, frozenset)):
         return False  # in another order; and what is in a set does not change
-    return any(map(_lost_later, _parts(value), _parts(read)))
+    return any(map(_lost_later, parts(value), parts(read)))
 
 
 def _with_all_fields(schema: Any) -> Any:
@@ -262,7 +255,7 @@ def _check_whole(value: Any) -> None:
     lost = _first_left_out(cast("type[Any]", type(value)))
     if lost is not None:
         raise _lost_field(*lost)
-    for inner in _parts(value):
+    for inner in parts(value):
         _check_whole(inner)
 
 
@@ -281,37 +274,6 @@ def _lost_field(model: str, name: str) -> HandlerError:
         f"field {name!r} of {model or 'a type'} is left out of JSON (exclude), so that it would be "
         "lost in the next round: return a model without such a field"
     )
-
-
-_STARS = b"**********"
-"""What pydantic writes for a secret."""
-
-
-@functools.cache
-def _secret_types() -> tuple[type[Any], ...]:
-    """Return the types of secrets; they take long to import, and most programs have none."""
-    from pydantic import Secret, SecretBytes, SecretStr
-
-    return Secret, SecretStr, SecretBytes
-
-
-def _has_secret(value: Any) -> bool:
-    return isinstance(value, _secret_types()) or any(map(_has_secret, _parts(value)))
-
-
-def _revealed(value: Any) -> Any:
-    """Replace every secret by what it hides."""
-    if isinstance(value, _secret_types()):
-        return cast("Secret[Any]", value).get_secret_value()
-    if not _has_secret(value):
-        return value
-    if isinstance(value, dict):
-        return {name: _revealed(inner) for name, inner in cast("dict[Any, Any]", value).items()}
-    if is_model_type(cast("type[Any]", type(value))):
-        return {name: _revealed(inner) for name, inner in value}
-    if is_dataclass(value):
-        return {f.name: _revealed(getattr(value, f.name, None)) for f in fields(value)}
-    return [_revealed(inner) for inner in cast("list[Any]", value)]
 
 
 def _not_finite(value: Any, path: str = "") -> str | None:
@@ -413,187 +375,3 @@ def to_json(value: Any, what: str) -> bytes:
         return _encode(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise HandlerError(f"{what} cannot be written as JSON: {error}") from error
-
-
-# --- exceptions --------------------------------------------------------------------------------
-
-_ERROR_CHARS = 500
-_READABLE = (ToolError, HandlerError, NestedEffect)
-
-READABLE = frozenset(one.__name__ for one in _READABLE)
-"""Errors of an effect whose text was written for the model, or for the author."""
-
-_ERROR_BYTES = 4_096
-"""An exception that takes more is not made again; its text is kept."""
-
-
-class RecordedError(msgspec.Struct):
-    """An exception as the journal keeps it."""
-
-    text: str
-    type: str = ""
-    args: list[Any] = msgspec.field(default_factory=list[Any])
-
-    @staticmethod
-    def of(payload: bytes) -> "RecordedError":
-        return msgspec.json.decode(payload, type=RecordedError)
-
-
-def dump_error(error: Exception) -> bytes:
-    """Encode an exception, with its type where it can be made again from its arguments."""
-    kind = type(error)
-    failure = RecordedError(error_text(error))
-    with contextlib.suppress(TypeError, ValueError):
-        named = RecordedError(
-            failure.text, f"{kind.__module__}:{kind.__qualname__}", list(error.args)
-        )
-        payload = msgspec.json.encode(named)
-        again = load_error(payload) if len(payload) <= _ERROR_BYTES else None
-        if type(again) is kind and again is not None and _same(again, error):
-            return payload
-    return msgspec.json.encode(failure)
-
-
-def load_error(payload: bytes) -> Exception | None:
-    """Make an exception again; None where its type is not known here or takes other arguments."""
-    failure = RecordedError.of(payload)
-    module, _, name = failure.type.partition(":")
-    if not module:
-        return None
-    try:
-        # Only the function that raised it may have imported it, and here that is not called.
-        found: Any = attrgetter(name)(sys.modules.get(module) or import_module(module))
-    except (ImportError, AttributeError):
-        return None
-    if not (isinstance(found, type) and issubclass(found, Exception)):
-        return None
-    try:
-        return found(*failure.args)
-    except Exception:  # noqa: BLE001 - user code: its constructor takes something else
-        return None
-
-
-def error_text(error: BaseException) -> str:
-    """Say what went wrong; a group of one is that one."""
-    group: object = error
-    if isinstance(group, BaseExceptionGroup):
-        inner = cast("BaseExceptionGroup[BaseException]", group).exceptions
-        if len(inner) == 1:
-            return error_text(inner[0])
-    name = type(error).__name__
-    if name in READABLE and not isinstance(error, _READABLE):
-        name = f"{type(error).__module__}.{name}"  # it is only called like one of them
-    return f"{name}: {error}"[:_ERROR_CHARS]
-
-
-def _same(one: Exception, other: Exception) -> bool:
-    return one.args == other.args and str(one) == str(other)
-
-
-# --- digests of arguments ----------------------------------------------------------------------
-
-
-def arguments_digest(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
-    """Return the digest of an effect's arguments, with those that `functools.partial` has bound."""
-    values: Any = args
-    while isinstance(fn, functools.partial):
-        values = (fn.args, fn.keywords, values) if fn.args or fn.keywords else values
-        fn = cast("Callable[..., Any]", fn.func)
-    # What is no JSON (a connection, a client) counts by its type: the effect is not about it.
-    try:
-        return short_digest(canonical(comparable(values, fallback=_type_name)), *_hidden(values))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise HandlerError(
-            "the arguments of an effect must be JSON values, models or dataclasses: "
-            f"{type(error).__name__}"
-        ) from error
-
-
-def comparable(value: Any, **options: Any) -> Any:
-    """Return a value as JSON that every process writes in the same way; nothing is used up by it.
-
-    Args:
-        value: What is to be compared.
-        options: For pydantic, such as `fallback`.
-    """
-    from pydantic_core import to_jsonable_python
-
-    # Fields that are computed follow from the others.
-    if _needs_care(value):
-        value = _written(value, options)
-    return to_jsonable_python(value, round_trip=True, **options)
-
-
-def _type_name(value: Any) -> str:
-    return f"<{type(value).__qualname__}>"
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    """Return what a container, a member of an enumeration, a model or a dataclass holds."""
-    if isinstance(value, Enum):
-        return (value.value,)
-    if isinstance(value, dict):
-        return cast("dict[Any, Any]", value).values()
-    if isinstance(value, (list, tuple, deque, set, frozenset)):
-        return cast("list[Any]", value)
-    if is_model_type(cast("type[Any]", type(value))):
-        return (field for _, field in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return (getattr(value, field.name, None) for field in fields(value))
-    return ()
-
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-_BINARY = (bytes, bytearray, memoryview)
-
-
-def _needs_care(value: Any) -> bool:
-    """Return whether a value holds what pydantic would not write the same way every time."""
-    kind = cast("type[Any]", type(value))
-    if kind in _PLAIN:
-        return False
-    if isinstance(value, (set, frozenset, Iterator, *_BINARY)):
-        return True
-    return any(map(_needs_care, _parts(value)))
-
-
-def _written(value: Any, options: dict[str, Any]) -> Any:
-    """Replace what needs care, also inside models and dataclasses.
-
-    Sets are put in order, which differs between processes; binary data counts by its digest; what
-    can be read only once (a file, a generator) counts by its type and is left unread.
-    """
-    if isinstance(value, (set, frozenset)):
-        items = [comparable(item, **options) for item in cast("set[Any]", value)]
-        return sorted(items, key=canonical)
-    if isinstance(value, _BINARY):
-        return _text_or_digest(bytes(cast("bytes", value)))
-    if isinstance(value, Iterator):
-        return _type_name(value)
-    if not _needs_care(value):
-        return value
-    if isinstance(value, Enum):
-        return _written(value.value, options)
-    if isinstance(value, dict):
-        return {k: _written(v, options) for k, v in cast("dict[Any, Any]", value).items()}
-    if is_model_type(cast("type[Any]", type(value))):
-        return {name: _written(field, options) for name, field in value}
-    if is_dataclass(value):
-        return {f.name: _written(getattr(value, f.name, None), options) for f in fields(value)}
-    return [_written(item, options) for item in cast("list[Any]", value)]
-
-
-def _text_or_digest(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return f"<bytes {short_digest(data).hex()}>"
-
-
-def _hidden(value: Any) -> Iterator[bytes]:
-    """Yield what is written as stars: a charge to another card must not pass for the same one."""
-    if isinstance(value, _secret_types()):
-        yield repr(cast("Secret[Any]", value).get_secret_value()).encode()
-    elif not isinstance(value, (set, frozenset)):
-        for one in _parts(value):
-            yield from _hidden(one)

@@ -1,0 +1,1 @@
+"""What a handler does once, however often it runs."""

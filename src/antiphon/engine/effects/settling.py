@@ -1,0 +1,95 @@
+"""Settling an effect in the store: recording its end, or freeing its claim.
+
+An effect has happened when it is settled: a store that is out of reach for a moment must not make
+its end uncertain. A try that failed may have been heard all the same; the next one then finds the
+effect settled.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from antiphon.core.retry import back_off
+from antiphon.engine.execution import Execution
+from antiphon.errors import StoreError, StoreFull
+from antiphon.ports import Begin, Effect, Started, Store
+
+T = TypeVar("T")
+
+_FIRST_PAUSE, _MOST_PAUSE = 0.05, 1.0
+
+
+async def settle(
+    execution: Execution, effect: Effect, fence: int, *, result: bytes | None, error: str | None
+) -> bool:
+    """Record the result or the failure; False if the lease is lost."""
+    store, tries = execution.environment.store, 0
+
+    async def record() -> bool:
+        nonlocal tries
+        tries += 1
+        if await store.settle(effect.id, fence, result=result, error=error):
+            return True
+        return tries > 1 and await _is_settled(store, effect)
+
+    return await until_reached(record, patience(execution))
+
+
+async def abandon(execution: Execution, effect: Effect, fence: int) -> None:
+    """Free the claim: nothing happened."""
+    freeing = partial(execution.environment.store.abandon, effect.id, fence)
+    try:
+        await until_reached(freeing, patience(execution))
+    except StoreError:
+        later(execution, freeing)
+        raise
+
+
+async def free(store: Store, effect: Effect, claim: Callable[..., Awaitable[Begin]]) -> None:
+    """Free a claim of which no reply came: nothing has run in its name."""
+    rows = await store.effects(effect.call)
+    if any(row.key == effect.key and row.settled is None for row in rows):
+        # The round is no longer held. The nonce says whether the claim is ours.
+        begin = await claim(under=None, retry=False)
+        if isinstance(begin, Started):
+            await store.abandon(effect.id, begin.fence)
+
+
+def later(execution: Execution, operation: Callable[[], Awaitable[None]]) -> None:
+    """Go on trying after the reply, for as long as the claim could still be in the way."""
+    environment = execution.environment
+    lease = environment.limits.lease.total_seconds()
+
+    async def go_on() -> None:
+        with contextlib.suppress(StoreError):
+            await until_reached(operation, lease)
+
+    task = asyncio.ensure_future(go_on())
+    environment.background.add(task)
+    task.add_done_callback(environment.background.discard)
+
+
+async def _is_settled(store: Store, effect: Effect) -> bool:
+    rows = await store.effects(effect.call)
+    return any(row.key == effect.key and row.state in ("done", "failed") for row in rows)
+
+
+def patience(execution: Execution) -> float:
+    """Return for how many seconds a store that is out of reach is tried."""
+    return execution.environment.limits.lease.total_seconds() / 3
+
+
+async def until_reached(operation: Callable[[], Awaitable[T]], patience: float) -> T:
+    """Try until the store answers, for at most so many seconds; not what trying cannot mend."""
+    for pause in back_off(_FIRST_PAUSE, _MOST_PAUSE, within=patience):
+        try:
+            return await operation()
+        except StoreFull:
+            raise
+        except StoreError as error:
+            if not error.retryable:
+                raise
+        await asyncio.sleep(pause)
+    return await operation()

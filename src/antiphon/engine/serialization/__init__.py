@@ -1,0 +1,1 @@
+"""Values, exceptions and arguments as JSON, so that every execution sees the same."""
