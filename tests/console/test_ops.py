@@ -1,19 +1,21 @@
 """The operators' page over HTTP: what it shows, whom, and how an uncertain effect is settled."""
 
+import asyncio
 import re
 from typing import Any
 
 import httpx
 import pytest
 
-from antiphon import Client, Context, Server
+from antiphon import Client, Context, MemoryStore, Server, StoreError
 from antiphon.client import Accept, Scripted
 from antiphon.console import Console, Person
 from antiphon.console.counting import RoundCounts
 from antiphon.console.ops import span_of
+from antiphon.errors import CallerError
 from antiphon.ports import Effect
 from antiphon.testing import KEY
-from tests.console.desk import ANNA, ISSUER, OURS, URL, Clock, Desk, hidden
+from tests.console.desk import ANNA, ISSUER, OURS, URL, Clock, Desk, form_of, hidden
 
 OPAL = Person(ISSUER, "opal", "Opal Ring", ("operator",))
 
@@ -167,11 +169,118 @@ async def test_rounds_and_refusals_of_the_server_are_counted_and_drawn() -> None
     assert 'aria-label="Rounds, the last hour by the minute; at most 5"' in page
 
 
+async def test_duplicates_and_store_errors_are_counted_and_survive_the_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("antiphon.console.counting.WRITE_EVERY", 0.01)
+    clock = Clock()
+    store = FailingStore(clock=clock)
+    console = Console(URL)
+    environ = {"ANTIPHON_KEYS": KEY}
+    server = Server("shop", console=console, environ=environ, clock=clock, store=store)
+
+    @server.tool
+    async def refund(ctx: Context, order: str) -> str:
+        return "done" if await ctx.approve(f"Refund {order}?") else "not done"
+
+    async with server.running():
+        asked = await server.exchange("tools/call", _request(), _nothing)
+        said = {"approve": {"action": "accept", "content": {"approve": True}}}
+        answered = {**_request(asked["requestState"]), "inputResponses": said}
+        first = await server.exchange("tools/call", answered, _nothing)
+        for _ in range(3):
+            assert await server.exchange("tools/call", answered, _nothing) == first
+        store.failing = True
+        with pytest.raises(CallerError, match="store"):
+            await server.exchange("tools/call", answered, _nothing)
+        store.refused.clear()
+        await asyncio.wait_for(store.refused.wait(), 10)
+        clock.now += 120
+        store.failing = False
+    counts = await store.counts("shop", since=0)
+    found = {one.name: one.number for one in counts}
+    assert (found["round:repeated"], found["store-error"]) == (3, 1)
+    assert {one.minute for one in counts} == {int((clock.now - 120) // 60)}
+    text = await operators_text(server, clock)
+    assert "Duplicates answered 3" in text
+    assert "Store errors 1" in text
+    assert "0.02 a second now" in text
+
+
+async def test_counts_that_no_store_took_for_an_hour_are_dropped() -> None:
+    clock = Clock()
+    counts = RoundCounts(None, clock)
+    counts.refused("expired")
+    kept = counts.take()
+    counts.give_back(kept)
+    assert counts.take() == kept
+    clock.now += 3_660
+    counts.give_back(kept)
+    assert counts.take() == {}
+
+
+async def test_held_calls_are_counted_on_their_own(desk: Desk) -> None:
+    item = await desk.put()
+    await desk.put()
+    async with desk.signed_in(OPAL) as opal:
+        assert "Held calls 2 wait for a decision" in _text(await opal.get("/console/ops"))
+    async with desk.signed_in(ANNA) as anna:
+        page = await anna.get(f"/console/ask/{item.id}")
+        said = await anna.post(f"/console/ask/{item.id}", data=form_of(page), headers=OURS)
+        assert said.status_code == 303
+    async with desk.signed_in(OPAL) as opal:
+        text = _text(await opal.get("/console/ops"))
+    assert "Held calls 1 wait for a decision" in text
+    assert "Decisions 1" in text
+
+
+class FailingStore(MemoryStore):
+    """A store in memory that can be out of reach."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.failing = False
+        self.refused = asyncio.Event()
+
+    async def claim(self, *args: Any, **options: Any) -> Any:
+        self._reach()
+        return await super().claim(*args, **options)
+
+    async def add_counts(self, *args: Any, **options: Any) -> None:
+        self._reach()
+        await super().add_counts(*args, **options)
+
+    def _reach(self) -> None:
+        if self.failing:
+            self.refused.set()
+            raise StoreError("gone")
+
+
+def _text(page: httpx.Response) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", page.text).split())
+
+
+async def operators_text(server: Server, clock: Clock) -> str:
+    """Return what an operator of the server reads."""
+    desk = Desk()
+    desk.clock, desk.environment = clock, server._services  # pyright: ignore[reportPrivateUsage]
+    pages = server.pages()
+    assert pages is not None
+    desk.app = pages
+    async with desk.signed_in(OPAL) as opal:
+        return _text(await opal.get("/console/ops"))
+
+
 def _forged() -> dict[str, Any]:
+    return _request("?")
+
+
+def _request(token: str | None = None) -> dict[str, Any]:
+    state = {} if token is None else {"requestState": token}
     return {
         "name": "refund",
         "arguments": {"order": "1"},
-        "requestState": "?",
+        **state,
         "_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
@@ -211,7 +320,7 @@ class Told:
 def test_the_telemetry_of_the_author_hears_everything() -> None:
     told = Told()
     counts = RoundCounts(told, lambda: 120.0)
-    request: Any = type("Request", (), {"outcome": "task"})()
+    request: Any = type("Request", (), {"outcome": "task", "repeated": False})()
     with counts.round(request):
         pass
     counts.refused("expired")
@@ -233,9 +342,9 @@ def test_times_are_counted_under_the_bound_that_holds_them(
     seconds: float, bound: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = RoundCounts(None, lambda: 120.0)
-    request: Any = type("Request", (), {"outcome": ""})()
+    request: Any = type("Request", (), {"outcome": "", "repeated": False})()
     times = iter([0.0, seconds])
-    monkeypatch.setattr("antiphon.console.counting.time.perf_counter", lambda: next(times))
+    monkeypatch.setattr("antiphon.console.counting.perf_counter", lambda: next(times))
     with counts.round(request):
         pass
     monkeypatch.undo()

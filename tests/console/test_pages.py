@@ -10,7 +10,8 @@ import pytest
 from antiphon import ConfigError
 from antiphon.console import Console, OneTimeLink
 from antiphon.console.app import BODY
-from antiphon.core.inbox import Face, Person, verify_chain
+from antiphon.core.chain import verify_chain
+from antiphon.core.inbox import Face, Person
 from tests.console.desk import (
     ANNA,
     BO,

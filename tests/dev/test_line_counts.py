@@ -1,15 +1,25 @@
-"""Lines are counted by whatever this Python offers, and by the other way where it has both."""
+"""Lines are counted by whatever a Python offers: `sys.settrace` in 3.11, else `sys.monitoring`."""
 
 import asyncio
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
-import asyncio, sys, threading
-sys.path.insert(0, {source!r})
-from antiphon.dev.line_counts import AuthorFiles, counting, start_counting
+import asyncio, importlib.util, sys
 from pathlib import Path
+
+spec = importlib.util.spec_from_file_location("line_counts", {source!r})
+line_counts = importlib.util.module_from_spec(spec)
+sys.modules["line_counts"] = line_counts
+spec.loader.exec_module(line_counts)
+AuthorFiles, counting, start_counting = (
+    line_counts.AuthorFiles, line_counts.counting, line_counts.start_counting
+)
 
 loaded = []
 start_counting(AuthorFiles(Path({folder!r}), lambda file, text: loaded.append((file, text))))
@@ -46,16 +56,27 @@ async def branch():
 """
 
 
-async def test_lines_of_the_author_count_for_the_run_they_belong_to(tmp_path: Path) -> None:
+def pythons() -> list[str]:
+    """Return this Python and the newer ones of the machine, also those that pyenv keeps."""
+    named = (shutil.which(f"python3.{minor}") for minor in (12, 13, 14))
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    found = [*filter(None, named), *map(str, sorted(kept.glob("3.1[2-4]*/bin/python")))]
+    return [sys.executable, *(python for python in found if _runs(python))]
+
+
+def _runs(python: str) -> bool:
+    return subprocess.run([python, "-c", ""], capture_output=True, timeout=20).returncode == 0
+
+
+@pytest.mark.parametrize("python", pythons())
+async def test_lines_of_the_author_count_for_the_run_they_belong_to(
+    tmp_path: Path, python: str
+) -> None:
     (tmp_path / "handler.py").write_text(HANDLER)
-    source = str(Path(__file__).parents[2] / "src")
+    source = str(Path(__file__).parents[2] / "src" / "antiphon" / "dev" / "line_counts.py")
     program = PROGRAM.format(source=source, folder=str(tmp_path))
     ran = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=50,
+        subprocess.run, [python, "-c", program], capture_output=True, text=True, timeout=50
     )
     assert ran.returncode == 0, ran.stderr
     # The threads and branches of a handler count for it; Python's own files and other runs do not.

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.async_api import Browser, ViewportSize, expect
+from playwright.async_api import Browser, Page, ViewportSize, expect
 
+from antiphon.dev.promises import DISTURBANCES
 from tests.browser.people import overflow, violations
 from tests.dev.browsing import DESKTOP, PHONE, Developer, Workshop, developer, workshop
 from tests.dev.pictures import IMAGES, take
@@ -22,19 +23,112 @@ async def test_an_effect_above_a_question_is_marked_in_round_two(bench: Develope
     await bench.place()
     await expect(bench.ask("Start orders for 12.00 EUR?")).to_be_visible()
     await expect(marked).to_have_count(2)
-    assert await marked.locator("code").all_inner_texts() == [
+    assert await marked.locator(".source > code").all_inner_texts() == [
         "    charged.append(name)",
         "    await charge(name)",
     ]
     advice = await marked.nth(1).locator(".advice").inner_text()
-    assert "Ran 2 times" in advice
+    assert "Ran in 2 rounds" in advice
     assert "ctx.once" in advice
     await bench.approve()
     assert await bench.result() == "orders.eu-west is running."
-    await expect(marked.nth(1).locator(".advice")).to_contain_text("Ran 3 times")
-    unmarked = await bench.page.locator("tr:not(.again) code").all_inner_texts()
+    await expect(marked.nth(1).locator(".advice")).to_contain_text("Ran in 3 rounds")
+    unmarked = await bench.page.locator("tr:not(.again) .source > code").all_inner_texts()
     for harmless in ("euros(cents)", "ctx.elicit", "ctx.once", "ctx.approve"):
         assert any(harmless in line for line in unmarked), harmless
+
+
+async def marks(page: Page, kind: str = "again") -> list[tuple[str, str]]:
+    """Return the lines that are marked, each with the rule."""
+    rows = page.locator(f"table.lines tr.{kind}")
+    codes = await rows.locator(".source > code").all_inner_texts()
+    rules = await rows.locator(".advice .hint").all_inner_texts()
+    return [(code.strip(), rule) for code, rule in zip(codes, rules, strict=True)]
+
+
+async def test_effects_in_methods_helpers_loops_and_finally_are_marked(bench: Developer) -> None:
+    await bench.call("tally")
+    for number in range(2):
+        form = bench.ask(f"Number {number}?")
+        await form.get_by_label("target").fill("x")
+        await form.get_by_role("button", name="Answer").click()
+    assert await bench.result() == "Counted."
+    assert await marks(bench.page) == [
+        ("self.count += 1", "write-above-ask"),
+        ('self._note("begun")', "runs-again"),
+        ('self._note("ended")', "runs-again"),
+        ("charged.append(text)", "write-above-ask"),
+    ]
+
+
+async def test_a_volatile_question_is_marked_before_and_shown_as_diverged_after(
+    bench: Developer,
+) -> None:
+    await bench.call("guess")
+    form = bench.ask("Go on at")
+    await expect(form).to_be_visible()
+    found = [('await ctx.elicit(f"Go on at {moment}?", Switch)', "volatile-question")]
+    assert await marks(bench.page, "wrong") == found
+    await form.get_by_label("target").fill("x")
+    await form.get_by_role("button", name="Answer").click()
+    await expect(bench.page.locator("#diverged")).to_contain_text("took another path")
+    await expect(bench.page.locator("#call .badge")).to_have_text("error")
+    assert await marks(bench.page, "wrong") == found
+
+
+async def test_a_swallowed_question_is_marked_where_it_is_caught(bench: Developer) -> None:
+    await bench.call("stubborn")
+    result = bench.page.locator("#result")
+    await expect(result).to_contain_text("swallowed the end of the round at ask 'switch'")
+    await expect(bench.page.locator("#call .badge")).to_have_text("error")
+    assert await marks(bench.page, "wrong") == [
+        ("with suppress(BaseException):", "swallowed-suspension")
+    ]
+
+
+@pytest.mark.parametrize("client", ["everything", "vscode"])
+async def test_lines_show_while_a_handler_waits_in_memory_and_what_it_raises(
+    bench: Developer, client: str
+) -> None:
+    await bench.call("parked", client)
+    form = bench.ask("Which one is parked?")
+    await expect(form).to_be_visible()
+    asked = bench.page.locator("table.lines tr").filter(has_text="answer = await ctx.elicit")
+    await expect(asked.locator(".dot")).to_have_count(1)
+    await form.get_by_label("target").fill("bay <7>")
+    await form.get_by_role("button", name="Answer").click()
+    raised = bench.page.locator("#result .raised")
+    await expect(raised).to_contain_text(re.compile(r"ValueError: no bay <7> \(workshop.py, line"))
+    await expect(bench.page.locator("#output")).to_contain_text("long long")
+
+
+async def test_two_pages_answer_one_round_together(bench: Developer) -> None:
+    await bench.call("interview")
+    await expect(bench.ask("Which target?")).to_be_visible()
+    page = await bench.page.context.new_page()
+    other = Developer(page, bench.url)
+    await page.goto(bench.page.url)
+    await other.ask("Which target?").get_by_label("target").fill("ü 日本")
+    await other.ask("Which target?").get_by_role("button", name="Answer").click()
+    await expect(bench.ask("Which target?")).to_have_count(0)
+    await bench.ask("Please sign in.").get_by_role("button", name="Decline").click()
+    await expect(page.locator("#call .badge")).to_have_text("error")
+    await page.close()
+
+
+async def test_only_a_legacy_client_can_refuse_a_completion(bench: Developer) -> None:
+    refuse = bench.page.get_by_role("button", name="Refuse")
+    for client, shown in (("everything", 0), ("vscode", 1)):
+        await bench.call("interview", client)
+        switch = bench.ask("Which target?")
+        await switch.get_by_label("target").fill("blue")
+        await switch.get_by_role("button", name="Answer").click()
+        visit = bench.ask("Please sign in.")
+        await visit.get_by_role("button", name="I agree to open it").click()
+        await expect(bench.ask("A completion")).to_be_visible()
+        await expect(refuse).to_have_count(shown)
+    await refuse.click()
+    await expect(bench.page.locator("#call .badge")).to_have_text("error")
 
 
 async def test_the_page_shows_journal_effects_claims_and_wire(bench: Developer) -> None:
@@ -101,8 +195,38 @@ async def test_a_task_with_a_question_is_followed_to_its_end(bench: Developer) -
     assert await bench.result() == "Runs in green."
     await expect(bench.page.locator("#effects")).to_contain_text("copy")
     await expect(bench.page.locator("#notes")).to_contain_text("input_required")
-    for label in ("Send again", "Tamper", "As somebody else", "Send with another answer"):
-        assert "as promised" in (await bench.do(label))["title"], label
+    assert await done_to_task(bench) == {
+        "Send again": "The same task: completed.",
+        "Send with another answer": "Taken and ignored: the first answer counts.",
+        "Tamper": "A name with another letter: refused, -32602: Unknown or expired task",
+        "Expire": "Nothing was sent: a task has no token that could expire.",
+        "As somebody else": "The task of another caller: refused, -32602: Unknown or expired task",
+        "Forget the answer": "Nothing was sent: the task asks nothing now.",
+    }
+
+
+async def done_to_task(bench: Developer) -> dict[str, str]:
+    """Press every button but the one that takes long; return what came of it."""
+    came: dict[str, str] = {}
+    for _, label in DISTURBANCES:
+        if label != "Kill the server":
+            said = await bench.do(label)
+            assert "not as promised" not in said["title"], said
+            came[label] = said["came"]
+    return came
+
+
+async def test_every_button_keeps_its_promise_on_a_task_that_asks(bench: Developer) -> None:
+    await bench.call("migrate")
+    await expect(bench.ask("Where to?")).to_be_visible()
+    came = await done_to_task(bench)
+    assert came["Send again"] == "The same task: input_required."
+    assert came["Forget the answer"] == "An update without answers; the task is input_required."
+    said = await bench.do("Kill the server")
+    assert "The task is input_required." in said["came"]
+    await bench.ask("Where to?").get_by_label("target").fill("green")
+    await bench.ask("Where to?").get_by_role("button", name="Answer").click()
+    assert await bench.result() == "Runs in green."
 
 
 async def test_a_question_for_a_role_is_decided_in_the_inbox_of_the_same_console(
@@ -110,6 +234,9 @@ async def test_a_question_for_a_role_is_decided_in_the_inbox_of_the_same_console
 ) -> None:
     await bench.call("refund", order="4711")
     call = bench.page.url
+    button = bench.page.get_by_role("button", name="Take the role, and open it")
+    await expect(button).to_be_visible()
+    assert (await done_to_task(bench))["Send again"] == "The same task: working."
     await bench.page.get_by_role("button", name="Take the role, and open it").click()
     await bench.page.wait_for_url("**/ask/*")
     await bench.page.get_by_role("button", name="Approve").click()
@@ -205,6 +332,50 @@ async def test_a_server_that_does_not_start_is_tried_again_when_it_is_saved(
     ):
         assert any("SyntaxError" in line for line in running.printed)
         await expect(person.page.locator("#dev-bar")).to_contain_text("running")
+
+
+async def test_an_answer_waits_for_a_server_that_is_away_and_a_cut_round_is_sent_again(
+    browser: Browser, own_workshop: Workshop
+) -> None:
+    async with developer(browser, own_workshop.link) as person:
+        page, bar = person.page, person.page.locator("#dev-bar")
+        await person.call("provision", name="orders")
+        own_workshop.edit("server = Server", "server = = Server")
+        await expect(bar).to_contain_text("did not start")
+        await person.place()
+        await expect(page.locator("#asks")).to_contain_text("Waiting for the server")
+        slow = "if not await ctx.approve"
+        mended = own_workshop.file.read_text("utf-8").replace("= = Server", "= Server")
+        mended = mended.replace(slow, f"await asyncio.sleep(2)\n    {slow}")
+        own_workshop.file.write_text(mended, "utf-8")
+        await expect(bar).to_contain_text("running")
+        await expect(page.locator("#asks")).to_contain_text("Waiting for the server")
+        own_workshop.edit("async def sort_out(", "async def sorted_out(")
+        await expect(person.ask("Start orders")).to_be_visible()
+        await expect(page.locator("#notes")).to_contain_text("is sent again when the server is")
+        await expect(page.locator("#effects tbody tr")).to_have_count(1)
+
+
+async def test_a_tool_that_is_renamed_under_a_call_and_a_renamed_server_are_told(
+    browser: Browser, own_workshop: Workshop
+) -> None:
+    async with developer(browser, own_workshop.link) as person:
+        page = person.page
+        await person.call("provision", name="orders")
+        await expect(person.ask("Where should orders live?")).to_be_visible()
+        own_workshop.edit("async def provision(", "async def provide(")
+        edited = page.locator("#edited")
+        await expect(edited.locator(".plus").last).to_contain_text("async def provide(")
+        await expect(page.locator("#dev-bar")).to_contain_text("running")
+        await person.place()
+        await expect(page.locator("#call .badge")).to_have_text("failed")
+        await expect(edited).to_contain_text("workshop.py was edited while this call waited")
+        own_workshop.edit('Server("workshop")', 'Server("workbench")')
+        trouble = page.locator("#trouble")
+        await expect(trouble).to_contain_text("The server is called 'workbench' now")
+        assert await violations(page) == []
+        own_workshop.edit('Server("workbench")', 'Server("workshop")')
+        await expect(trouble).to_have_text("")
 
 
 async def test_a_file_edited_under_a_waiting_call_shows_both_sides_and_the_cure(

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import time
+from contextlib import suppress
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -63,6 +65,54 @@ async def interview(ctx: Context) -> str:
     await ctx.log("the interview is over")
     target = both["switch"].target
     return f"{target}, {word.text}, {len(roots)} roots, {' and '.join(refusals)}."
+
+
+@server.tool
+async def guess(ctx: Context) -> str:
+    """Ask what nobody asks twice."""
+    moment = time.monotonic()
+    await ctx.elicit(f"Go on at {moment}?", Switch)
+    return "Never reached."
+
+
+@server.tool
+async def stubborn(ctx: Context) -> str:
+    """Catch what ends the round."""
+    with suppress(BaseException):
+        await ctx.elicit("Which target?", Switch)
+    return "Done without an answer."
+
+
+@server.tool(park=60)
+async def parked(ctx: Context) -> str:
+    """Wait in memory, and fail."""
+    print("long " * 2_000)
+    answer = await ctx.elicit("Which one is parked?", Switch)
+    raise ValueError(f"no {answer.target}")
+
+
+class Counter:
+    """A handler with a state of its own."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def tally(self, ctx: Context) -> str:
+        """Count, tidy up, and ask in a loop."""
+        self.count += 1
+        self._note("begun")
+        try:
+            for number in range(2):
+                await ctx.elicit(f"Number {number}?", Switch, key=f"number{number}")
+        finally:
+            self._note("ended")
+        return "Counted."
+
+    def _note(self, text: str) -> None:
+        charged.append(text)
+
+
+server.tool(Counter().tally)
 
 
 @server.tool(task="required")

@@ -1,19 +1,20 @@
 """Counts rounds, refusals and times by the minute, for the operators' page. No HTTP.
 
-A server with a console counts in memory and adds what it has counted to the store now and then;
-a store that cannot be reached loses the counts of that time and nothing else.
+A server with a console counts in memory and adds what it has counted to the store now and then.
+What a store that cannot be reached did not take is added when it is back.
 """
 
 import asyncio
 import logging
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from time import perf_counter
 from types import TracebackType
 
 from antiphon.core.request import Request
+from antiphon.environment import StoreTrouble
 from antiphon.errors import StoreError
 from antiphon.ports import Clock, Overview, Telemetry
 
@@ -25,8 +26,14 @@ BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 WRITE_EVERY = 10.0
 """Seconds between two additions to the store."""
 
+KEPT_MINUTES = 60
+"""How long counts wait for a store that cannot be reached."""
+
 
 _BOUNDS = tuple(bound / 1_000 for bound in BUCKETS)
+
+REPEATED = "repeated"
+"""Instead of its outcome, for a round that was answered with what was recorded before."""
 
 RoundTimes = dict[str, list[int]]
 """By outcome, how many rounds ended under each bound, and then beyond all of them."""
@@ -41,6 +48,7 @@ class RoundCounts:
         self._clock = clock
         self._rounds: RoundTimes = {}
         self._others: Counter[str] = Counter()
+        self._not_written: dict[tuple[int, str], int] = {}
 
     def round(self, round: Request) -> AbstractContextManager[None]:
         """Enclose one round."""
@@ -63,6 +71,10 @@ class RoundCounts:
         if self._inner is not None:
             self._inner.uncertain(handler)
 
+    def store_failed(self, times: int) -> None:
+        """Count requests that were refused because the store failed."""
+        self._others["store-error"] += times
+
     def take(self) -> dict[tuple[int, str], int]:
         """Return what was counted since the last time, as counts of the minute that it is."""
         taken = Counter(self._others)
@@ -73,7 +85,16 @@ class RoundCounts:
         self._others.clear()
         self._rounds.clear()
         minute = int(self._clock() // 60)
-        return {(minute, name): number for name, number in taken.items() if number}
+        counts, self._not_written = self._not_written, {}
+        for name, number in taken.items():
+            if number:
+                counts[minute, name] = counts.get((minute, name), 0) + number
+        return counts
+
+    def give_back(self, counts: dict[tuple[int, str], int]) -> None:
+        """Keep what the store has not taken for the next time; what is too old is dropped."""
+        oldest = int(self._clock() // 60) - KEPT_MINUTES
+        self._not_written = {at: number for at, number in counts.items() if at[0] > oldest}
 
 
 class _CountedRound(AbstractContextManager[None]):
@@ -84,7 +105,7 @@ class _CountedRound(AbstractContextManager[None]):
     def __init__(self, rounds: RoundTimes, request: Request) -> None:
         self._rounds = rounds
         self._request = request
-        self._began = time.perf_counter()
+        self._began = perf_counter()
 
     def __enter__(self) -> None:
         pass
@@ -95,10 +116,13 @@ class _CountedRound(AbstractContextManager[None]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        times = self._rounds.get(self._request.outcome)
-        if times is None:
-            times = self._rounds[self._request.outcome] = [0] * (len(BUCKETS) + 1)
-        times[bisect_left(_BOUNDS, time.perf_counter() - self._began)] += 1
+        request = self._request
+        outcome = REPEATED if request.repeated else request.outcome
+        try:
+            times = self._rounds[outcome]
+        except KeyError:
+            times = self._rounds[outcome] = [0] * (len(BUCKETS) + 1)
+        times[bisect_left(_BOUNDS, perf_counter() - self._began)] += 1
 
 
 @contextmanager
@@ -109,29 +133,46 @@ def _both(
         yield
 
 
+class CountWriter:
+    """Adds what one process has counted to the store."""
+
+    def __init__(
+        self, counts: RoundCounts, trouble: StoreTrouble, store: Overview, server: str
+    ) -> None:
+        """Take what is counted, where, and under which server's name."""
+        self._counts = counts
+        self._trouble = trouble
+        self._store = store
+        self._server = server
+        self._failures = trouble.failures
+
+    async def write(self) -> None:
+        """Write what was counted since the last time."""
+        failures, self._failures = self._failures, self._trouble.failures
+        self._counts.store_failed(self._failures - failures)
+        taken = self._counts.take()
+        if not taken:
+            return
+        try:
+            await self._store.add_counts(self._server, taken)
+        except StoreError as error:
+            self._counts.give_back(taken)
+            log.warning("counts wait until the store is back: %s", error)
+
+    async def write_often(self) -> None:
+        """Write until it is cancelled."""
+        while True:
+            await asyncio.sleep(WRITE_EVERY)
+            await self.write()
+
+
 @asynccontextmanager
-async def writing(counts: RoundCounts, store: Overview, server: str) -> AsyncGenerator[None]:
+async def writing(writer: CountWriter) -> AsyncGenerator[None]:
     """Add what is counted to the store while the block runs, and once more at its end."""
-    writer = asyncio.create_task(_write_often(counts, store, server), name="antiphon counts")
+    task = asyncio.create_task(writer.write_often(), name="antiphon counts")
     try:
         yield
     finally:
-        writer.cancel()
-        await asyncio.wait({writer})
-        await _write(counts, store, server)
-
-
-async def _write_often(counts: RoundCounts, store: Overview, server: str) -> None:
-    while True:
-        await asyncio.sleep(WRITE_EVERY)
-        await _write(counts, store, server)
-
-
-async def _write(counts: RoundCounts, store: Overview, server: str) -> None:
-    taken = counts.take()
-    if not taken:
-        return
-    try:
-        await store.add_counts(server, taken)
-    except StoreError as error:
-        log.warning("counts of the last seconds are lost: %s", error)
+        task.cancel()
+        await asyncio.wait({task})
+        await writer.write()

@@ -26,9 +26,14 @@ def write_record(record: DecisionRecord) -> bytes:
 
 
 def read_record(line: bytes) -> DecisionRecord:
-    """Read a line.
+    """Read a line, written exactly as `write_record` does.
+
+    What the hash was not made of would be seen by whoever reads the line and by no check.
 
     Raises:
-        ValueError: It is no record.
+        ValueError: It is no record, or written in another way.
     """
-    return _record.decode(line)
+    record = _record.decode(line)
+    if write_record(record) != line.rstrip(b"\r\n"):
+        raise ValueError("it is not written as a decision is: something was added or changed")
+    return record

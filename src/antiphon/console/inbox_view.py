@@ -26,7 +26,7 @@ from antiphon.core.inbox import (
 )
 from antiphon.core.request import Principal
 from antiphon.environment import Environment
-from antiphon.errors import TokenRefused
+from antiphon.errors import StoreError, TokenRefused
 from antiphon.ports import Inbox, ItemFilter
 
 log = logging.getLogger("antiphon")
@@ -215,9 +215,30 @@ class InboxView:
         verdict = await self._store.decide(attempt, notices=self._notices("decided"))
         if isinstance(verdict, Decided):
             log.info("inbox item %s of %s: %s", item.id, item.tool, verdict.status)
+            await self._note(item, person, choice, verdict.status)
         else:
             log.warning("inbox item %s of %s: not decided (%r)", item.id, item.tool, verdict)
         return verdict
+
+    async def _note(self, item: Item, person: Person, choice: Choice, status: str) -> None:
+        """Write a decision to the audit; it counts already, and has a record of its own."""
+        audit = self._environment.audit
+        if audit is None:
+            return
+        try:
+            await audit.decided(
+                call=item.call,
+                task=item.task,
+                target=item.tool,
+                key=item.key,
+                issuer=person.issuer,
+                subject=person.subject,
+                choice=choice,
+                status=status,
+                digest=item.digest,
+            )
+        except StoreError as error:
+            log.error("the audit has no record of the decision about %s: %s", item.id, error)
 
     async def withdraw(self, shown: Shown, person: Person) -> bool:
         """Withdraw an item of this person."""

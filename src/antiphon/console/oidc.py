@@ -4,8 +4,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from antiphon.console.settings import is_loopback
 from antiphon.core.inbox import Person
+from antiphon.core.web_url import is_loopback
 from antiphon.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from antiphon.console import guard
 from antiphon.console.faces import Desk
-from antiphon.console.ops_view import PAGE, OpsView
+from antiphon.console.ops_view import MOST, PAGE, OpsView
 from antiphon.console.sessions import Session
 from antiphon.console.settings import OPERATOR
 
@@ -42,7 +42,12 @@ class OpsPages:
     @property
     def filters(self) -> Mapping[str, Callable[[Any], str]]:
         """Filters of its templates."""
-        return {"age": lambda at: span_of(self._clock() - at), "span": span_of}
+        return {
+            "age": lambda at: span_of(self._clock() - at),
+            "span": span_of,
+            "up_to": lambda number: str(number) if number < MOST else f"{MOST} or more",
+            "rate": rate_of,
+        }
 
     def routes(self, desk: Desk) -> Sequence[Route]:
         """Return the routes."""
@@ -116,6 +121,11 @@ def span_of(seconds: float) -> str:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
+
+
+def rate_of(number: float) -> str:
+    """Return a rate with as many digits as say something."""
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def _one(sent: Mapping[str, Sequence[str]], name: str) -> str:

@@ -6,7 +6,7 @@ from statistics import quantiles
 
 import msgspec
 
-from antiphon.console.counting import BUCKETS
+from antiphon.console.counting import BUCKETS, REPEATED
 from antiphon.core.inbox import Item, Person
 from antiphon.environment import Environment, effect_place
 from antiphon.ports import (
@@ -25,6 +25,9 @@ MOST = 1_000
 
 PLOTTED = 60
 """Minutes that plots show."""
+
+RATED = 5
+"""Minutes over which rounds per second are taken."""
 
 DAY = 24 * 60
 OUTCOMES = ("complete", "input_required", "task", "error")
@@ -56,6 +59,9 @@ class OpsShown(msgspec.Struct, frozen=True):
     """Everything on the page."""
 
     open_items: int
+    held: int
+    """Calls that wait for somebody's decision."""
+
     oldest: Item | None
     items: Sequence[Item]
     tasks: dict[str, int]
@@ -63,11 +69,18 @@ class OpsShown(msgspec.Struct, frozen=True):
     uncertain: Sequence[UncertainEffect]
     settled: Sequence[Settlement]
     rounds: Plot
+    per_second: float
+    """Rounds, over the last minutes."""
+
+    repeated: int
+    """Requests of the last day that were answered with a recorded outcome."""
+
+    store_errors: int
     outcomes: dict[str, int]
     """Of the last day."""
 
     slowest: str
-    """Under how many milliseconds 95 of 100 rounds of the last hour stayed."""
+    """How long 95 of 100 rounds of the last hour took at most, in words."""
 
     refused: list[tuple[str, int]]
     decisions: Plot
@@ -103,15 +116,20 @@ class OpsView:
         hour = [count for count in counts if count.minute > minute - PLOTTED]
         decided = await store.decided_since(self._server, now - DAY * 60)
         took = sorted(seconds for _, seconds in decided)
+        rounds = _plot(hour, minute, "round:")
         return OpsShown(
             open_items=await self._inbox.count_items(waiting, most=MOST),
+            held=await store.count_held(self._server, most=MOST),
             oldest=first[0] if first else None,
             items=items,
             tasks=dict(await store.tasks_by_status(self._server)),
             waiting=await store.waiting_tasks(self._server, after=tasks_after, limit=PAGE),
             uncertain=await store.uncertain_effects(after=effects_after, limit=PAGE),
             settled=await store.settlements(limit=10),
-            rounds=_plot(hour, minute, "round:"),
+            rounds=rounds,
+            per_second=sum(rounds.values[-RATED:]) / (RATED * 60),
+            repeated=_total(counts, f"round:{REPEATED}"),
+            store_errors=_total(counts, "store-error"),
             outcomes=_sums(counts, "round:"),
             slowest=_percentile(hour),
             refused=Counter(_sums(counts, "refused:")).most_common(),
@@ -142,6 +160,10 @@ def _sums(counts: Sequence[MinuteCount], start: str) -> dict[str, int]:
     return dict(sums)
 
 
+def _total(counts: Sequence[MinuteCount], name: str) -> int:
+    return sum(count.number for count in counts if count.name == name)
+
+
 def _plot(counts: Sequence[MinuteCount], minute: int, start: str) -> Plot:
     values = [0] * PLOTTED
     for count in counts:
@@ -161,7 +183,7 @@ def _decisions(times: Sequence[float], minute: int) -> Plot:
 
 
 def _percentile(counts: Sequence[MinuteCount]) -> str:
-    """Return under which bound 95 of 100 rounds stayed, in words; empty without rounds."""
+    """Return in words how long 95 of 100 rounds took at most; empty without rounds."""
     sums = _sums(counts, "time:")
     total, seen = sum(sums.values()), 0
     if not total:
@@ -169,8 +191,9 @@ def _percentile(counts: Sequence[MinuteCount]) -> str:
     for bound in BUCKETS:
         seen += sums.get(str(bound), 0)
         if seen >= 0.95 * total:
-            return f"{bound} ms" if bound < 1_000 else f"{bound // 1_000} s"
-    return f"more than {BUCKETS[-1] // 1_000} s"
+            took = f"{bound} ms" if bound < 1_000 else f"{bound // 1_000} s"
+            return f"95 of 100 within {took}"
+    return f"more than 5 of 100 took over {BUCKETS[-1] // 1_000} s"
 
 
 def _tenth(took: Sequence[float]) -> float:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from antiphon.console.login import Login, OneTimeLink, as_login
 from antiphon.console.webhook import Webhook
 from antiphon.core.inbox import InboxPlace, Person
 from antiphon.core.request import Principal
+from antiphon.core.web_url import is_loopback
 from antiphon.errors import ConfigError
 
 OPERATOR, AUDITOR = "operator", "auditor"
@@ -110,12 +110,3 @@ class Console:
             signed_in.auth_time,
             signed_in.amr,
         )
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

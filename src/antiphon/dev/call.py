@@ -7,7 +7,8 @@ session the server waits while the same questions are answered. Both end in `Ope
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -15,7 +16,7 @@ from pydantic import BaseModel
 
 from antiphon.client import Client
 from antiphon.client.asks import AnyAsk, FormAsk, RootsAsk, SampleAsk, Step, UrlAsk
-from antiphon.client.errors import AnswerUnfit, ClientError
+from antiphon.client.errors import AnswerUnfit, ClientError, ConnectionLost, RemoteError
 from antiphon.client.flow_types import PendingCall, Timeouts
 from antiphon.client.read_asks import Task
 from antiphon.core.capabilities import Capability
@@ -27,6 +28,8 @@ from antiphon.ports import EffectRow
 CallState: TypeAlias = Literal["running", "waiting", "done", "failed", "cancelled"]
 TIMEOUTS = Timeouts(rounds=1_000, pauses=1_000, total=86_400.0, answer=86_400.0, reply=3_600.0)
 KEPT_NOTES = 500
+NOTICED_WITHIN = 0.2
+"""Seconds after which it is known that a server which dropped a connection has ended."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -88,8 +91,20 @@ class AnswerGiven(msgspec.Struct, frozen=True):
 class DevCall:
     """One call, from its first request to its end."""
 
-    def __init__(self, wanted: Wanted, changed: Callable[[], None]) -> None:
-        """Prepare a call; `changed` is called whenever the page would show something else."""
+    def __init__(
+        self, wanted: Wanted, changed: Callable[[], None], starts: Callable[[], int]
+    ) -> None:
+        """Prepare a call.
+
+        Args:
+            wanted: What is called.
+            changed: Called whenever the page would show something else.
+            starts: Counts how often the server was started.
+        """
+        self._count_starts = starts
+        self.starts = 0
+        """How often the server had been started when the call ended; 0 before."""
+
         self.id = secrets.token_hex(4)
         self.wanted = wanted
         self.began = time.time()  # noqa: TID251 - for display
@@ -112,6 +127,7 @@ class DevCall:
         self._told = changed
         self._replaced: asyncio.Future[Step] | None = None
         self._step: Step | None = None
+        self._up: asyncio.Event | None = None
         self.running: asyncio.Task[None] | None = None
 
     def changed(self) -> None:
@@ -121,8 +137,9 @@ class DevCall:
 
     # --- driving ---------------------------------------------------------------------------------
 
-    def start(self, url: str) -> None:
-        """Begin the call."""
+    def start(self, url: str, up: asyncio.Event) -> None:
+        """Begin the call; while the server is away, as during a reload, its requests wait."""
+        self._up = up
         self.running = asyncio.create_task(self._run(url), name=f"antiphon dev call {self.id}")
 
     async def _run(self, url: str) -> None:
@@ -144,6 +161,7 @@ class DevCall:
             self.state, self.error = "failed", f"{type(error).__name__}: {error}"
         finally:
             self.open, self.ended = {}, time.time()  # noqa: TID251 - for display
+            self.starts = self._count_starts()
             self.changed()
 
     def _client(self, url: str, http: Any) -> Client:
@@ -162,7 +180,7 @@ class DevCall:
     async def _by_steps(self, client: Client) -> None:
         can = self.wanted.can - {"tasks"}
         step = await self._sent(
-            client.begin_call(self.wanted.pending, can=can, on_progress=self._progress)
+            partial(client.begin_call, self.wanted.pending, can=can, on_progress=self._progress)
         )
         while not step.done:
             self._step = step
@@ -177,19 +195,27 @@ class DevCall:
         self.result = step.result
 
     async def _resumed(self, client: Client, step: Step, answers: Mapping[str, Any] | None) -> Step:
+        send = partial(
+            client.resume,
+            step,
+            answers,
+            can=self.wanted.can - {"tasks"},
+            on_progress=self._progress,
+            on_task=self._see_task,
+        )
         try:
-            return await self._sent(
-                client.resume(
-                    step,
-                    answers,
-                    can=self.wanted.can - {"tasks"},
-                    on_progress=self._progress,
-                    on_task=self._see_task,
-                )
-            )
+            return await self._sent(send)
         except AnswerUnfit as unfit:
-            self.notes.append(Noted(time.time(), "log", f"not sent: {unfit}"))  # noqa: TID251
+            self._note("log", f"not sent: {unfit}")
             return step
+        except (ConnectionLost, RemoteError) as lost:
+            # A token may be sent again, as any client may: its round runs once.
+            if isinstance(lost, ConnectionLost):
+                await asyncio.sleep(NOTICED_WITHIN)
+            elif self._up is None or self._up.is_set():
+                raise
+            self._note("log", f"{lost.what}; the round is sent again when the server is back")
+            return await self._sent(send)
 
     async def _to_the_end(self, client: Client) -> Any:
         wanted = self.wanted
@@ -203,10 +229,12 @@ class DevCall:
             case _:
                 return await client.read_resource(wanted.name)
 
-    async def _sent(self, request: Any) -> Step:
+    async def _sent(self, send: Callable[[], Awaitable[Step]]) -> Step:
         self.state = "running"
         self.changed()
-        return await request
+        if self._up is not None:
+            await self._up.wait()
+        return await send()
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -221,17 +249,25 @@ class DevCall:
             self.open.pop(ask.key, None)
             if not self.open and self.state == "waiting":
                 self.state = "running"
+            self.changed()
 
     async def _answered(self, step: Step) -> Any:
         """Return the answers to all questions of a round, or the step that has replaced it."""
         self._replaced = asyncio.get_running_loop().create_future()
-        answers = asyncio.gather(*(self.ask(ask) for ask in step.asks.values()))
-        await asyncio.wait({answers, self._replaced}, return_when=asyncio.FIRST_COMPLETED)
-        if self._replaced.done():
-            answers.cancel()
-            await asyncio.wait({answers})
-            return self._replaced.result()
-        return dict(zip(step.asks, answers.result(), strict=True))
+        asked = {key: asyncio.create_task(self.ask(ask)) for key, ask in step.asks.items()}
+        waiting: set[asyncio.Future[Any]] = {*asked.values()}
+        try:
+            while waiting and not self._replaced.done():
+                both = {*waiting, self._replaced}
+                done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                waiting -= done
+            if self._replaced.done():
+                return self._replaced.result()
+            return {key: task.result() for key, task in asked.items()}
+        finally:
+            for task in asked.values():
+                task.cancel()
+            await asyncio.wait(asked.values())
 
     def say(self, key: str, answer: Any, said: str) -> None:
         """Answer a question of the page."""
@@ -280,6 +316,12 @@ class DevCall:
         if len(self.notes) < KEPT_NOTES:
             self.notes.append(Noted(time.time(), kind, safe_line(text.strip(), 500)))  # noqa: TID251
         self.changed()
+
+    @property
+    def shown_state(self) -> str:
+        """The state in a word; a call that ended with an error result has not gone well."""
+        result: dict[str, Any] = self.shown_result or {}
+        return "error" if self.state == "done" and result.get("isError") else self.state
 
     @property
     def shown_result(self) -> Any:

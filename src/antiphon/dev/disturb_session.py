@@ -152,6 +152,9 @@ class SessionDisturbances:
             await asyncio.wait({self._call.running}, timeout=WITHIN)
 
     async def _forget(self) -> Disturbance:
+        if self._call.state == "running":
+            came = "Nothing was sent: the call asks nothing now."
+            return Disturbance("forget", TITLES["forget"], came, _UNFIT, kept=True)
         if not self._waiting:
             reply, _ = await self._post(self._answer(self._last), self._session)
             came = f"HTTP {reply.status}: the session has ended with its call."

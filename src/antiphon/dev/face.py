@@ -33,11 +33,9 @@ from antiphon.dev.promises import DISTURBANCES, TITLES
 from antiphon.dev.timeline import claims_of, moment
 from antiphon.dev.workbench import Offered, Workbench
 from antiphon.errors import UnsupportedForm
-from antiphon.ports import Inbox, ItemFilter
 
 KINDS = {"form": "a form", "url": "a page to visit", "sample": "a completion", "roots": "roots"}
 BY_HAND = "by-hand"
-SHOWN_ITEMS = 50
 LEAST_PAUSE = 0.15
 """Seconds between two notices to one page."""
 
@@ -69,17 +67,15 @@ class DevFace:
         "json": lambda value: _as_json(value),
     }
 
-    def __init__(self, bench: Workbench, inbox: Inbox, base: str, root: str) -> None:
+    def __init__(self, bench: Workbench, base: str, root: str) -> None:
         """Take what is shown.
 
         Args:
             bench: The server's process and the calls.
-            inbox: Where questions wait for people who are not the client.
             base: The console's path.
             root: The author's folder, offered where a server asks for roots.
         """
         self._bench = bench
-        self._inbox = inbox
         self._base = base
         self._root = root
         self._choice = PROFILES[0]
@@ -132,7 +128,6 @@ class DevFace:
             call=None,
             fields=fields,
             problem=problem,
-            trouble=self._bench.trouble,
             profiles=PROFILES,
             abilities=ABILITIES,
             choice={"client": choice.name, "era": choice.era, "can": choice.can},
@@ -148,6 +143,7 @@ class DevFace:
             "process": bench.process,
             "printed": list(bench.process.printed)[-100:],
             "offered": bench.offered,
+            "trouble": bench.trouble,
             "calls": list(reversed(bench.calls.values()))[:12],
             "revision": bench.revision,
         }
@@ -163,7 +159,7 @@ class DevFace:
         arguments, fields = read_arguments(chosen.schema, sent)
         if arguments is None:
             return self._start_page(desk, session, chosen, fields, "Some arguments do not fit.")
-        if self._bench.process.state != "running":
+        if not await self._bench.process.is_up():
             text = "The server does not run. Save its file, and try again."
             return self._start_page(
                 desk, session, chosen, argument_fields(chosen.schema, sent), text
@@ -203,8 +199,9 @@ class DevFace:
             kinds=KINDS,
             root=self._root,
             files=records.files(),
-            edited=records.edited(),
+            edited=records.edited(call.starts or bench.process.starts),
             diverged=records.diverged,
+            raised=records.raised,
             journal=bench.timeline.journal_lines(rounds, reveal=reveal),
             effects=list(call.effects.values()),
             claims=claims_of(rounds),
@@ -241,7 +238,9 @@ class DevFace:
         session = await desk.signed(request)
         sent = await desk.form(request, session)
         call = self._found(request)
-        item = next((one for one in await self._open_items() if one.id == _one(sent, "item")), None)
+        item = next(
+            (one for one in await self._bench.open_items() if one.id == _one(sent, "item")), None
+        )
         if item is None:
             return desk.to(f"dev/call/{call.id}")
         person = session.person
@@ -249,11 +248,6 @@ class DevFace:
         return await desk.welcome(
             msgspec.structs.replace(person, roles=roles), f"{self._base}/ask/{item.id}"
         )
-
-    async def _open_items(self) -> Sequence[Item]:
-        """Return what waits for people who are not the client."""
-        wanted = ItemFilter(self._bench.environment.sealer.audience, open=True)
-        return await self._inbox.items(wanted, limit=SHOWN_ITEMS)
 
     async def _do(self, desk: Desk, request: Request) -> Response:
         session = await desk.signed(request)
@@ -270,7 +264,7 @@ class DevFace:
 
     async def _items_of(self, call: DevCall, id: str) -> list[Item]:
         """Return the questions of a call that wait for somebody who is not the client."""
-        return [item for item in await self._open_items() if id and item.call == id]
+        return [item for item in await self._bench.open_items() if id and item.call == id]
 
     # --- live ------------------------------------------------------------------------------------
 

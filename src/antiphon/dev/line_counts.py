@@ -80,7 +80,9 @@ def start_counting(files: AuthorFiles) -> None:
 
 def _monitor(files: AuthorFiles) -> None:
     monitoring = vars(sys)["monitoring"]  # not there before Python 3.12
-    tool, events = monitoring.PROFILER_ID, monitoring.events
+    # The numbers that no kind of tool has by convention come first: a profiler may run as well.
+    tool = next(id for id in (4, 3, *range(6)) if monitoring.get_tool(id) is None)
+    events = monitoring.events
     monitoring.use_tool_id(tool, "antiphon dev")
 
     def entered(code: CodeType, offset: int) -> Any:

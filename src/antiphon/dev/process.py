@@ -34,9 +34,11 @@ START_LIMIT = 30.0
 STOP_LIMIT = 5.0
 KEPT_LINES = 500
 KEPT_ROUNDS = 2_000
+LONGEST_LINE = 4_000
 LOOK_EVERY = 0.05
+WATCH_EVERY = 0.25
 
-ProcessState: TypeAlias = Literal["starting", "running", "failed", "stopped"]
+ProcessState: TypeAlias = Literal["starting", "running", "failed", "ended", "stopped"]
 
 
 class ChildSettings(msgspec.Struct, frozen=True):
@@ -89,6 +91,9 @@ class ServerProcess:
         self.ready: ServerReady | None = None
         self.starts = 0
         self.printed: deque[PrintedLine] = deque(maxlen=KEPT_LINES)
+        self.lines = 0
+        """Lines that it has printed so far, those included that are not kept."""
+
         self.rounds: deque[tuple[int, RoundRecord]] = deque(maxlen=KEPT_ROUNDS)
         """Runs of handlers, each with the start of the server that it belongs to."""
 
@@ -103,10 +108,24 @@ class ServerProcess:
         """Of the child; 0 when there is none."""
         return self._process.pid if self._process is not None else 0
 
+    async def is_up(self) -> bool:
+        """Return whether it runs; one that is just being started is waited for."""
+        async with self._moving:
+            return self.state == "running"
+
     def read_records(self) -> None:
         """Take in what the child has written."""
         for record in self._reader.read():
             self._take(record)
+
+    def printed_since(self, lines: int) -> list[PrintedLine]:
+        """Return what was printed since there were so many lines, as far as it is kept."""
+        new = self.lines - lines
+        return list(self.printed)[-new:] if new else []
+
+    def _add_line(self, text: str) -> None:
+        self.lines += 1
+        self.printed.append(PrintedLine(time.time(), text))  # noqa: TID251 - for display
 
     def _take(self, record: Record) -> None:
         match record:
@@ -167,6 +186,10 @@ class ServerProcess:
             await asyncio.wait_for(self._until_ready(process), START_LIMIT)
         self.state = "running" if self.ready is not None else "failed"
         if self.state == "failed":
+            if process.returncode is None:
+                text = f"It did not accept connections within {START_LIMIT:g} s, and was ended."
+                self._add_line(text)
+                sys.stderr.write(f"{text}\n")
             await self._stop(gently=False)
             self.state = "failed"
         else:
@@ -202,29 +225,49 @@ class ServerProcess:
     async def _print(self, process: asyncio.subprocess.Process) -> None:
         """Pass on what the child prints, and keep the last of it."""
         assert process.stdout is not None
-        while True:
-            try:
-                line = await process.stdout.readline()
-            except ValueError:  # a line that is too long to be one
-                continue
-            if not line:
-                break
+        async for line in _lines(process.stdout):
             text = line.decode("utf-8", "replace").rstrip("\r\n")
-            self.printed.append(PrintedLine(time.time(), text))  # noqa: TID251 - for display
+            self._add_line(text)
             sys.stderr.write(f"{text}\n")
+            self._changed()
         if process is self._process and self.state == "running":
-            self.state = "failed"
+            self.state = "ended"
+            self.up.clear()
         self._changed()
+
+    async def watch_records(self) -> None:
+        """Tell open pages of new records; ends when it is cancelled."""
+        while True:
+            await asyncio.sleep(WATCH_EVERY)
+            if self.state == "running" and self._reader.has_more():
+                self.read_records()
+                self._changed()
 
     # --- reload ----------------------------------------------------------------------------------
 
     async def reload_on_save(self) -> None:
         """Restart whenever a Python file below the root changes; ends when it is cancelled."""
         async for files in saved_files(self._settings.root):
-            self.printed.append(
-                PrintedLine(time.time(), f"reloading: {', '.join(files)} changed")  # noqa: TID251
-            )
+            self._add_line(f"reloading: {', '.join(files)} changed")
             await self.restart()
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncGenerator[bytes]:
+    """Yield what was printed, line by line; of a long line, its beginning."""
+    line, cut = b"", False
+    while data := await stream.read(65_536):
+        *whole, rest = data.split(b"\n")
+        for part in whole:
+            if not cut:
+                yield (line + part)[:LONGEST_LINE]
+            line, cut = b"", False
+        line += rest
+        if len(line) > LONGEST_LINE and not cut:
+            yield line[:LONGEST_LINE] + b" ..."
+            cut = True
+        line = b"" if cut else line
+    if line:
+        yield line
 
 
 async def saved_files(root: str) -> AsyncGenerator[list[str]]:

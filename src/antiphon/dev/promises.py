@@ -28,6 +28,11 @@ NEW = (
     "A request without a token is always a new call. What stands above its first question happens "
     "again: ask first, act afterwards, or use restarts=, scope= or anchor=."
 )
+HELD = (
+    "A call that waits for somebody's decision is found again by the same caller with the same "
+    "arguments, before its first line: nothing happens twice. A caller without a name cannot be "
+    "recognised, so that its call is a new one."
+)
 KILLED = (
     "A process that dies changes nothing about the result of a call: what it knows is in its token "
     "and in the store. An effect that was cut in two is reported as uncertain and not repeated."

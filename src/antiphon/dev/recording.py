@@ -1,24 +1,35 @@
 """Middleware of a server under development: writes down which lines ran in each run of a handler.
 
-It is outermost, sees what the author's own middleware does, and changes nothing.
+It is outermost, sees what the author's own middleware does, and changes nothing. A run that takes
+long, because it is parked, waits in a session or works, is written down while it lasts.
 """
 
+import asyncio
+import traceback
+from pathlib import Path
 from typing import Any
 
-from antiphon.dev.line_counts import Lines, counting
+import msgspec
+
+from antiphon.dev.line_counts import AuthorFiles, Lines, counting
 from antiphon.dev.records import RecordWriter, RoundRecord, RunBegan
 from antiphon.errors import Diverged
 from antiphon.handlers.middleware import CallInfo, Middleware, Next
 from antiphon.ports import Clock
 
+WRITE_EVERY = 0.25
+"""Seconds between two records of a run that lasts."""
 
-def recording(writer: RecordWriter, clock: Clock) -> Middleware:
+
+def recording(writer: RecordWriter, files: AuthorFiles, clock: Clock) -> Middleware:
     """Return the middleware."""
 
     async def record(call: CallInfo, next: Next) -> Any:
         lines: Lines = {}
-        number, began = call.round, clock()
+        began = clock()
+        run = RoundRecord(call.id, call.round, call.kind, call.name, began, 0.0, "", lines)
         writer.write(RunBegan(call.id, call.kind, call.name, began))
+        writing = asyncio.create_task(_write_often(writer, run), name="antiphon dev lines")
         before = counting.set(lines)
         failed: BaseException | None = None
         try:
@@ -28,22 +39,41 @@ def recording(writer: RecordWriter, clock: Clock) -> Middleware:
             raise
         finally:
             counting.reset(before)
+            writing.cancel()
             writer.write(
-                RoundRecord(
-                    call=call.id,
-                    round=number,
-                    kind=call.kind,
-                    name=call.name,
-                    began=began,
+                msgspec.structs.replace(
+                    run,
                     ended=clock(),
                     outcome=call.outcome,
-                    lines=lines,
-                    error="" if failed is None else f"{type(failed).__name__}: {failed}",
+                    error=_raised(failed, files),
                     diverged=_sides(failed),
                 )
             )
 
     return record
+
+
+async def _write_often(writer: RecordWriter, run: RoundRecord) -> None:
+    """Write down the lines of a run as they change; threads may count at the same time."""
+    known = 0
+    while True:
+        await asyncio.sleep(WRITE_EVERY)
+        lines = {file: dict(counts.copy()) for file, counts in run.lines.copy().items()}
+        number = sum(sum(counts.values()) for counts in lines.values())
+        if number != known:
+            known = number
+            writer.write(msgspec.structs.replace(run, lines=lines))
+
+
+def _raised(failed: BaseException | None, files: AuthorFiles) -> str:
+    """Return what was raised, and the author's line that it came through last."""
+    if failed is None:
+        return ""
+    said = f"{type(failed).__name__}: {failed}"
+    for frame in reversed(traceback.extract_tb(failed.__traceback__)):
+        if frame.filename in files:
+            return f"{said} ({Path(frame.filename).name}, line {frame.lineno})"
+    return said
 
 
 def _sides(failed: BaseException | None) -> tuple[str, str, str] | None:

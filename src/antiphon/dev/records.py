@@ -27,7 +27,10 @@ class RunBegan(msgspec.Struct, frozen=True, tag="began"):
 
 
 class RoundRecord(msgspec.Struct, frozen=True, tag="round"):
-    """One run of a handler: in the modern era one round, in a legacy session the whole call."""
+    """One run of a handler: in the modern era one round, in a legacy session the whole call.
+
+    Written again and again while the run lasts; the last one counts.
+    """
 
     call: str
     round: int
@@ -40,6 +43,8 @@ class RoundRecord(msgspec.Struct, frozen=True, tag="round"):
     """By file and line: how often it ran."""
 
     error: str = ""
+    """What the handler raised, and where."""
+
     diverged: tuple[str, str, str] | None = None
     """Of a re-run that took another path: what was recorded, what the code has now, the cure."""
 
@@ -73,6 +78,13 @@ class RecordReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._at = 0
+
+    def has_more(self) -> bool:
+        """Return whether something was appended since."""
+        try:
+            return self._path.stat().st_size > self._at
+        except FileNotFoundError:
+            return False
 
     def read(self) -> list[Record]:
         """Return the new records; a line that is not complete yet is left for later."""

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -54,7 +55,7 @@ class DevOptions(msgspec.Struct, frozen=True):
 async def run_dev(options: DevOptions, announce: Callable[[str], None]) -> None:
     """Run until a signal ends it; `announce` is given the link that signs the developer in."""
     keys = generate_key()
-    with tempfile.TemporaryDirectory(prefix="antiphon-dev-") as folder:
+    with _ended_in_order(), tempfile.TemporaryDirectory(prefix="antiphon-dev-") as folder:
         console_port = options.console_port or free_port()
         console = Console(f"http://127.0.0.1:{console_port}/console")
         store = f"sqlite:///{Path(folder) / 'dev.db'}"
@@ -73,11 +74,13 @@ async def run_dev(options: DevOptions, announce: Callable[[str], None]) -> None:
             options.command,
             lambda: benches[0].changed() if benches else None,
         )
-        watching = asyncio.create_task(process.reload_on_save(), name="antiphon dev")
+        watching = asyncio.gather(process.reload_on_save(), process.watch_records())
         try:
             ready = await _first_start(process)
             parts = _reading_parts(ready, store, console, keys)
-            bench = Workbench(parts.environment, process, options.server)
+            bench = Workbench(
+                parts.environment, parts.tasks.inbox, parts.tasks.store, process, options.server
+            )
             benches.append(bench)
             await _serve(options, bench, parts, console, console_port, ready, announce)
         finally:
@@ -85,6 +88,22 @@ async def run_dev(options: DevOptions, announce: Callable[[str], None]) -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await watching
             await process.stop()
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Generator[None]:
+    """Let SIGTERM cancel this task, as Ctrl-C does, so that nothing is left behind."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def end(*_: object) -> None:
+        loop.call_soon_threadsafe(task.cancel)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _first_start(process: ServerProcess) -> ServerReady:
@@ -121,24 +140,30 @@ async def _serve(
     ready: ServerReady,
     announce: Callable[[str], None],
 ) -> None:
-    face = DevFace(bench, parts.tasks.inbox, console.path, str(options.root))
+    face = DevFace(bench, console.path, str(options.root))
     app = ConsoleApp(parts.environment, parts.tasks.inbox, console, [face])
     roles = dict.fromkeys([*ready.roles, *options.roles, OPERATOR, AUDITOR])
     clock = parts.environment.clock
     person = Person(LINK_ISSUER, options.user, options.user, tuple(roles), clock())
 
+    links: list[str] = []
+
     @asynccontextmanager
     async def running() -> AsyncGenerator[None]:
         async with parts.lifetime.open_store():
             try:
-                announce(await app.make_link(person))
+                links.append(await app.make_link(person))
                 yield
             finally:
                 for call in bench.calls.values():
                     call.cancel()
 
     pages = PagesApp(app, console.path, running, parts.dispatcher.probe)
-    await serve_http(pages, "127.0.0.1", port, announce=None, grace=GRACE)
+
+    def listening(_: str) -> None:
+        announce(links[0])
+
+    await serve_http(pages, "127.0.0.1", port, announce=listening, grace=GRACE)
 
 
 def free_port() -> int:

@@ -9,18 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from antiphon.client.read_asks import ASKABLE as CALL_METHODS
 from antiphon.core.journal import Entry, Journal
-from antiphon.dev.advice import ADVICE, SourceReading, read_source
+from antiphon.dev.advice import SourceReading, read_source
 from antiphon.dev.call import DevCall
 from antiphon.dev.records import RoundRecord, RunBegan
 from antiphon.dev.wire import Exchange
 from antiphon.environment import Environment
 from antiphon.errors import AntiphonError, StoreError
+from antiphon.lint.findings import Rule
 from antiphon.ports import EffectRow
 from antiphon.seal.claims import Claims, decode_journal
 
@@ -72,8 +73,12 @@ class ShownLine(msgspec.Struct, frozen=True):
     ran: tuple[int, ...]
     """By run: how often."""
 
-    advice: str = ""
-    calls: str = ""
+    rule: Rule | None = None
+    """What is wrong with it."""
+
+    again: bool = False
+    """Whether what is wrong is that it ran in several runs."""
+
     asks: bool = False
 
 
@@ -111,20 +116,30 @@ class CodeVersions:
         return self._readings[text]
 
 
+RunKey: TypeAlias = tuple[int, str, float]
+"""Start of the server, call, and when the run began."""
+
+
 class CallRecords:
     """The records of one call: which runs of the handler belong to it."""
 
     def __init__(self, versions: CodeVersions) -> None:
         self._versions = versions
-        self.runs: list[tuple[int, RoundRecord]] = []
+        self._runs: dict[RunKey, RoundRecord] = {}
         self.call = ""
+
+    @property
+    def runs(self) -> list[tuple[int, RoundRecord]]:
+        """Start of the server and newest record of each run, the first run first."""
+        found = [(key[0], record) for key, record in self._runs.items()]
+        return sorted(found, key=lambda one: (one[0], one[1].began))
 
     def take(
         self,
         call: DevCall,
         ids: set[str],
         begun: Iterable[RunBegan],
-        found: Sequence[tuple[int, RoundRecord]],
+        found: dict[RunKey, RoundRecord],
     ) -> None:
         """Take the runs that belong to this call from those that nobody has taken.
 
@@ -136,8 +151,14 @@ class CallRecords:
             named = (one for one in begun if sent and _could_be(one, call, sent[0]))
             first = min(named, key=lambda one: one.at, default=None)
             self.call = next(iter(ids), first.call if first is not None else "")
-        if self.call:
-            self.runs += [one for one in found if one[1].call == self.call]
+        for key in [key for key in found if self.call and key[1] == self.call]:
+            self._runs[key] = found.pop(key)
+
+    @property
+    def raised(self) -> str:
+        """What the handler raised in its last run; empty for nothing."""
+        runs = self.runs
+        return runs[-1][1].error if runs else ""
 
     @property
     def diverged(self) -> tuple[str, str, str] | None:
@@ -147,11 +168,16 @@ class CallRecords:
                 return record.diverged
         return None
 
-    def edited(self) -> list[Edited]:
-        """Return the files that changed between two runs of the handler."""
+    def edited(self, starts: int) -> list[Edited]:
+        """Return the files that changed between two runs of the handler, or since the last one.
+
+        `starts` is the start of the server that is current while the call goes on.
+        """
         changed: list[Edited] = []
         for file in sorted({name for _, record in self.runs for name in record.lines}):
-            texts = [self._versions.text(file, start) for start, r in self.runs if file in r.lines]
+            seen = [start for start, record in self.runs if file in record.lines]
+            versions = (self._versions.text(file, start) for start in [*seen, starts])
+            texts = [text for text in versions if text]
             for before, after in pairwise(texts):
                 if before != after:
                     lines = difflib.unified_diff(
@@ -196,12 +222,12 @@ class CallRecords:
     ) -> ShownLine:
         ran = tuple(each.get(number, 0) for each in counts)
         again = sum(1 for each in ran if each) > 1
-        advice, calls = "", ""
-        if again and number in reading.reasons:
-            reason, calls = reading.reasons[number]
-            advice = ADVICE[reason]
+        rule = reading.wrong.get(number) if any(ran) else None
+        repeated = rule is None and again and number in reading.again
+        if repeated:
+            rule = reading.again[number]
         text = reading.text[number - 1] if number <= len(reading.text) else ""
-        return ShownLine(number, text, ran, advice, calls, number in reading.asks)
+        return ShownLine(number, text, ran, rule, repeated, number in reading.asks)
 
 
 def _could_be(begun: RunBegan, call: DevCall, sent: float) -> bool:
@@ -309,6 +335,8 @@ def claims_of(rounds: Sequence[Round]) -> dict[str, str]:
         return {}
     principal = claims.principal
     who = f"{principal.issuer} {principal.subject}".strip() or "anonymous"
+    if principal.actor:
+        who = f"{who} through {principal.actor}"
     return {
         "call": claims.call,
         "redeemed in round": str(claims.round),

@@ -5,20 +5,26 @@ Owns the list of calls, the records that belong to each, and when an open page h
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from antiphon.client import Client
 from antiphon.client.errors import ClientError
+from antiphon.core.inbox import Item
 from antiphon.dev.arguments import prompt_schema
 from antiphon.dev.call import DevCall, Wanted
 from antiphon.dev.process import ServerProcess
 from antiphon.dev.records import RoundRecord
-from antiphon.dev.timeline import CallRecords, CodeVersions, Round, Timeline
+from antiphon.dev.timeline import CallRecords, CodeVersions, Round, RunKey, Timeline
 from antiphon.environment import Environment
+from antiphon.ports import Inbox, ItemFilter, Tasks
 
 KEPT_CALLS = 50
+SHOWN_ITEMS = 50
+KEPT_RUNS = 500
+"""Runs of handlers that belong to no call of this page, as those of other clients."""
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -35,8 +41,17 @@ class Offered(msgspec.Struct, frozen=True):
 class Workbench:
     """The state of one developer's console."""
 
-    def __init__(self, environment: Environment, process: ServerProcess, target: str) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        inbox: Inbox,
+        tasks: Tasks,
+        process: ServerProcess,
+        target: str,
+    ) -> None:
         self.environment = environment
+        self.inbox = inbox
+        self.tasks = tasks
         self.process = process
         self.target = target
         self.timeline = Timeline(environment)
@@ -44,9 +59,10 @@ class Workbench:
         self.offered: list[Offered] = []
         self.trouble = ""
         self._listed = 0
+        self._audience = environment.sealer.audience
         self._versions = CodeVersions(process.sources)
         self._records: dict[str, CallRecords] = {}
-        self._unclaimed: list[tuple[int, RoundRecord]] = []
+        self._unclaimed: dict[RunKey, RoundRecord] = {}
         self._revision = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -77,6 +93,12 @@ class Workbench:
     async def list_offered(self) -> list[Offered]:
         """Return what the server offers, asked once after each of its starts."""
         process = self.process
+        if process.ready is not None and process.ready.audience != self._audience:
+            self.trouble = (
+                f"The server is called {process.ready.audience!r} now. End antiphon dev and start "
+                f"it again: its tokens and its store are those of {self._audience!r}."
+            )
+            return self.offered
         if process.ready is not None and self._listed != process.starts:
             starts = process.starts
             try:
@@ -123,11 +145,16 @@ class Workbench:
         """Return something that the server offers."""
         return next((one for one in self.offered if (one.kind, one.name) == (kind, name)), None)
 
+    async def open_items(self) -> Sequence[Item]:
+        """Return what waits for people who are not the client."""
+        wanted = ItemFilter(self.environment.sealer.audience, open=True)
+        return await self.inbox.items(wanted, limit=SHOWN_ITEMS)
+
     # --- calls -----------------------------------------------------------------------------------
 
     def begin(self, wanted: Wanted) -> DevCall:
         """Begin a call; the oldest ones are forgotten."""
-        call = DevCall(wanted, self.changed)
+        call = DevCall(wanted, self.changed, lambda: self.process.starts)
         self.calls[call.id] = call
         self._records[call.id] = CallRecords(self._versions)
         while len(self.calls) > KEPT_CALLS:
@@ -135,7 +162,7 @@ class Workbench:
             forgotten.cancel()
             del self._records[old]
         assert self.process.ready is not None
-        call.start(self.process.ready.url)
+        call.start(self.process.ready.url, self.process.up)
         return call
 
     async def settled(self, call: DevCall, within: float = 2.0) -> None:
@@ -151,19 +178,19 @@ class Workbench:
         self._collect()
         records = self._records[call.id]
         ids = {one.claims.call for one in rounds if one.claims is not None}
-        before = len(records.runs)
-        records.take(call, ids, self.process.begun, self._unclaimed)
-        if len(records.runs) > before:
-            taken = {id(record) for _, record in records.runs}
-            self._unclaimed = [one for one in self._unclaimed if id(one[1]) not in taken]
+        others = {one.call for one in self._records.values() if one is not records}
+        begun = [one for one in self.process.begun if one.call not in others]
+        records.take(call, ids, begun, self._unclaimed)
         return rounds, records
 
     def _collect(self) -> None:
         process = self.process
         process.read_records()
         while process.rounds:
-            self._unclaimed.append(process.rounds.popleft())
-        del self._unclaimed[:-500]
+            start, record = process.rounds.popleft()
+            self._unclaimed[start, record.call, record.began] = record
+        while len(self._unclaimed) > KEPT_RUNS:
+            del self._unclaimed[next(iter(self._unclaimed))]
 
 
 def _uri_schema() -> dict[str, Any]:
