@@ -1,4 +1,4 @@
-"""Real database servers for the tests: from the environment, else started here and ended with us.
+"""Real databases and engines for the tests: from the environment, or started here and ended.
 
 The programs come from `.peers/bin`, which `make peers` fills, else from the search path. A server
 that cannot be had is an error: a test of a store that did not run has shown nothing.
@@ -9,7 +9,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -62,8 +63,9 @@ def unprivileged(folder: Path) -> int | None:
 class Postgres:
     """A PostgreSQL server of our own, which can be stopped and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self._data = folder / "data"
+        self._fsync = "on" if durable else "off"
         self._folder = folder
         self._user = unprivileged(folder)
         self.port = free_port()
@@ -89,22 +91,28 @@ class Postgres:
             raise RuntimeError(f"{name} failed: {done.stdout.decode(errors='replace')}")
 
     def start(self) -> None:
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k '' -c fsync=off"
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k '' -c fsync={self._fsync}"
+        options += " -c max_connections=300"
         self._run(
             "pg_ctl", "start", "--wait", "-D", str(self._data), "-o", options,
             "-l", str(self._folder / "log"),
         )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """The process that all others of the server are children of."""
+        return int((self._data / "postmaster.pid").read_text().split()[0])
 
     def stop(self) -> None:
         self._run("pg_ctl", "stop", "--wait", "-D", str(self._data), "-m", "immediate")
 
 
 @contextmanager
-def own_postgres() -> Iterator[Postgres]:
+def own_postgres(*, durable: bool = False) -> Iterator[Postgres]:
     """Start a server that the test may stop and start as it likes."""
     with tempfile.TemporaryDirectory(prefix="antiphon-pg-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)
-        server = Postgres(Path(folder))
+        server = Postgres(Path(folder), durable=durable)
         server.start()
         try:
             yield server
@@ -184,6 +192,78 @@ def own_redis(*options: str) -> Iterator[str]:
         finally:
             server.terminate()
             server.communicate(timeout=PATIENCE)
+
+
+class Engine:
+    """An engine that carries task runs, on a port of its own; can be killed and started again.
+
+    What it was told is in its folder and is there after a restart.
+    """
+
+    def __init__(self, command: Sequence[str], url: str, port: int) -> None:
+        self._command = command
+        self.url = url
+        self.port = port
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until somebody listens on its port."""
+        self.process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and self.process.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.02)
+        raise RuntimeError(f"{self._command[0]} did not start")
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+
+
+@contextmanager
+def nats() -> Iterator[Engine]:
+    """Start a NATS server with JetStream."""
+    with tempfile.TemporaryDirectory(prefix="antiphon-nats-", ignore_cleanup_errors=True) as folder:
+        port = free_port()
+        command = [
+            program("nats-server"), "--jetstream", "--addr", "127.0.0.1", "--port", str(port),
+            "--store_dir", folder,
+        ]  # fmt: skip
+        yield from _running(Engine(command, f"nats://127.0.0.1:{port}", port))
+
+
+@contextmanager
+def temporal() -> Iterator[Engine]:
+    """Start a Temporal server for development, with its state in a file."""
+    prefix = "antiphon-temporal-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        port = free_port()
+        command = [
+            program("temporal"), "server", "start-dev", "--db-filename", f"{folder}/state.db",
+            "--ip", "127.0.0.1", "--port", str(port), "--headless", "--log-level", "never",
+        ]  # fmt: skip
+        yield from _running(Engine(command, f"temporal://127.0.0.1:{port}/default", port))
+
+
+ENGINES = {"nats": nats, "temporal": temporal}
+
+LONG = bool(os.environ.get("LONG_TESTS"))
+"""Whether what takes long is run everywhere, and not in one place only; `make chaos` sets it."""
+
+
+def _running(engine: Engine) -> Iterator[Engine]:
+    engine.start()
+    try:
+        yield engine
+    finally:
+        engine.kill()
 
 
 def _await_ready(server: "subprocess.Popen[bytes]", line: bytes) -> None:

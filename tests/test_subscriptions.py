@@ -135,9 +135,9 @@ class SomeTasks:
     async def view(self, id: str, principal: Principal) -> dict[str, Any] | None:
         return {"taskId": id} if id.startswith(principal.subject) else None
 
-    async def owned(self, ids: Sequence[str], principal: Principal) -> list[str]:
+    async def owned(self, ids: Sequence[str], request: Request) -> list[str]:
         self.looked_up += ids
-        return [id for id in ids if id.startswith(principal.subject)]
+        return [id for id in ids if id.startswith(request.principal.subject)]
 
 
 async def test_a_task_is_shown_to_its_owner_only() -> None:

@@ -7,6 +7,7 @@ official SDK, which a server of modern clients never loads.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from antiphon.audit.settings import Audit as Audit
 from antiphon.core.asks import Approval as Approval
 from antiphon.core.asks import Approve as Approve
 from antiphon.core.asks import Completion as Completion
@@ -15,6 +16,7 @@ from antiphon.core.asks import ElicitUrl as ElicitUrl
 from antiphon.core.asks import ListRoots as ListRoots
 from antiphon.core.asks import Opened as Opened
 from antiphon.core.asks import Outcome as Outcome
+from antiphon.core.asks import RawAsk as RawAsk
 from antiphon.core.asks import Root as Root
 from antiphon.core.asks import Sample as Sample
 from antiphon.core.content import Audio as Audio
@@ -28,7 +30,9 @@ from antiphon.core.content import ToolResult as ToolResult
 from antiphon.core.inbox import Approver as Approver
 from antiphon.core.limits import Limits as Limits
 from antiphon.core.outcome import InputRequired as InputRequired
+from antiphon.core.request import Channel as Channel
 from antiphon.core.request import Principal as Principal
+from antiphon.core.request import Request as Request
 from antiphon.engine.context import Context as Context
 from antiphon.engine.handler import CachePolicy as CachePolicy
 from antiphon.errors import AmbiguousKey as AmbiguousKey
@@ -47,6 +51,7 @@ from antiphon.errors import KeyReused as KeyReused
 from antiphon.errors import MemoFailed as MemoFailed
 from antiphon.errors import NestedEffect as NestedEffect
 from antiphon.errors import NotDone as NotDone
+from antiphon.errors import OutcomeUnknown as OutcomeUnknown
 from antiphon.errors import Refused as Refused
 from antiphon.errors import StartError as StartError
 from antiphon.errors import StateTooLarge as StateTooLarge
@@ -64,11 +69,13 @@ from antiphon.handlers.middleware import Next as Next
 from antiphon.handlers.signature import Depends as Depends
 from antiphon.handlers.signature import Resolve as Resolve
 from antiphon.handlers.steps import Flow as Flow
+from antiphon.ports.call_end import CallEnd as CallEnd
 from antiphon.seal.policy import Seal as Seal
 from antiphon.server import Server as Server
 from antiphon.stores.memory import MemoryStore as MemoryStore
 
 if TYPE_CHECKING:
+    from antiphon.auth.settings import OAuth as OAuth
     from antiphon.client import AbilityMissing as AbilityMissing
     from antiphon.client import Accept as Accept
     from antiphon.client import AnswerFailed as AnswerFailed
@@ -89,6 +96,7 @@ if TYPE_CHECKING:
     from antiphon.client import FormAsk as FormAsk
     from antiphon.client import InvalidResponse as InvalidResponse
     from antiphon.client import Pass as Pass
+    from antiphon.client import PendingCall as PendingCall
     from antiphon.client import RemoteError as RemoteError
     from antiphon.client import ReplyTimeExceeded as ReplyTimeExceeded
     from antiphon.client import Roots as Roots
@@ -109,6 +117,7 @@ if TYPE_CHECKING:
     from antiphon.client import Timeouts as Timeouts
     from antiphon.client import Unanswered as Unanswered
     from antiphon.client import UrlAsk as UrlAsk
+    from antiphon.client import answer_from_json as answer_from_json
     from antiphon.console.settings import Console as Console
 
 __version__ = "0.1.0"
@@ -126,14 +135,17 @@ __all__ = [
     "Approve",
     "Approver",
     "Audio",
+    "Audit",
     "BlockingClient",
     "CachePolicy",
+    "CallEnd",
     "CallInfo",
     "CallTimeout",
     "Cancel",
     "Cancelled",
     "CannotAsk",
     "CannotConnect",
+    "Channel",
     "Choices",
     "Client",
     "ClientError",
@@ -174,13 +186,18 @@ __all__ = [
     "NestedEffect",
     "Next",
     "NotDone",
+    "OAuth",
     "Opened",
     "Outcome",
+    "OutcomeUnknown",
     "Pass",
+    "PendingCall",
     "Principal",
+    "RawAsk",
     "Refused",
     "RemoteError",
     "ReplyTimeExceeded",
+    "Request",
     "Resolve",
     "Root",
     "Roots",
@@ -215,13 +232,17 @@ __all__ = [
     "Unanswered",
     "UnsupportedForm",
     "UrlAsk",
+    "answer_from_json",
 ]
+
+_LATE = {"Console": "antiphon.console.settings", "OAuth": "antiphon.auth.settings"}
+"""Settings of parts that few servers have."""
 
 
 def __getattr__(name: str) -> Any:
     """Load a name of the client when it is first used; its own module says which there are."""
-    if name == "Console":
-        return import_module("antiphon.console.settings").Console
+    if name in _LATE:
+        return vars(import_module(_LATE[name]))[name]
     if not name.startswith("_"):
         client = import_module("antiphon.client")
         if name in dir(client):
@@ -231,4 +252,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the public names, those of the client too."""
-    return sorted({*globals(), "Console", *dir(import_module("antiphon.client"))})
+    return sorted({*globals(), *_LATE, *dir(import_module("antiphon.client"))})

@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypedDict
 
+from antiphon.audit.log import AuditLog
+from antiphon.audit.rounds import audited, refusals_audited
+from antiphon.audit.settings import Audit
+from antiphon.carriers import open_carrier
 from antiphon.core.changes import Changes
 from antiphon.core.inbox import InboxPlace
 from antiphon.core.limits import Limits
@@ -22,17 +26,18 @@ from antiphon.core.request import Request
 from antiphon.dispatcher import Dispatcher, Serve, ServerInfo
 from antiphon.engine.engine import Engine
 from antiphon.engine.handler import CachePolicy
-from antiphon.environment import Environment, Redeem
+from antiphon.environment import Environment, Redeem, StoreTrouble
 from antiphon.handlers.catalog import Catalog
 from antiphon.handlers.registry import Registry, TaskHandlers
 from antiphon.lifetime import EnterLifespan, ServerLifetime
-from antiphon.ports import Clock, Entropy, Store, Telemetry
+from antiphon.ports import AuditTrail, Carrier, Clock, Entropy, Store, Telemetry
 from antiphon.seal.held_keys import HELD
 from antiphon.seal.keys_in_use import KeysInUse, find_keys
 from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
 from antiphon.stores import open_store
 from antiphon.subscriptions import Subscriptions, TaskPolling
+from antiphon.tasks.calls import CarrierCalls
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.service import TaskService
 from antiphon.wire.results import server_meta
@@ -54,6 +59,7 @@ class ServerParts:
     """Everything that a server consists of."""
 
     environment: Environment
+    keys: KeysInUse
     changes: Changes
     registry: Registry
     catalog: Catalog
@@ -74,9 +80,11 @@ def assemble(
     settings: ServerSettings,
     lifespan: EnterLifespan | None = None,
     inbox: InboxPlace | None = None,
+    carrier: str | Carrier | None = None,
+    audit: Audit | None = None,
 ) -> ServerParts:
     """Make the parts of a server and join them; nothing is opened."""
-    environment, keys = _environment(info, limits, seal, store, redeem, settings, inbox)
+    environment, keys = _environment(info, limits, seal, store, redeem, settings, inbox, audit)
     changes = Changes()
     registry = Registry(changes)
     catalog = Catalog(
@@ -95,6 +103,7 @@ def assemble(
         changes,
         offered=registry.served.capabilities,
         hidden=registry.hides,
+        allowed=registry.may_watch,
         tasks=tasks if tasks.available else None,
     )
     polling = None
@@ -110,13 +119,17 @@ def assemble(
         subscriptions=subscriptions,
         changes=changes,
         capabilities=catalog.capabilities,
-        calls=_traced(engine.call, environment.telemetry),
-        others={**catalog.methods(), **dict.fromkeys(TASK_METHODS, tasks.serve)},
+        calls=_traced(_audited(engine.call, environment.audit), environment.telemetry),
+        others=_with_refusals_audited(
+            {**catalog.methods(), **dict.fromkeys(TASK_METHODS, tasks.serve)}, environment.audit
+        ),
         probe=partial(environment.store.effects, "readiness"),
+        scopes=registry.scopes_needed,
         store_failed=environment.trouble.refused,
     )
     return ServerParts(
         environment=environment,
+        keys=keys,
         changes=changes,
         registry=registry,
         catalog=catalog,
@@ -124,10 +137,31 @@ def assemble(
         engine=engine,
         subscriptions=subscriptions,
         lifetime=ServerLifetime(
-            environment, registry, engine, tasks, held, polling, keys, lifespan=lifespan
+            environment,
+            registry,
+            engine,
+            tasks,
+            held,
+            polling,
+            keys,
+            lifespan=lifespan,
+            calls=_calls(carrier, tasks, settings),
         ),
         dispatcher=dispatcher,
     )
+
+
+def _calls(
+    carrier: str | Carrier | None, tasks: TaskService, settings: ServerSettings
+) -> CarrierCalls | None:
+    """Return the carrier of task runs; None where workers claim them from the store."""
+    environ = settings.get("environ")
+    environ = os.environ if environ is None else environ
+    if carrier is None and tasks.available:
+        # A server whose store keeps no tasks has nothing to carry.
+        carrier = environ.get("ANTIPHON_CARRIER") or None
+    opened = open_carrier(carrier, tasks.server)
+    return None if opened is None else CarrierCalls(opened, tasks.store)
 
 
 def _traced(call: Serve, telemetry: Telemetry | None) -> Serve:
@@ -142,6 +176,20 @@ def _traced(call: Serve, telemetry: Telemetry | None) -> Serve:
     return traced
 
 
+def _audited(call: Serve, audit: AuditTrail | None) -> Serve:
+    """Write a record of each round, where there is an audit."""
+    return call if audit is None else audited(call, audit)
+
+
+def _with_refusals_audited(
+    others: Mapping[str, Serve], audit: AuditTrail | None
+) -> Mapping[str, Serve]:
+    """Write a record of each refusal, where there is an audit."""
+    if audit is None:
+        return others
+    return {method: refusals_audited(serve, audit) for method, serve in others.items()}
+
+
 def _environment(
     info: ServerInfo,
     limits: Limits,
@@ -150,6 +198,7 @@ def _environment(
     redeem: Redeem,
     settings: ServerSettings,
     inbox: InboxPlace | None,
+    audit: Audit | None,
 ) -> tuple[Environment, KeysInUse]:
     """Return what the engine needs of the world, and where its keys came from."""
     clock = settings.get("clock", time.time)  # noqa: TID251 - the real clock is injected here
@@ -170,6 +219,8 @@ def _environment(
         codec=seal.codec,
         max_bytes=2 * limits.state_bytes + 16_384,
     )
+    trouble = StoreTrouble(time.monotonic)
+    meta = server_meta(info.name, info.version, info.title)
     environment = Environment(
         sealer=sealer,
         store=opened,
@@ -177,11 +228,24 @@ def _environment(
         holdings=Holdings(limits),
         clock=clock,
         entropy=entropy,
-        meta=server_meta(info.name, info.version, info.title),
+        meta=meta,
         redeem=redeem,
         spill=store is not None,
         telemetry=settings.get("telemetry"),
         expose_errors=settings.get("expose_errors", False),
+        trouble=trouble,
         inbox=inbox,
+        audit=None
+        if audit is None
+        else AuditLog(
+            audit,
+            opened,
+            server=sealer.audience,
+            digest=lambda data: sealer.names(b"audit", data)[0],
+            meta=meta,
+            refused=trouble.refused,
+            clock=clock,
+            entropy=entropy,
+        ),
     )
     return environment, keys

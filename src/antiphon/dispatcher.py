@@ -2,14 +2,14 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from antiphon.core.changes import Changes
 from antiphon.core.failures import log_failure
 from antiphon.core.limits import Limits
-from antiphon.core.methods import MAY_ASK
+from antiphon.core.methods import LEGACY_METHODS, MAY_ASK
 from antiphon.core.quotas import Holdings
-from antiphon.core.request import Request
+from antiphon.core.request import Principal, Request
 from antiphon.errors import METHOD_NOT_FOUND, CallerError, InvalidRequest, StoreError, Unavailable
 from antiphon.subscriptions import Subscriptions
 from antiphon.wire.envelope import Served
@@ -47,6 +47,7 @@ class Dispatcher:
         others: Mapping[str, Serve],
         probe: Callable[[], Awaitable[object]],
         store_failed: Callable[[StoreError], Unavailable],
+        scopes: Callable[[str, Mapping[str, object], Principal], frozenset[str]] | None = None,
     ) -> None:
         """Join the parts of a server.
 
@@ -62,6 +63,8 @@ class Dispatcher:
             others: Serves every other method, by its name.
             probe: Asks the store something, to learn whether it answers.
             store_failed: Logs a failure of the store; returns what a client is told.
+            scopes: Returns the scopes that a caller needs for a method with its params; None
+                where nothing needs any.
         """
         self.info = info
         self.limits = limits
@@ -74,6 +77,7 @@ class Dispatcher:
         self.routes: Mapping[str, Serve] = {**others, **dict.fromkeys(MAY_ASK, calls)}
         """Who serves each method. Transports look up the methods that `served` has let pass."""
 
+        self._scopes = scopes
         self._store_failed = store_failed
 
     def dispatch(self, request: Request) -> Coroutine[Any, Any, bytes]:
@@ -86,6 +90,13 @@ class Dispatcher:
         if serve is None:
             raise InvalidRequest("Method not found", code=METHOD_NOT_FOUND)
         return serve(request)
+
+    def scopes_needed(self, message: Mapping[str, Any], principal: Principal) -> frozenset[str]:
+        """Return the scopes that a message needs; for one that is not served through `dispatch`."""
+        method, params = LEGACY_METHODS.get(str(message.get("method"))), message.get("params")
+        if self._scopes is None or method is None or not isinstance(params, Mapping):
+            return frozenset()  # the session says what is wrong with it
+        return self._scopes(method.name, cast("Mapping[str, object]", params), principal)
 
     def refusal(self, error: Exception) -> CallerError:
         """Return what a client is told of an error; what it is not told goes to the log."""

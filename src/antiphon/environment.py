@@ -15,7 +15,8 @@ from antiphon.core.limits import Limits
 from antiphon.core.occasional_log import OccasionalLog
 from antiphon.core.quotas import Holdings
 from antiphon.errors import HandlerError, StoreError, StoreFull, TokenRefused, Unavailable
-from antiphon.ports import Clock, Entropy, Store, Telemetry
+from antiphon.ports import AuditTrail, Clock, Entropy, Store, Telemetry
+from antiphon.ports.call_end import CallEnds
 from antiphon.seal.sealer import Sealer, from_text, to_text
 
 Redeem = Literal["once", "strict"]
@@ -31,9 +32,12 @@ class StoreTrouble:
     def __init__(self, clock: Callable[[], float]) -> None:
         """Take a clock for the rate of the log."""
         self._log = OccasionalLog(log, clock)
+        self.failures = 0
+        """Requests that were refused since the process began."""
 
     def refused(self, error: StoreError) -> Unavailable:
         """Return what the client is told; the log is told the cause."""
+        self.failures += 1
         self._log.error(str(error))
         return Unavailable(sentence(error))
 
@@ -103,6 +107,9 @@ class Environment:
     """Whether journals may go to the store: only when the author configured one."""
 
     telemetry: Telemetry | None = None
+    audit: AuditTrail | None = None
+    """Who writes records of calls; None when the server has no audit."""
+
     expose_errors: bool = False
     """Whether the text of unexpected exceptions reaches the client."""
 
@@ -117,6 +124,9 @@ class Environment:
 
     background: "set[asyncio.Task[Any]]" = field(default_factory=set["asyncio.Task[Any]"])
     """What goes on after a reply; a task that nobody refers to may be collected."""
+
+    ends: CallEnds = field(default_factory=CallEnds)
+    """Who is told when a call has ended."""
 
     @property
     def keeps_tasks(self) -> bool:

@@ -7,6 +7,7 @@
         UrlRequired          legacy clients without a session: visit a URL, then call anew
         TokenRefused         one fixed answer for every reason; the reason is for the log
         CapabilityMissing    names the client capability that the ask needs
+        InsufficientScope    the caller's credential does not allow this; names the scopes
         Unavailable          the round cannot be served now (store trouble, too many waiters)
           TooManyCalls         a limit of the tool is reached; says when to try again
       HandlerError         the handler broke a rule: the text names both sides and the cure
@@ -55,6 +56,7 @@ __all__ = [
     "Expired",
     "HandlerError",
     "HandlerTimeout",
+    "InsufficientScope",
     "InvalidRequest",
     "KeyReused",
     "MemoFailed",
@@ -221,6 +223,21 @@ _ABILITIES = {
     "roots": "the folders of the workspace",
     TASKS_CAPABILITY: "tasks",
 }
+
+
+class InsufficientScope(CallerError):
+    """The caller is known, and the credential of this request does not allow what it asks for.
+
+    Over HTTP it is a 403 whose header names the scopes, so that a client can ask for more.
+    """
+
+    code = INVALID_REQUEST
+    MESSAGE = "The access token does not have the scopes that this needs."
+
+    def __init__(self, needed: frozenset[str]) -> None:
+        super().__init__(self.MESSAGE)
+        self.needed = needed
+        """All the scopes that the request needs, those that it has included."""
 
 
 class Unavailable(CallerError):
@@ -452,6 +469,10 @@ class NotDone(Exception):
     """Raise inside an effect to say that nothing happened: the claim is freed."""
 
 
+class OutcomeUnknown(Exception):
+    """Raise inside an effect that cannot tell whether it happened: it is `EffectUncertain` then."""
+
+
 # --- the rest ---------------------------------------------------------------------------------
 
 
@@ -493,3 +514,7 @@ class ArgumentsInvalid(AntiphonError):
     def __init__(self, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))
         self.reasons = reasons
+
+
+DELIBERATE = (ToolError, Refused, EffectFailed)
+"""Errors by which a round is over: recorded, and the same for every duplicate."""

@@ -16,6 +16,7 @@ from antiphon.errors import ConfigError, StartError
 from antiphon.handlers.registry import Registry
 from antiphon.seal.keys_in_use import KeptInFile, KeysInUse
 from antiphon.subscriptions import TaskPolling
+from antiphon.tasks.calls import CarrierCalls
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.runner import Runner
 from antiphon.tasks.service import TaskService
@@ -114,6 +115,7 @@ class ServerLifetime:
         keys: KeysInUse,
         *,
         lifespan: EnterLifespan | None = None,
+        calls: CarrierCalls | None = None,
     ) -> None:
         """Take the parts of a server.
 
@@ -126,6 +128,7 @@ class ServerLifetime:
             polling: Looks for tasks that other processes changed.
             keys: The keys, and where they came from.
             lifespan: What the author wants open while the server runs.
+            calls: The carrier of task runs; without one workers claim them from the store.
         """
         self._environment = environment
         self._registry = registry
@@ -135,6 +138,7 @@ class ServerLifetime:
         self._polling = polling
         self._keys = keys
         self._lifespan = LifespanTask(lifespan, environment.lifespan) if lifespan else None
+        self._calls = calls
         self._users = 0
         self._runner: Runner | None = None
         self._moving = asyncio.Lock()
@@ -165,7 +169,9 @@ class ServerLifetime:
             self._held,
             concurrency=concurrency or limits.concurrent_task_runs,
             per_tool={**own, **(per_tool or {})},
+            per_caller=limits.concurrent_task_runs_per_principal,
             lease=limits.lease.total_seconds(),
+            calls=self._calls,
         )
 
     def check_worker(self) -> None:
@@ -215,11 +221,11 @@ class ServerLifetime:
             raise ConfigError(f"there is no store in {store.path}: start the server first")
         if seals:
             self._check_keys("a result that is kept for other processes")
-        await store.open()
+        await self._open_store()
         try:
             yield
         finally:
-            await store.close()
+            await self._close_store()
 
     @asynccontextmanager
     async def open_store(self) -> AsyncGenerator[None]:
@@ -230,11 +236,22 @@ class ServerLifetime:
                 for this process.
         """
         self._check_shared("the console shows what other processes keep", "the console")
-        await self._environment.store.open()
+        await self._open_store()
         try:
             yield
         finally:
-            await self._environment.store.close()
+            await self._close_store()
+
+    async def _open_store(self) -> None:
+        """Open the store, and have the tasks called that are made ready in it."""
+        await self._environment.store.open()
+        if self._calls is not None:
+            self._calls.start()
+
+    async def _close_store(self) -> None:
+        if self._calls is not None:
+            await self._calls.stop()
+        await self._environment.store.close()
 
     @asynccontextmanager
     async def open(self, make_runner: Callable[[], Runner] | None) -> AsyncGenerator[None]:
@@ -261,12 +278,12 @@ class ServerLifetime:
     async def _open(self, make_runner: Callable[[], Runner] | None) -> None:
         self._keep_keys()
         self._report()
-        await self._environment.store.open()
+        await self._open_store()
         if self._lifespan is not None:
             try:
                 await self._lifespan.start()
             except BaseException:
-                await self._environment.store.close()
+                await self._close_store()
                 raise
         if make_runner is not None and self._tasks.available:
             self._runner = make_runner()
@@ -284,7 +301,9 @@ class ServerLifetime:
         await self._engine.redemptions.close()
         if self._lifespan is not None:
             await self._lifespan.stop()
-        await self._environment.store.close()
+        if self._environment.audit is not None:
+            await self._environment.audit.close()
+        await self._close_store()
 
     def _check_tasks(self) -> None:
         """Refuse a tool that can only be a task where nothing can keep one."""

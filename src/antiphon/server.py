@@ -13,37 +13,43 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
 
-import msgspec
-
 from antiphon.assembly import ServerSettings, assemble
+from antiphon.audit.settings import Audit
 from antiphon.core.changes import RESOURCE
 from antiphon.core.limits import Limits
-from antiphon.core.request import Channel, Era, Principal
+from antiphon.core.request import MODERN, NO_CHANNEL, Channel, Era, Principal, Request
 from antiphon.dispatcher import Dispatcher, ServerInfo
 from antiphon.engine.handler import CachePolicy, check_choice
 from antiphon.engine.suspension import running_loop
 from antiphon.environment import Environment, Redeem
-from antiphon.errors import ConfigError, StoreError
+from antiphon.errors import ConfigError
+from antiphon.gateway.mounts import Mounts
 from antiphon.handlers.decorators import HandlerDecorators
+from antiphon.handlers.foreign import ForeignHandlers
 from antiphon.handlers.middleware import Middleware
-from antiphon.ports import Overview, Store
+from antiphon.ports import Carrier, Overview, Store
+from antiphon.ports.call_end import F
 from antiphon.seal.policy import Seal
 from antiphon.tasks.runner import Runner
 from antiphon.transports import stdio
 from antiphon.transports.http.app import App
 from antiphon.transports.http.pages import PagesApp
-from antiphon.transports.http.principal import PrincipalOf
+from antiphon.transports.http.principal import Authorization, PrincipalOf
+from antiphon.transports.in_process import InProcessChannel, make_request, serve_request
 from antiphon.transports.legacy.gateway import LegacyGateway, SessionLink
 from antiphon.transports.pipes import own_stdio
-from antiphon.wire.envelope import admit
 
 if TYPE_CHECKING:
+    from antiphon.auth.resource_server import ResourceServer
+    from antiphon.auth.settings import OAuth
     from antiphon.console.app import ConsoleApp
     from antiphon.console.counting import RoundCounts
     from antiphon.console.inbox_view import InboxView
     from antiphon.console.settings import Console
 
 TaskRuns = Literal["in_process", "workers"]
+
+_THIS_PROCESS = Principal(transport="process")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,9 @@ class Surroundings:
     console: "Console"
     middleware: tuple[Middleware, ...] = ()
     """Outside of the author's. The keys are those of the environment."""
+
+    auth: Authorization | None = None
+    """In place of the author's, where there is one."""
 
     def console_for(self, authors: "Console | None") -> "Console":
         """Return the console, with the roles that the author's has."""
@@ -81,12 +90,17 @@ class Server(HandlerDecorators):
         redeem: `once`; `strict` spends a token also when its round failed.
         eras: `("modern",)` refuses clients of the earlier era.
         principal: Says who calls, from the ASGI scope; raising refuses the request.
+        auth: Requests over HTTP need an access token: `OAuth(issuer=..., audience=...)`.
         task_runs: `workers` leaves running tasks to `antiphon worker` processes.
+        carrier: Brings ready tasks to workers: `temporal://host:port/namespace`, `nats://host:port`,
+            `leases:` (workers claim them from the store), or a carrier of your own; without it,
+            `ANTIPHON_CARRIER`, else `leases:`.
         lifespan: Takes the server and returns an async context manager that is open while the
             server runs, in every process; handlers find what it yields by `ctx.lifespan(Type)`.
         middleware: Async functions of a call and of `next`, around every handler; the first one is
             outermost.
         console: The web pages where people decide who are not the client.
+        audit: Keeps a record of every call, round, task run, effect, decision and refusal.
         settings: `telemetry` traces and counts rounds (`antiphon.telemetry.OpenTelemetry()`);
             `cache` gives the caching hints of the lists; `expose_errors` shows clients the text of
             unexpected exceptions, for development; `clock` (seconds since the epoch), `entropy`
@@ -106,25 +120,35 @@ class Server(HandlerDecorators):
         redeem: Redeem = "once",
         eras: tuple[Era, ...] = ("modern", "legacy"),
         principal: PrincipalOf | None = None,
+        auth: "OAuth | None" = None,
         task_runs: TaskRuns = "in_process",
+        carrier: str | Carrier | None = None,
         lifespan: "Callable[[Server], AbstractAsyncContextManager[object]] | None" = None,
         middleware: Sequence[Middleware] = (),
         console: "Console | None" = None,
+        audit: Audit | None = None,
         **settings: Unpack[ServerSettings],
     ) -> None:
         """Make a server; nothing is opened before a transport starts."""
         _check(name, redeem, eras, task_runs, settings)
+        if auth is not None and principal is not None:
+            raise ConfigError("Server(auth=...) says who calls: leave out principal=")
         seal, around = seal or Seal(), loading_within.get()
         if around is not None:
-            seal, store = replace(seal, keys=(), codec=None), around.store
+            seal = replace(seal, keys=(), keys_file=None, codec=None)
+            store = around.store
             console = around.console_for(console)
             middleware, task_runs = (*around.middleware, *middleware), "in_process"
+            carrier = "leases:"
         self.name, self.version, self.instructions = name, version, instructions
         self.limits = limits or Limits()
         self.eras = eras
         self._principal = principal
-        self._task_runs: TaskRuns = task_runs
+        self.auth = auth
+        self._stand_in = None if around is None or auth is None else around.auth
+        self.task_runs: TaskRuns = task_runs
         self._gateways: list[LegacyGateway] = []
+        self._mounts = Mounts()
         info = ServerInfo(name, version, title, instructions)
         cache = settings.get("cache") or CachePolicy()
         self._counts: RoundCounts | None = None
@@ -134,7 +158,12 @@ class Server(HandlerDecorators):
         enter = None if lifespan is None else partial(_enter, lifespan, self)
         self.console = console
         inbox = None if console is None else console.place
-        parts = assemble(info, self.limits, seal, store, redeem, cache, settings, enter, inbox)
+        parts = assemble(
+            info, self.limits, seal, store, redeem, cache, settings, enter, inbox, carrier, audit
+        )
+        self.parts = parts
+        """Everything that the server consists of; for `antiphon doctor`."""
+
         self._services, self._engine, self._tasks = parts.environment, parts.engine, parts.tasks
         self._changes, self._subscriptions = parts.changes, parts.subscriptions
         self._lifetime = parts.lifetime
@@ -147,6 +176,11 @@ class Server(HandlerDecorators):
         clock = parts.environment.clock
         super().__init__(parts.registry, parts.catalog, cache, clock, middleware)
 
+    @property
+    def knows_callers(self) -> bool:
+        """Whether it says by itself who calls over HTTP; middleware around it may do so, too."""
+        return self._principal is not None or self.auth is not None
+
     def resource_updated(self, uri: str) -> None:
         """Notify subscribers that a resource has changed."""
         self._changes.announce(RESOURCE, uri)
@@ -157,8 +191,12 @@ class Server(HandlerDecorators):
     async def running(self) -> AsyncGenerator[None]:
         """Open the store for as long as any transport runs, and run tasks unless workers do."""
         self._check_flows()
-        here = self._task_runs == "in_process"
-        async with self._lifetime.open(self.runner if here else None), self._notifying():
+        here = self.task_runs == "in_process"
+        async with (
+            self._mounts.open(),
+            self._lifetime.open(self.runner if here else None),
+            self._notifying(),
+        ):
             yield
 
     @asynccontextmanager
@@ -178,7 +216,7 @@ class Server(HandlerDecorators):
         self._check_flows()
         self._lifetime.check_worker()
         make = partial(self.runner, concurrency=concurrency, per_tool=per_tool)
-        async with self._lifetime.open(make), self._notifying():
+        async with self._mounts.open(), self._lifetime.open(make), self._notifying():
             yield
 
     def runner(
@@ -208,6 +246,7 @@ class Server(HandlerDecorators):
         """
         self._check_flows()
         gateway = self._gateway(stateless=stateless, link=link)
+        auth = self._resource_server(path) if self._stand_in is None else None
         return App(
             self.dispatcher,
             path=path,
@@ -215,10 +254,23 @@ class Server(HandlerDecorators):
             allowed_origins=allowed_origins,
             principal=self._principal,
             legacy=gateway,
-            lifespan=partial(self._running_with, gateway),
+            lifespan=partial(self._running_with, gateway, auth),
             is_open=lambda: self._lifetime.is_open,
             pages=self.pages(),
+            auth=auth or self._stand_in,
+            audit=self._services.audit,
         )
+
+    def _resource_server(self, path: str) -> "ResourceServer | None":
+        if self.auth is None:
+            return None
+        try:
+            from antiphon.auth.resource_server import ResourceServer
+        except ImportError as error:
+            raise ConfigError(
+                f"Server(auth=...) needs {error.name}: install antiphon[auth]"
+            ) from error
+        return ResourceServer(self.auth, self._services.clock, path)
 
     def pages(self) -> "ConsoleApp | None":
         """Return the console's pages as an ASGI application; None without a console.
@@ -297,10 +349,13 @@ class Server(HandlerDecorators):
         store = self._services.store
         async with AsyncExitStack() as stack:
             if self._counts is not None and isinstance(store, Overview):
-                from antiphon.console.counting import writing
+                from antiphon.console.counting import CountWriter, writing
 
-                server = self._services.sealer.audience
-                await stack.enter_async_context(writing(self._counts, store, server))
+                services = self._services
+                writer = CountWriter(
+                    self._counts, services.trouble, store, services.sealer.audience
+                )
+                await stack.enter_async_context(writing(writer))
             if self.console is not None and self.console.notify:
                 from antiphon.console.notices import sending
 
@@ -315,13 +370,17 @@ class Server(HandlerDecorators):
         return self._gateways[-1]
 
     @asynccontextmanager
-    async def _running_with(self, gateway: LegacyGateway | None) -> AsyncGenerator[None]:
+    async def _running_with(
+        self, gateway: LegacyGateway | None, auth: "ResourceServer | None" = None
+    ) -> AsyncGenerator[None]:
         async with self.running():
             try:
                 yield
             finally:
                 if gateway is not None:
                     await gateway.stop()
+                if auth is not None:
+                    await auth.close()
 
     def run(
         self,
@@ -386,16 +445,124 @@ class Server(HandlerDecorators):
         Raises:
             CallerError: With `code`, `message` and `data`: the JSON-RPC error.
         """
-        if self._flows:
+        return await self.serve(self.request(method, params, channel=InProcessChannel(notify)))
+
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        principal: Principal = _THIS_PROCESS,
+        version: str = MODERN,
+        capabilities: Mapping[str, Any] | None = None,
+        client: Mapping[str, Any] | None = None,
+        channel: Channel = NO_CHANNEL,
+    ) -> Request:
+        """Return one request as a value, checked, for `serve`; such as that of another framework.
+
+        Args:
+            method: The JSON-RPC method.
+            params: Its params as they came, answers and token too. What the arguments below say is
+                put into `_meta`.
+            principal: Who calls. Whoever makes the request vouches for it.
+            version: The protocol revision; an earlier one makes a request of a legacy session.
+            capabilities: What the client declared; else what `_meta` says.
+            client: Name and version that the client claims.
+            channel: How the client is reached meanwhile: for notifications, and for the asks of a
+                legacy session.
+
+        Raises:
+            InvalidRequest: What the client is to be told.
+        """
+        if self.flows:
             self._check_flows()
-        message = {"jsonrpc": "2.0", "id": 0, "method": method, "params": dict(params)}
-        caller = Principal(transport="process")
-        channel = InProcessChannel(notify)
-        request = admit(message, self.dispatcher.served, caller, channel=channel)
-        try:
-            return msgspec.json.decode(await self.dispatcher.dispatch(request))
-        except StoreError as error:
-            raise self.dispatcher.refusal(error) from error
+        return make_request(
+            self.dispatcher.served,
+            method,
+            params or {},
+            principal=principal,
+            version=version,
+            capabilities=capabilities,
+            client=client,
+            channel=channel,
+        )
+
+    async def serve(self, request: Request) -> dict[str, Any]:
+        """Serve one request; returns its result as JSON values. The server must be `running()`.
+
+        Raises:
+            CallerError: With `code`, `message` and `data`: the JSON-RPC error.
+        """
+        return await serve_request(self.dispatcher, request)
+
+    def tools(self, principal: Principal | None = None) -> list[dict[str, Any]]:
+        """Return the tools as `tools/list` shows them, with their schemas.
+
+        Args:
+            principal: Leave out what this caller may not know of.
+        """
+        return self._catalog.tools(principal)
+
+    def mount(
+        self,
+        target: object,
+        *,
+        prefix: str = "",
+        allow: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        approve: Iterable[str] | Mapping[str, str] = (),
+        era: Literal["auto", "modern", "legacy"] = "auto",
+        timeout: float = 300.0,
+        **options: Any,
+    ) -> None:
+        """Serve what another server offers beside our own, for as long as this server runs.
+
+        Each of its rounds is an effect of ours, and what it asks is asked as our own. All callers
+        share one identity there.
+
+        Args:
+            target: As for `Client`: a URL, a command, another `Server`, an `MCPServer` or `FastMCP`
+                object, or a function that makes a transport of the official SDK.
+            prefix: Put before the names of its tools and prompts, as in `shop_refund`. Resources
+                keep their URIs.
+            allow: Patterns of names; only what matches one is seen. Those with `://` are of
+                resources.
+            deny: Patterns of what is never seen.
+            approve: Tools that need an approval: `"delete_*"` of the caller, `"delete_*=ops"` of
+                somebody with that role in the console's inbox; or a mapping from pattern to role.
+            era: `legacy` for a server of both eras whose tools ask in the middle of a request.
+            timeout: Seconds for one reply.
+            options: Of the target, as for `Client`: `headers`, `auth`, `http_client`; `env`, `cwd`.
+
+        Raises:
+            ConfigError: The settings do not fit, or this server runs already.
+        """
+        from antiphon.gateway.assembly import mount_of
+
+        handlers = ForeignHandlers(self._registry, self._catalog, self._compiler, self._cache)
+        made = mount_of(
+            handlers,
+            self._changes,
+            target,
+            prefix=prefix,
+            policy=(allow, deny, approve),
+            era=era,
+            timeout=timeout,
+            options=options,
+            theirs=target.dispatcher.changes if isinstance(target, Server) else None,
+        )
+        if made.needs_console and self.console is None:
+            raise ConfigError(
+                "an approval by a role needs Server(console=Console(...)), where people decide"
+            )
+        self._mounts.add(made)
+
+    def on_end(self, fn: F) -> F:
+        """Call a function, sync or async, at the end of every call; it takes a `CallEnd`.
+
+        What it raises is logged. A sync function must not wait: the reply is sent after it.
+        """
+        return self._services.ends.add(fn)
 
     def stats(self) -> dict[str, int]:
         """Count what is alive in this process."""
@@ -406,18 +573,6 @@ class Server(HandlerDecorators):
             "parked": len(self._engine.parked),
             "task_runs": self._lifetime.running_tasks,
         }
-
-
-class InProcessChannel(Channel):
-    """The channel of a request in this process; cancelling the request cancels the round."""
-
-    def __init__(self, notify: Callable[[str, Mapping[str, Any]], Awaitable[None]]) -> None:
-        """Hand notifications to a function."""
-        self._notify = notify
-
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Hand over a notification."""
-        await self._notify(method, params)
 
 
 def _enter(

@@ -49,8 +49,8 @@ class OwnedTasks(Protocol):
         """Return a task as `tasks/get` would; None when it is not this principal's."""
         ...
 
-    async def owned(self, ids: Sequence[str], principal: Principal) -> list[str]:
-        """Return those of the ids that name tasks of this principal."""
+    async def owned(self, ids: Sequence[str], request: Request) -> list[str]:
+        """Return those of the ids that name tasks which this request may see."""
         ...
 
 
@@ -131,6 +131,7 @@ class Subscriptions:
         *,
         offered: Collection[str],
         hidden: Callable[[str, Principal], bool] = lambda uri, principal: False,
+        allowed: Callable[[str, Request], bool] = lambda uri, request: True,
         tasks: OwnedTasks | None = None,
     ) -> None:
         """Listen to the changes of a server.
@@ -140,11 +141,13 @@ class Subscriptions:
             announced: Where changes are announced.
             offered: The capabilities that the server has declared; may still grow.
             hidden: Says whether a resource is one that a caller may not know of.
+            allowed: Says whether the credential of a request allows to hear of a resource.
             tasks: The tasks that can be listened to, if there are any.
         """
         self._allowance = allowance
         self._offered = offered
         self._hidden = hidden
+        self._allowed = allowed
         self._tasks = tasks
         self._open: set[Subscription] = set()
         self._sessions: set[Subscription] = set()
@@ -192,7 +195,7 @@ class Subscriptions:
         owner, size = request.principal.owner, _STREAM_BYTES + weight(wanted)
         self._allowance.require(owner, size)
         try:
-            accepted = await self._accepted(wanted, request.principal)
+            accepted = await self._accepted(wanted, request)
         except BaseException:
             self._allowance.give_back(owner, size)
             raise
@@ -215,18 +218,19 @@ class Subscriptions:
         filters = (one.accepted.get(changes.TASK, ()) for one in self._open)
         return list(dict.fromkeys(id for ids in filters for id in ids))
 
-    async def _accepted(self, wanted: Mapping[str, Any], principal: Principal) -> dict[str, Any]:
+    async def _accepted(self, wanted: Mapping[str, Any], request: Request) -> dict[str, Any]:
         accepted: dict[str, Any] = {
             kind: True
             for kind, (capability, _) in _LISTS.items()
             if wanted.get(kind) is True and capability in self._offered
         }
         if wanted.get(changes.RESOURCE) and "resources" in self._offered:
-            accepted[changes.RESOURCE] = list(dict.fromkeys(wanted[changes.RESOURCE]))
+            uris = dict.fromkeys(wanted[changes.RESOURCE])
+            accepted[changes.RESOURCE] = [uri for uri in uris if self._allowed(uri, request)]
         if wanted.get(changes.TASK) and self._tasks is not None:
             # A task of somebody else looks like one that does not exist.
             asked = list(dict.fromkeys(wanted[changes.TASK]))
-            accepted[changes.TASK] = await self._tasks.owned(asked, principal)
+            accepted[changes.TASK] = await self._tasks.owned(asked, request)
         return accepted
 
     def leave(self, subscription: Subscription) -> None:

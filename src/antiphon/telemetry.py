@@ -15,13 +15,13 @@ from types import TracebackType
 from typing import Any
 
 from opentelemetry import context, metrics, trace
+from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from antiphon.core.request import Request
 
 _SCOPE = "antiphon"
-_propagator = TraceContextTextMapPropagator()
+_NO_CONTEXT = Context()
 
 
 class OpenTelemetry:
@@ -98,14 +98,19 @@ class TracedRound:
     def __enter__(self) -> None:
         """Begin the span."""
         request = self._request
+        # Said explicitly, because the SDK would look for it once for each of its parts.
+        around = parent = context.get_current()
+        if request.trace:
+            remote = trace.NonRecordingSpan(_read(request.trace))
+            parent = trace.set_span_in_context(remote, _NO_CONTEXT)
         self._span = self._tracer.start_span(
             request.method,
-            context=_propagator.extract({"traceparent": request.trace}) if request.trace else None,
-            kind=trace.SpanKind.SERVER,
+            parent,
+            trace.SpanKind.SERVER,
             record_exception=False,
             set_status_on_exception=False,
         )
-        self._token = context.attach(trace.set_span_in_context(self._span))
+        self._token = context.attach(trace.set_span_in_context(self._span, around))
 
     def __exit__(
         self,

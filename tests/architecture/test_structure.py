@@ -136,17 +136,19 @@ def test_the_search_tells_wiring_from_data(source: str, late: bool) -> None:
 REFLECTED: dict[str, set[str]] = {
     "__init__.py": {"client"},
     "cli": {"command", "loaded", "os"},
+    "doctor": {"fn", "hint"},
     "client": {
-        "answerer", "answers", "error", "import_module(_HOME[name])", "link.session", "found",
-        "self.session", "signal", "target", "value",
+        "answerer", "answers", "candidate", "error", "import_module(_HOME[name])", "link.session",
+        "found", "read", "self.session", "server", "signal", "target", "value", "write",
     },
     "engine": {"fn", "inner", "self._inner", "value"},
     "forms": {"member", "spec"},
+    "gateway": {"self._upstream.client", "target"},
     "handlers": {"fn", "item", "parameter.annotation", "type(fn)", "type_", "value"},
     "seal": {"self.codec"},
     "stores": {"error", "import_module(f'antiphon.stores.{module}')", "store"},
     "testing": {"self._store"},
-    "transports": {"select", "token", "user"},
+    "transports": {"credentials", "select", "token", "user"},
 }  # fmt: skip
 """By package: what is foreign, so that its attributes must be looked for: functions, annotations
 and models of authors, users of a framework, errors of drivers, modules of the system."""
@@ -197,7 +199,7 @@ def test_no_folder_holds_more_files_than_a_reader_can_hold() -> None:
 HEART = ("core/journal.py", *(f"engine/{name}.py" for name in (
     "outcome", "execution", "suspension", "engine", "context",
 )))  # fmt: skip
-MOST_LINES = 1_900
+MOST_LINES = 1_552
 """In all of them. The number may only be lowered."""
 
 

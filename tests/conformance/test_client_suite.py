@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BEYOND = "^(json-schema-2020-12-preservation|auth/client-credentials-(basic|jwt))$"
+BEYOND = (
+    "^(json-schema-2020-12-preservation"
+    "|auth/(client-credentials-(basic|jwt)|enterprise-managed-authorization))$"
+)
 """Unscored scenarios that the client passes and must go on passing."""
 
 

@@ -33,3 +33,10 @@ def test_the_server_passes_the_official_suite_of_2026_07_28(tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
     last = done.stdout.splitlines()[-1]
     assert last == f"{REQUIRED + len(PENDING) + TASKS} passed, 0 failed, 1 skipped"
+
+
+@pytest.mark.timeout(300)
+def test_the_suite_passes_through_a_gateway_in_both_revisions(tmp_path: Path) -> None:
+    done = run_suite(tmp_path, "server", "--gateway", "--must", f"^({'|'.join(PENDING)})$")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith(" passed, 0 failed, 0 skipped")

@@ -41,6 +41,7 @@ AT_THE_BOUND = {
     "tasks_per_principal": "a call that would become a task is refused",
     "task_bytes": f"{REFUSED}; the task is not made, or stays as it was",
     "concurrent_task_runs": "further tasks wait for their turn",
+    "concurrent_task_runs_per_principal": "further tasks of this caller wait for their turn",
     "decision": "the call ends as not decided in time",
     "collect": "the result is removed",
     "inbox_items_per_principal": REFUSED,
@@ -114,6 +115,7 @@ MEMORY_BOUNDS = {
     "segment_bytes": "journals that do not fit into a token are refused",
     "tasks": "calls that would become tasks are refused",
     "task_bytes": "the same",
+    "audit_bytes": "the oldest records are removed, and a checkpoint says so",
 }
 
 

@@ -22,7 +22,8 @@ Everything here is imported from `antiphon`; no other name of it is a promise, e
 
 CHAPTERS = {
     "Servers and handlers": ("server", "engine", "handlers", "forms", "subscriptions", "seal",
-                             "stores", "console", "core.limits", "core.outcome", "core.request"),
+                             "stores", "auth", "console", "audit", "core.limits", "core.outcome",
+                             "core.request", "ports.call_end"),
     "Asks and how they end": ("core.asks", "core.inbox"),
     "Content": ("core.content",),
     "Clients and answers": ("client",),

@@ -5,10 +5,14 @@ from pathlib import Path
 
 from antiphon import testing
 from antiphon.testing import Rounds, RoundTrip
+from antiphon.testing.problems import CURES
 from docs_src.testing import test_a_crash_repeats_nothing as test_a_crash_repeats_nothing
 from docs_src.testing import test_a_round_sent_again as test_a_round_sent_again
 from docs_src.testing import (
     test_a_task_is_followed_to_its_end as test_a_task_is_followed_to_its_end,
+)
+from docs_src.testing import (
+    test_calls_in_flight_survive_this_change as test_calls_in_flight_survive_this_change,
 )
 from docs_src.testing import test_it_starts_after_approval as test_it_starts_after_approval
 from docs_src.testing import test_nothing_without_a_yes as test_nothing_without_a_yes
@@ -19,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 
 def test_every_step_of_the_table_is_a_method():
     text = (
-        PAGE.read_text(encoding="utf-8").split("## One round at a time")[1].split("## Crashes")[0]
+        PAGE.read_text(encoding="utf-8").split("## One round at a time")[1].split("## What if")[0]
     )
     calls = re.findall(r"^\| `(\w+)", text, re.MULTILINE)
     assert len(calls) > 7
@@ -28,6 +32,12 @@ def test_every_step_of_the_table_is_a_method():
     members = [*re.findall(r"`(\w+)`", named[0]), named[1]]
     fields = set(RoundTrip.__dataclass_fields__)
     assert [name for name in members if not hasattr(RoundTrip, name) and name not in fields] == []
+
+
+def test_every_problem_stands_on_the_page():
+    text = PAGE.read_text(encoding="utf-8").split("## What if")[1].split("## Calls in flight")[0]
+    rows = "".join(re.findall(r"^\| (`[a-z-]+.*?) \|", text, re.MULTILINE))
+    assert set(re.findall(r"`([a-z-]+)`", rows)) == set(CURES)
 
 
 def test_every_name_of_the_kit_is_there():

@@ -5,9 +5,19 @@ from dataclasses import dataclass
 
 import pytest
 
-from antiphon import Audio, Context, Link, Message, Server, Text, ToolResult
+from antiphon import (
+    Audio,
+    Context,
+    Elicit,
+    InputRequired,
+    Link,
+    Message,
+    Server,
+    Text,
+    ToolResult,
+)
 from tests.legacy.conftest import Connect
-from tests.legacy.wire import Old, old, serving
+from tests.legacy.wire import Old, accept, old, serving
 
 
 @dataclass
@@ -201,6 +211,24 @@ async def test_progress_comes_on_the_stream_of_its_call(
     client.notices.clear()
     await client.tool("work")
     assert client.notices == []
+
+
+async def test_progress_only_grows_while_a_handler_is_entered_again(
+    server: Server, connect: Connect
+) -> None:
+    @server.tool
+    async def work(ctx: Context) -> str | InputRequired:
+        await ctx.report(1)
+        if ctx.round == 1:
+            return InputRequired({"point": Elicit("Where?", Point)})
+        await ctx.report(2)
+        return "done"
+
+    client = await connect()
+    client.answer = accept(x=1, y=2)
+    params = {"name": "work", "_meta": {"progressToken": "p1"}}
+    assert (await client.call("tools/call", params))["result"]["content"][0]["text"] == "done"
+    assert [n["params"]["progress"] for n in client.notices] == [1, 2]
 
 
 @pytest.mark.requirement("LEGACY-25")

@@ -23,6 +23,7 @@ from antiphon.cli.connect import (
     connected,
     settings_of,
 )
+from antiphon.cli.login.commands import LOGIN
 from antiphon.cli.output import JSON, USAGE, fail
 from antiphon.cli.session import (
     ANSWER,
@@ -83,6 +84,7 @@ def call(
     timeout: TIMEOUT = 300.0,
     no_input: NO_INPUT = False,
     verbose: VERBOSE = False,
+    login: LOGIN = False,
 ) -> None:
     """Call a tool and answer its questions.
 
@@ -101,9 +103,10 @@ def call(
       antiphon call "python server.py" provision name=orders -a placement.region=eu-west
       antiphon call http://127.0.0.1:8400/mcp tag 'labels:=["a", "b"]' --json
       antiphon call http://127.0.0.1:8400/mcp provision name=orders --save call.json
+      antiphon call https://shop.example/mcp provision name=orders --login
     """
     session = CallSession.start(answer, save=save, json=json, ask=not no_input, detach=detach)
-    settings = settings_of(header, env, era, timeout, verbose, json)
+    settings = settings_of(header, env, era, timeout, verbose, json, login=login)
     with connected(target, settings, session.answers) as client:
         try:
             given = tool_arguments(arguments or (), _schema(client, tool, arguments, json))

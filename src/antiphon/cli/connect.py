@@ -13,6 +13,7 @@ import typer
 
 from antiphon.cli import output
 from antiphon.cli.load_server import split_name
+from antiphon.cli.login.commands import login_of
 from antiphon.cli.output import USAGE, errors, fail
 from antiphon.client.errors import CannotConnect
 from antiphon.client.flow_types import Timeouts
@@ -70,6 +71,8 @@ class Settings:
     timeout: float = 300.0
     verbose: bool = False
     json: bool = False
+    login: bool = False
+    """Whether a person may be asked to sign in."""
 
     def __post_init__(self) -> None:
         """Refuse an unknown era."""
@@ -84,6 +87,8 @@ def settings_of(
     timeout: float,
     verbose: bool,
     json: bool,
+    *,
+    login: bool = False,
 ) -> Settings:
     """Read the options that every command with a connection has."""
     try:
@@ -91,7 +96,13 @@ def settings_of(
     except ValueError as error:
         fail(str(error), USAGE)
     return Settings(
-        headers=headers, env=variables, era=era, timeout=timeout, verbose=verbose, json=json
+        headers=headers,
+        env=variables,
+        era=era,
+        timeout=timeout,
+        verbose=verbose,
+        json=json,
+        login=login,
     )
 
 
@@ -143,12 +154,16 @@ def connected(
 
     with ExitStack() as stack:
         log: Any = sys.stderr if settings.verbose else stack.enter_context(_log())
+        login = login_of(target, list(settings.headers), asked=settings.login)
+        if login is not None:
+            stack.callback(login.close)
         try:
             client = BlockingClient(
                 served_file(target) or target,
                 answers=answers,
                 era=cast("Any", settings.era),
                 headers=settings.headers,
+                auth=login,
                 timeouts=Timeouts(reply=settings.timeout),
                 env=settings.env,
                 errlog=log,

@@ -11,7 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 from antiphon import Server
+from antiphon.cli.gateways.settings import gateway_server, read_gateway
 from antiphon.cli.output import USAGE, fail
+from antiphon.errors import ConfigError
 
 _USUAL = "server"
 
@@ -28,6 +30,8 @@ def split_name(name: str) -> tuple[str, str]:
 def load_server(name: str) -> Server:
     """Import the server that a name stands for, or print why not and exit."""
     place, variable = split_name(name)
+    if place.endswith(".toml"):
+        return _gateway(Path(place))
     if not place:
         fail(f"{name!r} does not name a server: write module:server or path/to/file.py", USAGE)
     module = _from_file(Path(place)) if place.endswith(".py") else _from_path(place)
@@ -40,6 +44,14 @@ def load_server(name: str) -> Server:
     if not isinstance(found, Server):
         fail(f"{name} is a {type(found).__name__}, not a Server", USAGE)
     return found
+
+
+def _gateway(file: Path) -> Server:
+    """Make the gateway that a file describes."""
+    try:
+        return gateway_server(read_gateway(file))
+    except ConfigError as error:
+        fail(str(error), USAGE)
 
 
 def _only_server(module: ModuleType, place: str) -> Server:

@@ -1,4 +1,4 @@
-"""Files that only their owner may read: saved calls, and the list of tasks that were begun."""
+"""Files that only their owner may read: saved calls, tasks that were begun, gateways."""
 
 import os
 import tempfile

@@ -24,6 +24,7 @@ from antiphon.errors import AntiphonError, ConfigError
 from antiphon.processes.task_worker import run
 from antiphon.seal.held_keys import HELD
 from antiphon.seal.key_file import keep_keys, key_file, make_keys, read_key_file
+from antiphon.seal.key_sources import FILE_VARIABLE, keys_from
 from antiphon.seal.keyring import VARIABLE
 from antiphon.transports.http.app import App
 
@@ -120,7 +121,8 @@ def serve(
 ) -> None:
     """Run a server over HTTP, or on standard input and output.
 
-    Keys are read from ANTIPHON_KEYS (see `antiphon keygen`), the store from the server's store= or
+    Keys are read from ANTIPHON_KEYS or the file or directory that ANTIPHON_KEYS_FILE names (see
+    `antiphon keygen`), the store from the server's store= or
     ANTIPHON_STORE. Without keys, a key is made: kept beside a SQLite store, gone with the process
     where the store is in memory. With several workers and neither configured, the workers get
     common keys and a SQLite store in .antiphon, so that any worker can serve any round. Keys leave
@@ -163,7 +165,9 @@ def worker(server: SERVER, concurrency: CONCURRENCY = None, per_tool: PER_TOOL =
     The server needs a store that its processes share: postgresql://..., or sqlite:///... on one
     machine. ANTIPHON_KEYS must hold the keys of the processes that accept the calls. Start any
     number of workers; if one dies, another continues its tasks. SIGTERM lets running tasks finish
-    for 30 seconds and releases the others.
+    for 30 seconds and releases the others. Tasks are claimed from the store, or come from the
+    engine that the server's carrier= or ANTIPHON_CARRIER names: temporal://host:port/namespace or
+    nats://host:port, the same in every process.
 
     Exit codes: 0 ended by a signal, 1 the worker could not start, 2 wrong arguments or settings.
 
@@ -172,6 +176,7 @@ def worker(server: SERVER, concurrency: CONCURRENCY = None, per_tool: PER_TOOL =
     \b
       ANTIPHON_KEYS=... antiphon worker shop:server
       ANTIPHON_KEYS=... antiphon worker shop:server --concurrency 32 --per-tool rebuild=2
+      ANTIPHON_KEYS=... ANTIPHON_CARRIER=nats://10.0.0.5:4222 antiphon worker shop:server
     """
     limits = dict(_limit(text) for text in per_tool or ())
     loaded = configured(load_server, server)
@@ -242,7 +247,9 @@ def _run_several(server: str, endpoint: Endpoint, host: str, port: int, workers:
 def share_among_workers() -> str:
     """Return the keys of all workers, and set their common store in the environment."""
     keys = HELD.take(os.environ)[VARIABLE]
-    if not keys.strip():
+    if os.environ.get(FILE_VARIABLE):
+        configured(keys_from, {**os.environ, VARIABLE: keys})  # refused here, not in every worker
+    elif not keys.strip():
         file = key_file(Path(ledger_path(os.environ.get("ANTIPHON_STORE") or LEDGER)))
         keys = ",".join(configured(_kept_keys, file))
         errors().print(

@@ -16,7 +16,8 @@ import typer
 from antiphon.cli.output import USAGE, fail
 from antiphon.errors import ConfigError, TokenRefused
 from antiphon.seal.claims import Claims
-from antiphon.seal.keyring import Keyring, generate_key, keys_from
+from antiphon.seal.key_sources import keys_from
+from antiphon.seal.keyring import Keyring, generate_key
 from antiphon.seal.sealer import Sealer
 
 token = typer.Typer(no_args_is_help=True, help="Read tokens with the keys of their server.")
@@ -28,11 +29,12 @@ REFUSED = (
 
 
 def keygen() -> None:
-    """Print a new key for ANTIPHON_KEYS: 32 random bytes in hex.
+    """Print a new key for ANTIPHON_KEYS, or for a file of keys: 32 random bytes in hex.
 
-    To replace a key without losing calls, change ANTIPHON_KEYS in three steps, each on every
-    process before the next: old,new (all can open both), then new,old (all seal with the new one),
-    and, when the last token of the old key has expired, new.
+    To replace a key without losing calls, change the keys in three steps, each on every process
+    before the next: old,new (all can open both), then new,old (all seal with the new one), and,
+    when the last token of the old key has expired, new. ANTIPHON_KEYS_FILE names a file that holds
+    them in the same order, or a directory of such files.
     """
     print(generate_key())
 

@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 
 import msgspec
+import typer
 
 from antiphon import Console
 from antiphon.cli.load_server import load_server
 from antiphon.cli.serve import log_to_stderr
+from antiphon.dev.developer import DeveloperAccess
 from antiphon.dev.line_counts import AuthorFiles, start_counting
 from antiphon.dev.process import ChildSettings
 from antiphon.dev.recording import recording
@@ -37,10 +39,14 @@ def serve_child(settings: ChildSettings) -> int:
     around = Surroundings(
         store=settings.store,
         console=Console(settings.console),
-        middleware=(recording(writer, time.time),),
+        middleware=(recording(writer, files, time.time),),
+        auth=DeveloperAccess(),
     )
     before = loading_within.set(around)
-    server = load_server(settings.server)
+    try:
+        server = load_server(settings.server)
+    except typer.Exit as said:  # why it cannot be loaded is printed
+        return said.exit_code
     loading_within.reset(before)
     log_to_stderr()
 

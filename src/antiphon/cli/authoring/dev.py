@@ -1,5 +1,6 @@
 """`antiphon dev`: a server in a process of its own, and every round of its calls in the browser."""
 
+import asyncio
 import getpass
 import sys
 from pathlib import Path
@@ -61,7 +62,7 @@ def dev(server: SERVER, port: PORT = 0, console_port: CONSOLE = 0, role: ROLE = 
     )
     try:
         run_loop(run_dev(options, _announce))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return
     except AntiphonError as error:
         fail(str(error))

@@ -93,13 +93,33 @@ def install(server: SERVER, client: CLIENT, write: WRITE = False, file: FILE = N
     if known == entry:
         say(f"{path} has it already")
         return
-    if before is not None:
-        shutil.copy2(path, path.with_name(f"{path.name}.before-antiphon"))
     try:
-        write_private(path, json.dumps(after, indent=2, ensure_ascii=False) + "\n")
+        _write(path, _as_json(after) + "\n", keep=before is not None)
     except OSError as error:
         fail(f"{path} cannot be written: {error.strerror}")
     print(path)
+
+
+def _as_json(value: object) -> str:
+    """Return JSON with letters of all scripts as they are, where they can be written so."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold
+        return json.dumps(value, indent=2)
+    return text
+
+
+def _write(path: Path, text: str, *, keep: bool) -> None:
+    """Write a client's file in one step, where a link to it leads, with the mode it had."""
+    if not keep:
+        return write_private(path, text)
+    target = path.resolve()
+    shutil.copy2(target, path.with_name(f"{path.name}.before-antiphon"))
+    mode = target.stat().st_mode
+    write_private(target, text)
+    target.chmod(mode)
+    return None
 
 
 def _entry(server: str, client: str) -> dict[str, Any]:
@@ -129,8 +149,8 @@ def _read(path: Path) -> dict[str, Any] | None:
     if not text.strip():
         return {}
     try:
-        found = json.loads(text, object_pairs_hook=_no_repetition)
-    except ValueError as error:
+        found = json.loads(text, object_pairs_hook=_no_repetition, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
         fail(
             f"{path} is not plain JSON ({error}): comments and trailing commas cannot be kept. It "
             "was left alone; leave out --write, and put the lines in yourself",
@@ -146,6 +166,10 @@ def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(set(names)) < len(names):
         raise ValueError("a member stands there twice")
     return dict(pairs)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _with_entry(

@@ -74,7 +74,7 @@ README = """# {name}
 An MCP server. Its tool `ship` asks two things before it acts.
 
 - `antiphon dev {module}.py` shows every round in the browser (`pip install "antiphon[dev]"`)
-- `pytest` runs the tests
+- `pytest` runs the tests (`pip install pytest`)
 - `antiphon install {module}.py --client claude-code` prints how a client starts it
 - `antiphon serve {module}.py` serves it over HTTP
 

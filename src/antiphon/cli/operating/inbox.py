@@ -11,17 +11,18 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from antiphon import Console, Server
-from antiphon.cli.calls import with_store
 from antiphon.cli.connect import interactive
 from antiphon.cli.default_command import default_command
 from antiphon.cli.load_server import load_server
+from antiphon.cli.operating.calls import with_store
 from antiphon.cli.output import USAGE, fail, say
 from antiphon.cli.serve import SERVER, configured
 from antiphon.client.terminal import find_browser
 from antiphon.console import OneTimeLink, Person
 from antiphon.console.decision_log import all_decisions, read_record, write_record
 from antiphon.console.login import LINK_ISSUER
-from antiphon.core.inbox import DecisionRecord, verify_chain
+from antiphon.core.chain import verify_chain
+from antiphon.core.inbox import DecisionRecord
 from antiphon.core.text import safe_line
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.ports import Inbox, Store
@@ -174,18 +175,11 @@ def verify(file: FILE) -> None:
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror}", USAGE)
     if broken is not None:
-        fail(f"the chain breaks at decision {broken.sequence}: {_BREAKS[broken.reason]}")
+        fail(f"the chain breaks at decision {broken.sequence}: {broken}")
     if not last:
         print("no decisions")
         return
     print(f"{last[0].sequence} decisions hold; the last has the hash {last[0].hash.hex()}")
-
-
-_BREAKS = {
-    "hash": "it was changed after it was written",
-    "order": "the one after it is missing, or not in its place",
-    "previous": "it does not follow the one before it",
-}
 
 
 def _records(lines: Iterator[bytes]) -> Iterator[DecisionRecord]:

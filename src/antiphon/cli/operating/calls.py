@@ -20,6 +20,7 @@ from antiphon import Server
 from antiphon.cli.connect import interactive
 from antiphon.cli.default_command import default_command
 from antiphon.cli.load_server import load_server
+from antiphon.cli.operating import call_story
 from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, age, fail, say
 from antiphon.cli.serve import configured
 from antiphon.core.inbox import DecisionRecord, Item
@@ -27,7 +28,7 @@ from antiphon.core.text import safe_line
 from antiphon.environment import effect_place
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.ports import CallRow, EffectRow, Inbox, ItemFilter, Store
-from antiphon.seal.keyring import keys_from
+from antiphon.seal.key_sources import keys_from
 from antiphon.seal.sealer import Sealer
 from antiphon.stores import open_store
 from antiphon.stores.sqlite import SqliteStore
@@ -89,7 +90,7 @@ def list_calls(
       antiphon calls postgresql://shop@db.internal/shop --uncertain
       antiphon calls sqlite:///calls.db --uncertain --json
     """
-    source = _source(store)
+    source = source_of(store)
     rows, more, held = with_store(source, lambda opened: _read(opened, limit, uncertain=uncertain))
     if as_json:
         plain = [_plain(call, effects, said) for call, effects, said in rows]
@@ -111,9 +112,11 @@ def list_calls(
 
 @calls.command()
 def show(store: Where, call: CALL, as_json: JSON = False) -> None:
-    """Show one call: its effects, what was asked of others, and who decided.
+    """Tell the story of one call in order: rounds, questions, effects, runs, decisions, refusals.
 
-    A call that was declined or still waits has no effects; it is shown all the same.
+    Rounds, duplicates and refusals are known where the server has an audit (Server(audit=...));
+    effects, what was asked of others and who decided, in any case. A call that was declined or
+    still waits is shown all the same.
 
     Exit codes: 0 shown; 1 no such call, or the store failed; 2 wrong arguments or settings.
 
@@ -123,21 +126,25 @@ def show(store: Where, call: CALL, as_json: JSON = False) -> None:
       antiphon calls show sqlite:///calls.db 17e9...
       antiphon calls show sqlite:///calls.db 17e9... --json
     """
-    effects, asked = with_store(_source(store), lambda opened: _one(opened, call))
-    if not effects and not asked:
+    found = with_store(source_of(store), lambda opened: call_story.find(opened, call))
+    told = call_story.story(found)
+    if not told:
         fail(f"there is no call {safe_line(call, 100)}")
     if as_json:
-        items = [_plain_item(item, said) for item, said in asked]
-        print(json.dumps({"call": call, "effects": _plain_effects(effects), "asked": items}))
+        items = [_plain_item(item, said) for item, said in found.asked]
+        shown = {
+            "call": call,
+            "effects": _plain_effects(found.effects),
+            "asked": items,
+            "story": call_story.plain(told),
+        }
+        print(json.dumps(shown))
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(safe_line(call, 300)))
-    _show_effects(console, effects)
-    for item, said in asked:
-        who = item.role or "its caller"
-        words = f"  {item.key}  {item.status}, asked of {who}, until {_time(item.expires)}"
-        console.print(Text(safe_line(words, 300)))
-        _show_decisions(console, said)
+    for one in told:
+        style = "bold red" if "uncertain" in one.what else ""
+        console.print(Text(safe_line(f"  {_time(one.at)}  {one.what}", 500), style=style))
 
 
 @calls.command()
@@ -172,7 +179,7 @@ def settle(
     if every == bool(key) or not (every or call):
         fail("give a CALL and a KEY, or --all", USAGE)
     result = None if done is None else _result(done)
-    source = _source(store)
+    source = source_of(store)
     sealer = None if result is None or isinstance(source, Server) else _sealer()
     outcome = "not done" if not_done else "done"
     found = with_store(source, lambda opened: _uncertain(opened, call))
@@ -269,7 +276,7 @@ def _sealer() -> Sealer:
     )
 
 
-def _source(text: str) -> Server | str:
+def source_of(text: str) -> Server | str:
     """Return the server that a text names, or the text where it is the URL of a store."""
     is_url = "://" in text or text.startswith("memory:")
     return text if is_url else configured(load_server, text)

@@ -1,0 +1,1 @@
+"""Commands of those who run servers: calls, audit, inbox, doctor."""

@@ -1,0 +1,104 @@
+"""`antiphon doctor`: look a server over before it is deployed."""
+
+import asyncio
+import json
+import traceback
+from typing import Annotated
+
+import typer
+
+from antiphon import Server
+from antiphon.cli.load_server import load_server
+from antiphon.cli.output import FAILED, JSON, USAGE, fail
+from antiphon.cli.serve import configured
+from antiphon.core.text import safe_line
+from antiphon.doctor.examine import examine
+from antiphon.doctor.findings import COMPLAINTS
+from antiphon.doctor.subject import Deployment
+from antiphon.errors import AntiphonError
+from antiphon.lint.findings import RULES
+
+WORKERS = Annotated[
+    int, typer.Option("--workers", metavar="N", min=1, help="Processes on each machine.")
+]
+MACHINES = Annotated[int, typer.Option("--machines", metavar="N", min=1, help="Machines.")]
+STDIO = Annotated[bool, typer.Option("--stdio", help="It serves one client on stdio, not HTTP.")]
+OFFLINE = Annotated[bool, typer.Option("--offline", help="Do not open the store.")]
+COMPLAINED = Annotated[bool, typer.Option("--rules", help="List what can be found, and exit.")]
+EXAMINED = Annotated[
+    str,
+    typer.Argument(
+        metavar="SERVER", help="module:server, or path/to/file.py[:server].", show_default=False
+    ),
+]
+
+
+def doctor(
+    server: EXAMINED = "",
+    workers: WORKERS = 1,
+    machines: MACHINES = 1,
+    stdio: STDIO = False,
+    offline: OFFLINE = False,
+    as_json: JSON = False,
+    rules: COMPLAINED = False,
+) -> None:
+    """Look a server over: keys, store, clocks, times, roles, questions, forms, tools, handlers.
+
+    Run it where the server will run, with its environment: it loads the server, and opens the store
+    as the server would (a SQLite file that does not exist is not made). It calls no tool. The
+    findings of `antiphon lint` for the files of the handlers are among its own.
+
+    Exit codes: 0 nothing found, 1 something found, 2 the server cannot be loaded.
+
+    Examples:
+
+    \b
+      antiphon doctor shop:server
+      antiphon doctor shop:server --workers 4 --machines 2 --json
+      antiphon doctor shop.py --stdio --offline
+    """
+    if rules:
+        _list_rules()
+        return
+    if not server:
+        fail("name a server: antiphon doctor module:server", USAGE)
+    loaded = _loaded(server)
+    deployment = Deployment(workers=workers, machines=machines, stdio=stdio)
+    try:
+        found = asyncio.run(examine(loaded, deployment, offline=offline))
+    except AntiphonError as error:
+        fail(str(error))
+    keys = loaded.parts.keys.ids
+    if as_json:
+        shown = [one.as_json() for one in found]
+        sealing = {"seals": keys[0] if keys else None, "open": keys}
+        print(json.dumps({"server": loaded.name, "keys": sealing, "findings": shown}))
+    else:
+        made = " (made for this process)" if loaded.parts.keys.made else ""
+        if keys:
+            print(f"key {keys[0]} seals; keys that open: {', '.join(keys)}{made}")
+        for one in found:
+            print(safe_line(f"{one.id}: {one.where}", 500))
+            print(safe_line(f"    {one.reason}", 1_000))
+            print(safe_line(f"    cure: {one.cure}", 1_000))
+        print(f"{len(found)} found" if found else "nothing found")
+    if found:
+        raise typer.Exit(FAILED)
+
+
+def _loaded(name: str) -> Server:
+    """Load a server; whatever its module does instead is no finding."""
+    try:
+        return configured(load_server, name)
+    except typer.Exit:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code, which may raise anything
+        traceback.print_exception(error)
+        fail(f"{name} cannot be loaded: its module raised {type(error).__name__}", USAGE)
+
+
+def _list_rules() -> None:
+    for id, complaint in COMPLAINTS.items():
+        print(f"{id}: {complaint.reason}\n    {complaint.cure}")
+    for rule in RULES:
+        print(f"{rule.id}: {rule.reason}\n    {rule.cure}")
