@@ -17,7 +17,7 @@ DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
-.PHONY: help env peers lock run check format test test-all docs dist try-dist hosts screenshots chaos soak fuzz mutants conformance bench clean
+.PHONY: help env peers lock run check format test test-all docs examples dist try-dist hosts screenshots chaos soak fuzz mutants conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -78,7 +78,7 @@ lock: ## resolve every requirements/*.in anew into its lock file, and peers/pack
 	for name in dev peer-mcp1 peer-fastmcp peer-langchain; do \
 		$(PYTHON) -m venv build/lock/$$name; \
 		build/lock/$$name/bin/python $(PIP_INSTALL) --upgrade pip; \
-		project=$$([ $$name = dev ] && echo "--editable .[postgres,redis,granian,dev]" || true); \
+		project=$$([ $$name = dev ] && echo "--editable .[postgres,redis,granian,auth,nats,temporal,dev]" || true); \
 		build/lock/$$name/bin/python $(PIP_INSTALL) -r requirements/$$name.in $$project; \
 		build/lock/$$name/bin/python -m pip freeze --exclude-editable > requirements/$$name.lock; \
 	done
@@ -125,8 +125,13 @@ screenshots: $(DEV) $(PEERS)/chromium/.made ## the pictures in docs/images, from
 	$(VENV)/bin/python -m tests.browser.pictures
 	$(VENV)/bin/python -m tests.dev.pictures
 
-chaos: $(DEV) $(PEERS)/bin/.made ## processes killed, databases restarted, operators: every call ends, nothing happens twice
+chaos: $(DEV) $(PEERS)/bin/.made ## processes killed, databases and engines restarted, operators: every call ends, nothing happens twice
 	$(VENV)/bin/python -m tests.chaos
+	LONG_TESTS=1 $(VENV)/bin/python -m pytest tests/tasks/test_carriers.py tests/tasks/test_crashes.py -q
+
+examples: $(DEV) ## run every example against real processes; each checks itself
+	@for check in provision $(patsubst examples/%/check.py,%.check,$(sort $(wildcard examples/*/check.py))); do \
+		echo "== $$check"; $(VENV)/bin/python -m examples.$$check || exit 1; done
 
 soak: $(DEV) ## a hundred thousand calls in simulated time: nothing repeated, lost or left behind
 	$(VENV)/bin/python -m tests.soak

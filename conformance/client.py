@@ -19,6 +19,7 @@ from mcp.client.auth.extensions.client_credentials import (
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
 )
+from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -245,8 +246,40 @@ def jwt_credentials(url: str) -> OAuthClientProvider:
     )
 
 
-PROVIDERS: dict[str, Callable[[str], OAuthClientProvider]] = {
+def assertion(url: str) -> httpx2.Auth:
+    """The identity provider of a company vouches for the person (ID-JAG)."""
+    given, parts = context(), urlsplit(url)
+    there = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path}"
+    issuer = httpx2.get(there).raise_for_status().json()["authorization_servers"][0]
+
+    async def swap(audience: str, resource: str) -> str:
+        form = {
+            "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+            "requested_token_type": "urn:ietf:params:oauth:token-type:id-jag",
+            "audience": audience,
+            "resource": resource,
+            "subject_token": given["idp_id_token"],
+            "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
+            "client_id": given["idp_client_id"],
+        }
+        async with httpx2.AsyncClient() as client:
+            answer = await client.post(given["idp_token_endpoint"], data=form)
+        return answer.raise_for_status().json()["access_token"]
+
+    return IdentityAssertionOAuthProvider(
+        server_url=url,
+        storage=Storage(),
+        client_id=given["client_id"],
+        client_secret=given["client_secret"],
+        issuer=issuer,
+        assertion_provider=swap,
+        token_endpoint_auth_method="client_secret_basic",
+    )
+
+
+PROVIDERS: dict[str, Callable[[str], httpx2.Auth]] = {
     "auth/client-credentials-basic": basic_credentials,
+    "auth/enterprise-managed-authorization": assertion,
     "auth/client-credentials-jwt": jwt_credentials,
 }
 

@@ -59,6 +59,7 @@ class Options:
     scenarios: list[str]
     must: re.Pattern[str] | None
     url: str | None
+    gateway: bool
     limit: int
     output: Path
     quiet: bool
@@ -85,6 +86,7 @@ def read_options() -> Options:
     parser.add_argument("--scenario", action="append", default=[], help="only this one; repeatable")
     parser.add_argument("--must", type=re.compile, help="unscored scenarios that count here too")
     parser.add_argument("--url", help="judge a server that runs already")
+    parser.add_argument("--gateway", action="store_true", help="judge it through a gateway")
     parser.add_argument("--limit", type=int, default=60, help="seconds for one scenario")
     parser.add_argument("--output", type=Path, help="where to keep what the suite writes")
     parser.add_argument("--quiet", action="store_true", help="leave out scenarios that passed")
@@ -96,6 +98,7 @@ def read_options() -> Options:
         scenarios=given.scenario,
         must=given.must,
         url=given.url,
+        gateway=given.gateway,
         limit=given.limit,
         output=output.resolve(),
         quiet=given.quiet,
@@ -232,14 +235,25 @@ def server_under_test(options: Options) -> Iterator[str]:
     if options.url:
         yield options.url
         return
+    with serving(options, "server", "serve", "conformance.server:server") as url:
+        if not options.gateway:
+            yield url
+            return
+        with serving(options, "gateway", "gateway", url, "--store", "memory:") as through:
+            yield through
+
+
+@contextmanager
+def serving(options: Options, name: str, *arguments: str) -> Iterator[str]:
+    """Run a command of ours that serves on a port; gives the URL."""
     port = free_port()
     program = Path(sys.executable).with_name("antiphon")
     where = f"127.0.0.1:{port}"
     options.output.mkdir(parents=True, exist_ok=True)
-    log = options.output / "server.log"
+    log = options.output / f"{name}.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [program, "serve", "conformance.server:server", "--http", where],
+            [program, *arguments, "--http", where],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=stream,

