@@ -26,7 +26,8 @@ EntryKind = Literal["ask", "memo", "effect", "patch"]
 a place: `ctx.patched`, `ctx.pause`, `ctx.detach`, a resolver that has run, a call that is held."""
 
 EntryOutcome = Literal["ok", "failed", "not-done", "uncertain", "cut"]
-"""What the handler saw: a value, an error, `NotDone`, `EffectUncertain`, or a cancellation."""
+"""What the handler saw: a value, an error, `NotDone`, `EffectUncertain`, or (`cut`) that its own
+code, such as a time limit, cancelled what it was waiting for."""
 
 encode_value = msgspec.json.encode
 decode_value = msgspec.json.decode
@@ -59,7 +60,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Whether an effect may be called again with the same idempotency key."""
 
     carried: bool = False
-    """Whether it was made by another version of the handler: it may be read late, or never."""
+    """Whether it was made by another version of the handler (`on_version_change="restart"`): the
+    re-run may come to it late, or never."""
 
     outcome: EntryOutcome = "ok"
     branch: bool = False
@@ -84,7 +86,7 @@ class Journal(msgspec.Struct, array_like=True):
     """What a native handler returned as `InputRequired(state=...)`, as encoded JSON."""
 
     asked: int = 0
-    """How many rounds ended in a question."""
+    """How many rounds ended in a question to the client."""
 
     pauses: int = 0
     """How many rounds ended state-only: without a question to the client."""

@@ -1,4 +1,4 @@
-"""A call as one round finds it: who it is, what it knows, which asks are out.
+"""A call at the beginning of a round: its id, what it knows, which asks were put in the last round.
 
 Owns how answers enter the journal, and what becomes of a running call when the declared version of
 its handler has changed.
@@ -92,8 +92,9 @@ class Call:
         """Answers that did not fit, by key: their asks are put again with the reason."""
 
         self.timed: Sequence[Entry] = ()
-        """Answers to asks with a timeout, and what an earlier try of this round had learned. They
-        are stored before an effect: by the clock of another try an answer might be late."""
+        """What depends on when this round was tried: answers to asks with a timeout, and what an
+        earlier try of the round had learned. It is stored before an effect, so that a later try
+        does not judge by its own clock that an answer came too late."""
 
         self.unasked: Mapping[str, bytes] = _NOTHING
         """Answers of a first request that nobody asked for, encoded."""
@@ -263,7 +264,7 @@ async def restart(store: Store, recorded: str, call: Call, handler: Handler) -> 
     What an attempt did that failed before its end is in the ledger only.
 
     Raises:
-        Diverged: The author wants no restart, or an effect may not be met again.
+        Diverged: The author wants no restart, or an effect has no `retry=True`.
     """
     options, journal = handler.options, call.journal
     effects = [e for e in call.entries if e.kind == "effect"]

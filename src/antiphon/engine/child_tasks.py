@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from antiphon.engine.execution import Execution
 
 _CATCH_UP = 20
-"""Quiet times for which a round waits for branches that have recorded entries still to read."""
+"""How many quiet times (`settle=`) a round waits while recorded entries of branches are unread."""
 
 
 class UserCodeExit(Exception):
@@ -49,12 +49,12 @@ SIGNALS = (Unwinding, asyncio.CancelledError)
 
 def as_failure(error: BaseException) -> BaseException:
     """Return what user code raised as an `Exception`, unless it only lets a signal pass."""
-    signal = any(holds(error, kind) for kind in SIGNALS)
+    signal = any(contains(error, kind) for kind in SIGNALS)
     return error if signal else UserCodeExit(error)
 
 
-def holds(error: BaseException, kind: type[BaseException]) -> bool:
-    """Return whether an error is of a kind, or a group that holds one."""
+def contains(error: BaseException, kind: type[BaseException]) -> bool:
+    """Return whether an error is of a kind, or a group with such an error in it."""
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(kind) is not None  # pyright: ignore[reportUnknownMemberType]
     return isinstance(error, kind)
@@ -241,7 +241,8 @@ class Branches:
         """Whether the author's code has cancelled a call on the context in a branch."""
 
         self.new = ""
-        """What a branch was the first to do anew while recorded entries were unread."""
+        """The first new ask, memo or effect of a branch that came while recorded entries were
+        unread: if they stay unread, it is what the error names."""
 
         self.unclaimed: dict[str, asyncio.Task[Any] | None] = {}
         """Branches that have begun an effect and not yet claimed it, by the effect's key."""

@@ -132,9 +132,9 @@ class Delivery:
         return True
 
     def reaches_owner(self, question: Question) -> bool:
-        """Return whether the owner can answer a question that the client cannot be asked.
+        """Return whether the caller can answer in the inbox what the client cannot be asked.
 
-        Only of a task: its questions are in the owner's inbox, too.
+        Only in a run of a task: its questions are in the inbox of its caller, too.
         """
         return False
 

@@ -4,9 +4,11 @@ The order matters: a token is opened and everything it claims is checked before 
 believed; answers are checked for their shape before the ledger is asked; what fails before the
 round is claimed in the ledger spends nothing.
 
-A request without a token goes through `_first`, one with a token through `_again`, `redemption.py`
-and `_redeemed`, one of a legacy session through `_in_session`. `_conclude` turns how the execution
-ended into a `Reply`.
+There are four kinds of requests. One that begins a call goes through `_first`; if its client has
+named the call with an idempotency key, through `_named`, which claims the round as if it had a
+token. One with a token goes through `_again`. The last two are claimed by `redemption.py`, which
+calls `_redeemed`. One of a legacy session goes through `_in_session`. `_conclude` turns how the
+execution ended into a `Reply`.
 """
 
 import asyncio
@@ -115,7 +117,7 @@ class Engine:
         request.outcome = reply.kind
         return reply.result
 
-    # --- the three kinds of requests -------------------------------------------------------------
+    # --- the four kinds of requests --------------------------------------------------------------
 
     async def _first(
         self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
@@ -149,13 +151,13 @@ class Engine:
         return await self._execute(execution, bound)
 
     def _makes_task(self, request: Request) -> bool:
-        """Return whether a call that wants to be a task from its start is one."""
+        """Return whether a tool with `task=` begins as a task for this client."""
         return self._tasks.available and allows(request.capabilities, "tasks")
 
     async def _named(
         self, request: Request, handler: Handler, arguments: Mapping[str, Any] | None
     ) -> Reply:
-        """Run a first round that its client has named: once, as if it were a round with a token."""
+        """Run the first round of a call that has an idempotency key: once, as with a token."""
         call = named_call(self.environment, handler, request, self._begin(request, handler))
         if handler.guarded:
             handler.check_request(request, arguments)
@@ -196,7 +198,7 @@ class Engine:
             try:
                 await restart(self.environment.store, running.version, call, handler)
             except (Diverged, StoreError) as error:
-                # Another server may still have the version of the call: no failed try.
+                # Another server may still run the version of the call: this try does not count.
                 reply = ending(error, handler, self.environment, request)
                 return msgspec.structs.replace(reply, counts=False)
         if handler.parks and request.token is not None:

@@ -94,7 +94,8 @@ class ExecutionState(Enum):
     """The round ends: `Suspended` is raised again, until the handler has unwound."""
 
     CUT_OFF = "cut off"
-    """The same, because the execution was cancelled from outside: it is no end of the round."""
+    """The same, because the execution was cancelled from outside: the round has not ended, and
+    nothing is recorded. (The entry outcome `cut` is a cancellation by the author's own code.)"""
 
     CLOSED = "closed"
     """The execution is over: what still holds the context is refused."""
@@ -213,7 +214,7 @@ class Execution:
         return error
 
     def abandon(self) -> Abandoned:
-        """Note that another process has taken over; return what to raise."""
+        """Note that another process has claimed this round; return what to raise."""
         self.verdict = Abandoned()
         return self.verdict
 
@@ -248,7 +249,8 @@ class Execution:
 
     def inside(self, key: str) -> AbstractContextManager[None]:
         """Mark what is run as an effect or memo."""
-        # The keys stand for this execution, which would be kept alive for too long itself.
+        # The mark is `keys` and not the execution: what the code started may outlive it, and would
+        # keep all of it in memory.
         return inside(self.keys, key)
 
     def branch(self) -> Branches | None:
@@ -492,8 +494,8 @@ class Execution:
         """Something is raised into the handler; return the error of one that cannot be unwound."""
         if self.request.channel.aborted:
             self.cut_off()
-        unwindable = max(self.dead_calls.values(), default=0) > _DEAD_CALLS
-        return SwallowedAsk(self._first_key()) if unwindable else None
+        swallows = max(self.dead_calls.values(), default=0) > _DEAD_CALLS
+        return SwallowedAsk(self._first_key()) if swallows else None
 
     def _first_key(self) -> str:
         return next(iter(self.asked or self.held), "pause")

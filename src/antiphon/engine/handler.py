@@ -36,20 +36,45 @@ class Options:
     """What a decorator may say about a handler's calls."""
 
     version: str = ""
+    """Of the handler's code; kept in tokens and task rows."""
+
     on_version_change: Literal["refuse", "restart"] = "refuse"
+    """What happens to a running call of another version: `restart` begins it again with nothing but
+    the results of its effects."""
+
     asks: Sequence[type[Ask]] = ()
+    """What the handler will ask, so that a client without it is refused before the first line."""
+
     unasked: Literal["ignore", "accept"] = "ignore"
+    """Whether `ctx.answers` shows answers that came with the first request."""
+
     anchor: bool = False
+    """End round one before its first effect, so that each effect runs in a claimed round."""
+
     settle: float = 0.025
     """Seconds without a new ask after which a round with concurrent branches ends."""
 
     ttl: Seconds | None = None
+    """How long a token of this handler can be redeemed."""
+
     deadline: Seconds | None = None
+    """How long a whole call may take."""
+
     park: Seconds | None = None
+    """How long a waiting handler is kept in memory for its next round."""
+
     restarts: Literal["adopt"] | None = None
+    """Whether a caller that begins the same call again goes on with the one it left unfinished."""
+
     restart_key: Callable[[Mapping[str, Any]], str | None] | None = None
+    """Names the caller by the arguments, where callers are not authenticated."""
+
     task: Literal["allowed", "required"] | None = None
+    """Whether calls are tasks from their start; `required` refuses clients without tasks."""
+
     task_ttl: Seconds | None = None
+    """How long a task and its result are kept."""
+
     detach: Literal["refuse"] | None = None
     """Refuse clients without tasks before the first line, instead of going on in the call."""
 
@@ -192,6 +217,8 @@ class Handler:
     """Reasons why raw arguments do not fit a given input schema."""
 
     legacy: "Handler | None" = None
+    """Serves clients of legacy sessions in its place."""
+
     on_cancel: Callable[..., Any] | None = None
     """Runs as an effect when a task of this tool is cancelled."""
 

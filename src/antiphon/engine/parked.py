@@ -124,7 +124,7 @@ class ParkedHandler(Delivery):
             await self.end()
         return outcome
 
-    def patience(self) -> float:
+    def kept_for(self) -> float:
         """Return for how many seconds it is kept."""
         execution = self.execution
         left = execution.call.deadline - execution.environment.clock()
@@ -155,7 +155,7 @@ class ParkedHandler(Delivery):
         self.execution.request = request
 
     def wake(self, request: Request, call: Call, fence: int) -> None:
-        """Bind the handler to a new request and let it go on."""
+        """Give the handler the request of its next round, and let it go on with the answers."""
         execution, answer = self.execution, self._answer
         assert answer is not None
         self._serve(request)
@@ -212,7 +212,7 @@ class ParkedHandlers:
             self._drop(oldest)
         handler.token = _digest(token)
         self._handlers[handler.token] = handler
-        lasts = handler.patience()
+        lasts = handler.kept_for()
         handler.timer = asyncio.get_running_loop().call_later(lasts, self._drop, handler)
         handler.task.add_done_callback(partial(self._ended, handler))
 

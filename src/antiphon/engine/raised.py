@@ -3,7 +3,7 @@
 import asyncio
 from typing import cast
 
-from antiphon.engine.child_tasks import UserCodeExit, holds
+from antiphon.engine.child_tasks import UserCodeExit, contains
 from antiphon.engine.suspension import Abandoned, Suspended
 from antiphon.errors import HandlerError, SwallowedAsk
 
@@ -23,7 +23,7 @@ def failure_of(error: BaseException, owner: object, unwinding: str) -> Exception
     Raises:
         Abandoned: It is in there.
     """
-    if holds(error, Abandoned):
+    if contains(error, Abandoned):
         raise Abandoned from error
     own = _without_end(error, owner, cancelled=bool(unwinding))
     if own is None:

@@ -7,8 +7,8 @@ A store that is elsewhere answers after a while, and a client may go away meanwh
 goes on by itself then, and a claim that nobody needs any more is given back: otherwise the round
 would stay claimed until its lease ends.
 
-A round runs at most once for each request that brings its token. Whoever cannot record his outcome
-reads what became of the round instead, and never runs it again.
+A request whose lease was lost while it ran the round cannot record its reply. It looks up what has
+become of the round: it returns the reply of whoever claimed it, or takes a free round over again.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class RunningRound(msgspec.Struct, eq=False):
 
 
 class LoopState:
-    """What redeeming keeps for one event loop: futures, timers and tasks belong to theirs."""
+    """What redeeming keeps for one event loop: futures, timers and tasks belong to one."""
 
     __slots__ = ("background", "renewal", "renewing", "rounds")
 
@@ -118,7 +118,7 @@ class LoopState:
 
 
 class Redemptions:
-    """Stands in front of every round that brings a token."""
+    """Claims rounds before they run and records what came of them, so that each happens once."""
 
     def __init__(self, environment: Environment, run: Run) -> None:
         self._environment = environment
@@ -207,9 +207,10 @@ class Redemptions:
             raise begun_before(request) from refusal  # there was no token to refuse
 
     async def _try(self, state: LoopState, own: RunningRound) -> Reply | None:
-        """Claim and run the round; None when somebody else had it and it is to be looked at again.
+        """Claim and run the round; None when another request had it: look it up again.
 
-        Whoever has lost the round once takes over what is left of it, but begins nothing anew.
+        A request that has run the round and lost its lease claims with `ttl=0`: it may take over a
+        row that is still there, but does not begin a round that has been removed meanwhile.
         """
         environment, (call, number) = self._environment, own.key
         claiming = environment.store.claim(
@@ -255,7 +256,7 @@ class Redemptions:
     async def _other(
         self, running: RunningRound, claim: Recorded | Running | Spent
     ) -> Reply | None:
-        """Somebody else's round: return its outcome, wait for it, or refuse."""
+        """Another request has the round: return its reply, wait for it, or refuse."""
         environment = self._environment
         if isinstance(claim, Recorded):
             reply = from_bytes(await environment.reveal(claim.outcome, _place(running.key)))

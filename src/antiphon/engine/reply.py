@@ -184,7 +184,7 @@ def sole_error(error: Exception) -> Exception:
 def ending(
     error: Exception, handler: Handler, environment: Environment, request: Request | None = None
 ) -> Reply:
-    """Return the reply to a round whose handler raised."""
+    """Return the reply to a round that an error ended, in the handler or before its first line."""
     error = sole_error(error)
     if isinstance(error, CapabilityMissing) and request is not None:
         return _unable(error, handler, environment, request)

@@ -1,4 +1,9 @@
-"""Clients that start a call over: taking over the call they left, or warning the author.
+"""Calls that a client begins a second time: taking over the one it left, or warning the author.
+
+With `restarts="adopt"` a first request goes on with the unfinished call of the same caller and
+arguments (`take_over`). With an idempotency key the client itself names the call (`named_call`).
+Without either, `RepeatWatch` logs that effects may happen again. Not to be confused with
+`call.py:restart`, which begins a call anew because the version of its handler has changed.
 
 A call that is started over goes on under its own id and seed with an empty journal, so the ledger
 finds its effects under the names and digests they have. Only its rounds get new numbers: tokens of

@@ -34,7 +34,8 @@ from antiphon.seal.claims import (
 )
 
 _SEGMENT_BYTES = 32 * 1024 * 1024
-"""Stored journals of one caller; anonymous callers of one transport share it."""
+"""Of the journals of one caller in the store, where each is a *segment*; anonymous callers of one
+transport share it."""
 
 
 class Tokens:
@@ -110,7 +111,7 @@ class Tokens:
         for key, asked in asks.items():
             pending.append(asked.pending(key, now, call.pending.get(key), execution.native))
             if asked.question.ask.ttl is not None:
-                ttl = _patience(execution)
+                ttl = _ask_seconds(execution)
         journal, handle = execution.journal(), None
         if journal.entries and True in map(_secret_of, journal.entries):
             handle = await self._keep(execution, journal)
@@ -157,7 +158,7 @@ class Tokens:
         number = call.number + 1
         data = await environment.protect(encode_journal(journal), f"journal {call.id} {number}")
         digest = short_digest(data)
-        ttl, left = _patience(execution), call.deadline - environment.clock()
+        ttl, left = _ask_seconds(execution), call.deadline - environment.clock()
         kept = await environment.store.keep(
             call.id,
             number,
@@ -198,12 +199,12 @@ async def load_journal(environment: Environment, call: Call) -> None:
     call.take_journal(decode_journal(await environment.reveal(data, place)))
 
 
-def _patience(execution: Execution) -> float | None:
-    """Return how long the asks of a round wait, in seconds; None where nobody says."""
+def _ask_seconds(execution: Execution) -> float | None:
+    """Return how long the asks of a round can be answered, in seconds; None for the usual time."""
     own, asked = execution.handler.options.ttl, execution.asked.values()
     if not any(one.question.ask.ttl is not None for one in asked):
         return None if own is None else seconds(own)
-    # The most patient ask counts; one that says nothing has the usual patience.
+    # The longest counts; an ask without `ttl=` has the usual time.
     usual = execution.environment.sealer.ttl if own is None else seconds(own)
     spans = (one.question.ask.ttl for one in asked)
     return max(usual if span is None else seconds(span) for span in spans)
