@@ -78,6 +78,25 @@ def test_the_table_of_packages_is_the_tested_one() -> None:
     assert {name: targets - {name} for name, targets in rows.items()} == own
 
 
+SAMPLES = re.compile(r"\bSample(?:d|Ask)?\b|[\"']sampl(?:e|ing)[\"'.]|sampling/createMessage")
+"""Whatever knows one kind of ask by name: to add another is to look at the same files."""
+
+KNOW_NO_KIND = {"client/errors.py", "lint/judge.py"}
+"""An example in a docstring, and `random.sample`."""
+
+
+def test_the_places_of_a_new_kind_of_ask_are_all_listed() -> None:
+    section = PAGE.partition("**A kind of ask.**")[2].partition("**A handler shape.**")[0]
+    know = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if SAMPLES.search(path.read_text("utf-8"))
+    }
+    assert len(know) > 20
+    listed = set(re.findall(r"`([a-z_0-9/]+\.py)", section))
+    assert know - listed - KNOW_NO_KIND == set()
+
+
 def test_the_page_tells_every_state_and_every_outcome() -> None:
     for state in ExecutionState:
         assert f"| {state.value} |" in PAGE
