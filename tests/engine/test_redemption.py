@@ -7,7 +7,7 @@ import pytest
 
 from antiphon import Context, Limits, MemoryStore, Server, StoreError, ToolError
 from antiphon.ports import Claimed
-from antiphon.stores.memory_rounds import OpenRound
+from antiphon.stores.memory_round_rows import OpenRound
 from antiphon.testing import Crash, MortalStore, Process, Rounds
 from tests.linear.one_tool_server import EU, US, Place, Plan, serving
 

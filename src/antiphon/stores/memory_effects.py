@@ -28,7 +28,8 @@ from antiphon.ports import (
     Uncertain,
 )
 from antiphon.stores.memory_expiry import ExpiryWheel, Gauge, full, share_of
-from antiphon.stores.memory_rounds import MemoryRounds, OpenRound
+from antiphon.stores.memory_round_rows import OpenRound
+from antiphon.stores.memory_rounds import MemoryRounds
 
 _BUSY = Busy()
 _CURE = "Raise MemoryStore(effects=..., effect_bytes=...), or configure a store on disk"

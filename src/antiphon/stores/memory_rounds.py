@@ -1,20 +1,14 @@
 """Redeemed rounds in memory: which tokens were used, and what came of them.
 
-A round that runs, or may be tried again, is an object. A round that has been recorded is bytes, and
-so are all recorded rounds of a call together: there may be a million of them, and neither memory
-nor the garbage collector should notice. Rounds of one call that are still objects form a chain from
-the highest down; the bytes hang on the first.
+Owns claiming and recording, and what is removed when: expired rounds, and the oldest outcomes when
+they take too much memory. The rows themselves are in `memory_round_rows.py`.
 """
 
 import asyncio
-import struct
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
-
-import msgspec
+from typing import Any
 
 from antiphon.errors import StoreFull
 from antiphon.ports import (
@@ -27,19 +21,27 @@ from antiphon.ports import (
     Clock,
     NewTask,
     Recorded,
-    Running,
     Spent,
 )
 from antiphon.stores.memory_expiry import WIDTH, ExpiryWheel, Gauge, full
 from antiphon.stores.memory_owners import RoundOwners
+from antiphon.stores.memory_round_rows import (
+    HEAD,
+    CallKey,
+    OpenRound,
+    RecordedRound,
+    call_key,
+    call_row,
+    claim_again,
+    find_recorded,
+    is_above,
+    pack,
+    unpack,
+    wake,
+    with_recorded,
+)
 
 _FIRST = Claimed(1)
-_RUNNING = Running()
-_HEAD = struct.Struct("<IdBiI")
-"""Of a recorded round: number, expiry, bytes of the answers' digest, bytes of the outcome, and the
-number of its owner."""
-
-_NO_BODY = -1
 _STALE = 10_000
 """Entries of the eviction queue beyond which those of removed calls are thrown out."""
 
@@ -47,91 +49,6 @@ _LOOK_AGAIN = 600.0
 """Seconds after which a sweep looks again at a round that has outlived its token."""
 
 _CURE = "Raise MemoryStore(rounds=...), or configure a store on disk"
-
-_Key: TypeAlias = bytes | str
-"""A call: the bytes of an id, or a name that is no id."""
-
-
-class OpenRound(msgspec.Struct, gc=False):
-    """A round that is not recorded. Not tracked by the collector: a chain of them has no cycle."""
-
-    key: _Key
-    """The call, as the one object by which all parts of the store name it."""
-
-    round: int
-    answers: bytes
-    lease: float
-    expires: float
-    below: "OpenRound | None"
-    started: float
-    about: About
-    owner: int
-    fence: int = 1
-    failures: int = 0
-    state: str = "running"
-    prefix: bytes | None = None
-    why: str = "released"
-    waiters: "set[asyncio.Future[None]] | None" = None
-    recorded: bytes = b""
-    """All recorded rounds of the call, the highest first; on the highest open round only."""
-
-
-class RecordedRound(NamedTuple):
-    round: int
-    expires: float
-    answers: bytes
-    body: bytes | None
-    owner: int
-
-
-def _unpack(rows: bytes) -> Iterator[RecordedRound]:
-    at = 0
-    while at < len(rows):
-        round, expires, answers, body, owner = _HEAD.unpack_from(rows, at)
-        at += _HEAD.size
-        digest = rows[at : at + answers]
-        at += answers
-        kept = None if body == _NO_BODY else rows[at : at + body]
-        at += max(body, 0)
-        yield RecordedRound(round, expires, digest, kept, owner)
-
-
-def _find(rows: bytes, round: int) -> RecordedRound | None:
-    """Find a recorded round; the highest come first."""
-    for done in _unpack(rows):
-        if done.round <= round:
-            return done if done.round == round else None
-    return None
-
-
-def _with(rows: bytes, done: RecordedRound) -> bytes:
-    """Add a recorded round; it is nearly always the highest."""
-    if not rows or _HEAD.unpack_from(rows)[0] < done.round:
-        return _pack(done) + rows
-    return b"".join(map(_pack, sorted([done, *_unpack(rows)], reverse=True)))
-
-
-def _pack(row: RecordedRound) -> bytes:
-    size = _NO_BODY if row.body is None else len(row.body)
-    head = _HEAD.pack(row.round, row.expires, len(row.answers), size, row.owner)
-    return b"".join((head, row.answers, row.body or b""))
-
-
-@lru_cache(maxsize=1_024)
-def _key(call: str) -> _Key:
-    """Return the shortest name of a call: ids are 32 hexadecimal digits."""
-    if len(call) == 32:
-        try:
-            key = bytes.fromhex(call)
-        except ValueError:
-            return call
-        if key.hex() == call:
-            return key
-    return call
-
-
-def _name(key: _Key) -> str:
-    return key if isinstance(key, str) else key.hex()
 
 
 class MemoryRounds(ABC):
@@ -147,17 +64,17 @@ class MemoryRounds(ABC):
         self._clock = clock
         self._owners = RoundOwners(rounds)
         self._max_bodies = outcome_bytes
-        self._calls: dict[_Key, OpenRound | bytes] = {}
+        self._calls: dict[CallKey, OpenRound | bytes] = {}
         self._body_bytes = 0
-        self._bodies: deque[_Key] = deque()
+        self._bodies: deque[CallKey] = deque()
         """Calls by the age of their outcomes."""
 
-        self._due: ExpiryWheel[_Key] = ExpiryWheel()
+        self._due: ExpiryWheel[CallKey] = ExpiryWheel()
         self._rounds_gauge = Gauge(rounds, "redeemed rounds", _CURE)
 
     # --- finding -------------------------------------------------------------------------------
 
-    def _open_round(self, key: _Key, round: int) -> OpenRound | None:
+    def _open_round(self, key: CallKey, round: int) -> OpenRound | None:
         row = self._calls.get(key)
         if row is None or isinstance(row, bytes):
             return None
@@ -167,7 +84,7 @@ class MemoryRounds(ABC):
         return found if found is not None and found.round == round else None
 
     def _held(self, call: str, round: int, fence: int) -> OpenRound | None:
-        key = _key(call)
+        key = call_key(call)
         row = self._calls.get(key)
         if not isinstance(row, OpenRound) or row.round != round:
             row = self._open_round(key, round)
@@ -175,15 +92,15 @@ class MemoryRounds(ABC):
             return None
         return row
 
-    def _recorded(self, key: _Key) -> bytes:
+    def _recorded(self, key: CallKey) -> bytes:
         row = self._calls.get(key, b"")
         return row if isinstance(row, bytes) else row.recorded
 
-    def _mark(self, key: _Key) -> int:
+    def _mark(self, key: CallKey) -> int:
         row = self._calls.get(key, b"")
         top = 0 if isinstance(row, bytes) else row.round
         recorded = self._recorded(key)
-        return max(top, _HEAD.unpack_from(recorded)[0]) if recorded else top
+        return max(top, HEAD.unpack_from(recorded)[0]) if recorded else top
 
     # --- redeeming -----------------------------------------------------------------------------
 
@@ -199,13 +116,13 @@ class MemoryRounds(ABC):
         about: About = NOTHING_KNOWN,
     ) -> Claim:
         """Claim a round for running it."""
-        now, key, owners, caller = self._clock(), _key(call), self._owners, about.caller
+        now, key, owners, caller = self._clock(), call_key(call), self._owners, about.caller
         if self._due.next <= now:
             self._due.sweep(now, self._remove_call)
             self._rounds_gauge.show(owners.used)
         known = self._calls.get(key)
         plenty = ttl > 0 and owners.used < owners.plenty
-        if plenty and (known is None or _is_above(known, round)):
+        if plenty and (known is None or is_above(known, round)):
             owner = owners.numbers.get(caller)
             if owner is None:
                 owner = owners.number(caller)
@@ -224,7 +141,7 @@ class MemoryRounds(ABC):
 
     def _claim_otherwise(
         self,
-        key: _Key,
+        key: CallKey,
         known: OpenRound | bytes | None,
         round: int,
         answers: bytes,
@@ -262,7 +179,7 @@ class MemoryRounds(ABC):
 
     def _claim_known(
         self,
-        key: _Key,
+        key: CallKey,
         round: int,
         answers: bytes,
         now: float,
@@ -275,8 +192,8 @@ class MemoryRounds(ABC):
             return Spent("superseded")
         row = self._open_round(key, round)
         if row is not None and (ttl > 0 or row.expires > now):
-            return _claim_again(row, answers, now, lease, ttl, tries)
-        done = _find(self._recorded(key), round)
+            return claim_again(row, answers, now, lease, ttl, tries)
+        done = find_recorded(self._recorded(key), round)
         if done is not None and (ttl > 0 or done.expires > now):
             if done.answers != answers:
                 return Spent("other-answers")
@@ -305,7 +222,7 @@ class MemoryRounds(ABC):
         task: NewTask | None = None,
     ) -> bool:
         """Record the outcome and end the claim; False if the fence is lost."""
-        key = _key(call)
+        key = call_key(call)
         row = self._calls.get(key)
         if type(row) is not OpenRound or row.round != round:
             row = self._open_round(key, round)
@@ -319,10 +236,10 @@ class MemoryRounds(ABC):
         if (
             row.below is None
             and self._calls[key] is row
-            and (not before or _HEAD.unpack_from(before)[0] < round)
+            and (not before or HEAD.unpack_from(before)[0] < round)
         ):
             # The only open round of its call, above all recorded ones: nearly always.
-            head = _HEAD.pack(round, until, len(answers), len(outcome), row.owner)
+            head = HEAD.pack(round, until, len(answers), len(outcome), row.owner)
             self._calls[key] = head + answers + outcome + before
         else:
             done = RecordedRound(round, until, answers, outcome, row.owner)
@@ -335,14 +252,14 @@ class MemoryRounds(ABC):
         if call in self._names or (final and call in self._latest):
             self.end_round(call, round, until if final else None)
         if row.waiters is not None:
-            _wake(row)
+            wake(row)
         return True
 
-    def _become_recorded(self, key: _Key, row: OpenRound, done: RecordedRound) -> None:
+    def _become_recorded(self, key: CallKey, row: OpenRound, done: RecordedRound) -> None:
         """Turn an open round into bytes, beside those of its call that are still needed."""
         top = self._calls[key]
         assert isinstance(top, OpenRound)
-        kept = _with(top.recorded, done)
+        kept = with_recorded(top.recorded, done)
         if top is row:
             below = row.below
             if below is None:
@@ -362,9 +279,9 @@ class MemoryRounds(ABC):
         if not rows:
             return rows
         kept: list[bytes] = []
-        for done in _unpack(rows):
+        for done in unpack(rows):
             if done.expires > now:
-                kept.append(_pack(done))
+                kept.append(pack(done))
             else:
                 self._owners.give_back(done.owner)
                 self._body_bytes -= len(done.body or b"")
@@ -380,11 +297,11 @@ class MemoryRounds(ABC):
         row.failures += counts
         row.state = "spent" if spend else "released"
         if row.waiters is not None:
-            _wake(row)
+            wake(row)
 
     async def settled(self, call: str, round: int, *, timeout: float) -> None:
         """Return when the round may have left `Running`, or after `timeout` seconds."""
-        row = self._open_round(_key(call), round)
+        row = self._open_round(call_key(call), round)
         if row is None or row.state != "running":
             return
         left = min(timeout, row.lease - self._clock())
@@ -400,7 +317,7 @@ class MemoryRounds(ABC):
 
     async def end_call(self, call: str, *, ttl: float, round: int | None = None) -> None:
         """Free what a call that has ended leaves behind."""
-        if round is not None and self._mark(_key(call)) > round:
+        if round is not None and self._mark(call_key(call)) > round:
             return
         self.free_segments(call, None)
         self.end_effects(call, self._clock() + ttl if ttl > 0 else 0.0)
@@ -408,7 +325,7 @@ class MemoryRounds(ABC):
     def supersede(self, call: str, until: float, about: About) -> int:
         """Spend every token of a call, also those not redeemed yet; returns its new generation."""
         self._check_round_space(about.caller)
-        now, key = self._clock(), _key(call)
+        now, key = self._clock(), call_key(call)
         generation = self._mark(key) // ROUNDS_PER_START + 1
         known = self._calls.get(key)
         recorded = self._recorded(key)
@@ -418,7 +335,7 @@ class MemoryRounds(ABC):
             row.state, row.why, row.recorded = "spent", "superseded", b""
             self._drop_prefix(row)
             if row.waiters is not None:
-                _wake(row)
+                wake(row)
             row = row.below
         mark = OpenRound(
             key, generation * ROUNDS_PER_START, b"", now, until, below, now, about,
@@ -448,7 +365,7 @@ class MemoryRounds(ABC):
 
     def try_again(self, call: str, until: float) -> None:
         """Let the unfinished rounds of a call be tried as if none had failed."""
-        row = self._calls.get(_key(call))
+        row = self._calls.get(call_key(call))
         while isinstance(row, OpenRound):
             if row.state in ("released", "running"):
                 row.failures = 0
@@ -460,7 +377,7 @@ class MemoryRounds(ABC):
     def _evict(self) -> None:
         """Drop the oldest outcomes down to seven eighths: a full store pays once in a while."""
         goal = self._max_bodies - self._max_bodies // 8
-        passed: list[_Key] = []
+        passed: list[CallKey] = []
         while self._body_bytes > goal and self._bodies:
             key = self._bodies.popleft()
             row = self._calls.get(key)
@@ -474,9 +391,9 @@ class MemoryRounds(ABC):
 
     def _without_bodies(self, rows: bytes) -> bytes:
         stripped: list[bytes] = []
-        for done in _unpack(rows):
+        for done in unpack(rows):
             self._body_bytes -= len(done.body or b"")
-            stripped.append(_pack(done._replace(body=None)))
+            stripped.append(pack(done._replace(body=None)))
         return b"".join(stripped)
 
     def _drop_prefixes(self, top: OpenRound) -> bool:
@@ -493,7 +410,7 @@ class MemoryRounds(ABC):
             row = row.below
         return left
 
-    def _remove_call(self, key: _Key, now: float) -> float | None:
+    def _remove_call(self, key: CallKey, now: float) -> float | None:
         """Remove the expired rounds of a call; returns when the next one expires."""
         row = self._calls.get(key)
         if row is None:
@@ -502,7 +419,7 @@ class MemoryRounds(ABC):
             kept = self._unexpired(row, now)
             if kept:
                 self._calls[key] = kept
-                return min(done.expires for done in _unpack(kept))
+                return min(done.expires for done in unpack(kept))
             del self._calls[key]
         else:
             return self._remove_open(key, row, now)
@@ -510,7 +427,7 @@ class MemoryRounds(ABC):
             self._bodies = deque(key for key in self._bodies if key in self._calls)
         return None
 
-    def _remove_open(self, key: _Key, top: OpenRound, now: float) -> float | None:
+    def _remove_open(self, key: CallKey, top: OpenRound, now: float) -> float | None:
         recorded = self._unexpired(top.recorded, now)
         kept: list[OpenRound] = []
         row: OpenRound | None = top
@@ -532,7 +449,7 @@ class MemoryRounds(ABC):
         else:
             del self._calls[key]
             return None
-        times = [done.expires for done in _unpack(recorded)]
+        times = [done.expires for done in unpack(recorded)]
         # When it is recorded, it need not live as long as its effects could have taken.
         times += [min(max(row.expires, row.lease), now + _LOOK_AGAIN) for row in kept]
         return min(times)
@@ -542,13 +459,13 @@ class MemoryRounds(ABC):
     def round_rows(self) -> Iterator[CallRow]:
         """List the calls of which a token was redeemed."""
         for key, row in self._calls.items():
-            yield _call_row(key, row)
+            yield call_row(key, row)
 
     def round_row(self, call: str) -> CallRow | None:
         """Return what is known of the rounds of one call."""
-        key = _key(call)
+        key = call_key(call)
         row = self._calls.get(key)
-        return None if row is None else _call_row(key, row)
+        return None if row is None else call_row(key, row)
 
     # --- what other parts of the store do ------------------------------------------------------
 
@@ -570,44 +487,3 @@ class MemoryRounds(ABC):
     @abstractmethod
     def end_effects(self, call: str, until: float) -> None:
         """Let the effects of a call live no longer than until then."""
-
-
-def _is_above(known: OpenRound | bytes, round: int) -> bool:
-    """Return whether a round is above all that is known of its call, none of which is open."""
-    return type(known) is bytes and _HEAD.unpack_from(known)[0] < round
-
-
-def _claim_again(
-    row: OpenRound, answers: bytes, now: float, lease: float, ttl: float, tries: int
-) -> Claim:
-    if row.answers != answers:
-        return Spent("other-answers")
-    if row.state == "spent":
-        return Spent(row.why)
-    if row.state == "running" and now < row.lease:
-        return _RUNNING
-    if row.failures > tries:
-        return Spent("tries")
-    row.fence += 1
-    row.state = "running"
-    row.lease = now + lease
-    row.expires = max(row.expires, now + ttl)
-    return Claimed(row.fence, row.prefix)
-
-
-def _wake(row: OpenRound) -> None:
-    """Wake everybody who waits for this round."""
-    waiters, row.waiters = row.waiters, None
-    for waiter in waiters or ():
-        if not waiter.done():
-            waiter.set_result(None)
-
-
-def _call_row(key: _Key, row: OpenRound | bytes) -> CallRow:
-    if isinstance(row, OpenRound):
-        about = row.about
-        return CallRow(
-            _name(key), row.round, row.state, row.expires, row.started, about.tool, about.caller
-        )
-    done = next(_unpack(row))
-    return CallRow(_name(key), done.round, "recorded", done.expires)

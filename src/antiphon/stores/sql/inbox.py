@@ -1,4 +1,4 @@
-"""Inbox items, decisions, notices and sessions over SQL: each method is one transaction.
+"""Inbox items, decisions and held calls over SQL: each method is one transaction.
 
 Who may decide is judged by `antiphon.core.inbox`; here the rows are read under a lock and the
 verdict is written down. There is no statement that changes or removes a decision. Does no I/O.
@@ -22,7 +22,7 @@ from antiphon.core.inbox import (
     judge,
     record_of,
 )
-from antiphon.ports import HeldCall, ItemFilter, NewTask, Notification
+from antiphon.ports import HeldCall, ItemFilter, NewTask
 from antiphon.stores.sql.dialect import (
     Dialect,
     Query,
@@ -33,6 +33,7 @@ from antiphon.stores.sql.dialect import (
     single_statement,
     transaction,
 )
+from antiphon.stores.sql.notices import SWEEP_SESSIONS, add_notices
 from antiphon.stores.sql.ready import READY, notices
 from antiphon.stores.sql.schema import OPEN
 
@@ -151,55 +152,6 @@ SELECT task FROM antiphon_held
 
 COLLECT = "DELETE FROM antiphon_held WHERE task = :task RETURNING task"
 
-# --- notices -----------------------------------------------------------------------------------
-
-ADD_NOTICE = """
-INSERT INTO antiphon_notices (id, server, item, kind, target, due, tries)
-SELECT CAST(:id AS text), server, id, CAST(:kind AS text), CAST(:target AS text),
-       {now} + CAST(:delay AS double precision), 0
-  FROM antiphon_inbox WHERE id = :item
-    ON CONFLICT (id) DO NOTHING
-"""
-
-DROP_REMINDERS = """
-DELETE FROM antiphon_notices
- WHERE server = :server AND kind = 'reminded' AND due <= {now}
-   AND NOT EXISTS (SELECT 1 FROM antiphon_inbox
-                    WHERE antiphon_inbox.id = antiphon_notices.item AND status = 'open')
-"""
-
-DUE = """
-UPDATE antiphon_notices SET due = {now} + CAST(:lease AS double precision), tries = tries + 1
- WHERE id IN (SELECT id FROM antiphon_notices WHERE server = :server AND due <= {moment}
-               ORDER BY due LIMIT :limit {skip_locked})
-RETURNING id, item, kind, target, tries - 1
-"""
-
-SENT = "DELETE FROM antiphon_notices WHERE id = :id"
-AGAIN = """
-UPDATE antiphon_notices SET due = {now} + CAST(:again AS double precision) WHERE id = :id
-"""
-
-# --- sessions ----------------------------------------------------------------------------------
-
-KEEP_SESSION = """
-INSERT INTO antiphon_sessions (id, data, expires)
-VALUES (CAST(:id AS {blob}), CAST(:data AS {blob}), {now} + CAST(:ttl AS double precision))
-    ON CONFLICT (id) DO UPDATE SET data = excluded.data, expires = excluded.expires
-"""
-
-SESSION = """
-UPDATE antiphon_sessions
-   SET expires = COALESCE({now} + CAST(:ttl AS double precision), expires)
- WHERE id = CAST(:id AS {blob}) AND expires > {now}
-RETURNING data
-"""
-
-TAKE_SESSION = """
-DELETE FROM antiphon_sessions WHERE id = CAST(:id AS {blob})
-RETURNING data, CASE WHEN expires > {now} THEN 1 ELSE 0 END
-"""
-
 # --- expiry ------------------------------------------------------------------------------------
 
 SWEEP_ITEMS = """
@@ -211,12 +163,6 @@ RETURNING 1
 SWEEP_HELD = """
 DELETE FROM antiphon_held WHERE task IN (
     SELECT task FROM antiphon_held WHERE expires < {moment} - :grace
-     ORDER BY expires LIMIT :limit {skip_locked})
-RETURNING 1
-"""
-SWEEP_SESSIONS = """
-DELETE FROM antiphon_sessions WHERE id IN (
-    SELECT id FROM antiphon_sessions WHERE expires < {moment} - :grace
      ORDER BY expires LIMIT :limit {skip_locked})
 RETURNING 1
 """
@@ -251,27 +197,13 @@ def add_items(sql: Written, items: Iterable[NewItem]) -> Transaction[None]:
                 "face": item.face,
             },
         )
-        yield from _add_notices(sql, item.id, item.notices)
+        yield from add_notices(sql, item.id, item.notices)
 
 
 def keep_task(sql: Written, task: str, lasts: float) -> Transaction[None]:
     """Keep a task for at least so many seconds, within a transaction about it."""
     for statement in (KEEP_TASK, KEEP_HELD):
         yield Query(sql[statement], {"task": task, "lasts": lasts})
-
-
-def _add_notices(sql: Written, item: str, notices: Iterable[NewNotice]) -> Transaction[None]:
-    for notice in notices:
-        yield Query(
-            sql[ADD_NOTICE],
-            {
-                "id": notice.id,
-                "item": item,
-                "kind": notice.kind,
-                "target": notice.target,
-                "delay": notice.delay,
-            },
-        )
 
 
 def hold(sql: Written, task: NewTask, held: HeldCall) -> Transaction[bool]:
@@ -362,7 +294,7 @@ class SqlInbox(Runs):
         record = yield from self._add_record(item, attempt, now)
         if found != "open":
             yield from self._close(item, found, attempt.answer)
-            yield from _add_notices(self._sql, item.id, notices)
+            yield from add_notices(self._sql, item.id, notices)
         return Decided(found, record)
 
     def _add_record(self, item: Item, attempt: Attempt, now: float) -> Transaction[DecisionRecord]:
@@ -418,49 +350,6 @@ class SqlInbox(Runs):
     def collect(self, task: str) -> Transaction[bool]:
         """Note that the result of a held call was handed out."""
         return bool((yield Query(self._sql[COLLECT], {"task": task})))
-
-    # --- notices ---------------------------------------------------------------------------------
-
-    @transaction
-    def due_notices(
-        self, server: str, *, limit: int, lease: float
-    ) -> Transaction[Sequence[Notification]]:
-        """Lease notices that are due."""
-        yield Query(self._sql[DROP_REMINDERS], {"server": server})
-        rows = yield Query(self._sql[DUE], {"server": server, "limit": limit, "lease": lease})
-        return [Notification(*row) for row in rows]
-
-    @single_statement
-    def sent_notice(self, id: str, *, again: float | None = None) -> Transaction[None]:
-        """Remove a notice, or make it due again."""
-        if again is None:
-            yield Query(self._sql[SENT], {"id": id})
-        else:
-            yield Query(self._sql[AGAIN], {"id": id, "again": again})
-
-    @transaction
-    def add_notices(self, item: str, notices: Sequence[NewNotice]) -> Transaction[None]:
-        """Keep further notices of an item."""
-        yield from _add_notices(self._sql, item, notices)
-
-    # --- sessions --------------------------------------------------------------------------------
-
-    @single_statement
-    def keep_session(self, id: bytes, data: bytes, *, ttl: float) -> Transaction[None]:
-        """Keep a session under a hash of its secret."""
-        yield Query(self._sql[KEEP_SESSION], {"id": id, "data": data, "ttl": ttl})
-
-    @single_statement
-    def session(self, id: bytes, *, ttl: float | None) -> Transaction[bytes | None]:
-        """Return a session and extend its life, or leave it as it is."""
-        rows = yield Query(self._sql[SESSION], {"id": id, "ttl": ttl})
-        return bytes(rows[0][0]) if rows else None
-
-    @single_statement
-    def take_session(self, id: bytes) -> Transaction[bytes | None]:
-        """Return and end a session."""
-        rows = yield Query(self._sql[TAKE_SESSION], {"id": id})
-        return bytes(rows[0][0]) if rows and rows[0][1] else None
 
 
 def _selections(wanted: ItemFilter) -> list[tuple[str, dict[str, Any]]]:

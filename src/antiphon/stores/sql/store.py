@@ -1,17 +1,20 @@
-"""A store over SQL: rounds, effects, segments, tasks, inbox, overview, audit. A driver runs it."""
+"""A store over SQL: rounds, effects, tasks, inbox, notices, overview, audit. A driver runs it."""
 
 from antiphon.stores.sql.audit import SqlAudit
 from antiphon.stores.sql.dialect import Dialect, Notice, RoundChanged
 from antiphon.stores.sql.effects import SqlEffects
 from antiphon.stores.sql.inbox import SqlInbox
 from antiphon.stores.sql.ledger import SqlLedger
+from antiphon.stores.sql.notices import SqlNotices
 from antiphon.stores.sql.overview import SqlOverview
 from antiphon.stores.sql.restarts import SqlRestarts
 from antiphon.stores.sql.task_runs import SqlTaskRuns
 from antiphon.stores.waiting import WorkerWaiters
 
 
-class SqlStore(SqlLedger, SqlEffects, SqlRestarts, SqlTaskRuns, SqlInbox, SqlOverview, SqlAudit):
+class SqlStore(
+    SqlLedger, SqlEffects, SqlRestarts, SqlTaskRuns, SqlInbox, SqlNotices, SqlOverview, SqlAudit
+):
     """A store over SQL. A driver adds how a transaction is run."""
 
     durable = True
