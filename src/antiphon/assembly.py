@@ -9,7 +9,7 @@ all of them -> dispatcher (for the transports) and lifetime (what is open while 
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypedDict
 
@@ -55,6 +55,22 @@ class ServerSettings(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPlan:
+    """What a server is made from, as its author says it."""
+
+    info: ServerInfo
+    limits: Limits = field(default_factory=Limits)
+    seal: Seal = field(default_factory=Seal)
+    store: str | Store | None = None
+    redeem: Redeem = "once"
+    settings: ServerSettings
+    lifespan: EnterLifespan | None = None
+    inbox: InboxPlace | None = None
+    carrier: str | Carrier | None = None
+    audit: Audit | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerParts:
     """Everything that a server consists of."""
 
@@ -70,62 +86,50 @@ class ServerParts:
     dispatcher: Dispatcher
 
 
-def assemble(
-    info: ServerInfo,
-    limits: Limits,
-    seal: Seal,
-    store: str | Store | None,
-    redeem: Redeem,
-    cache: CachePolicy,
-    settings: ServerSettings,
-    lifespan: EnterLifespan | None = None,
-    inbox: InboxPlace | None = None,
-    carrier: str | Carrier | None = None,
-    audit: Audit | None = None,
-) -> ServerParts:
+def assemble(plan: ServerPlan) -> ServerParts:
     """Make the parts of a server and join them; nothing is opened."""
-    environment, keys = _environment(info, limits, seal, store, redeem, settings, inbox, audit)
+    environment, keys = _environment(plan)
     changes = Changes()
     registry = Registry(changes)
     catalog = Catalog(
         registry,
         environment.sealer,
-        limits,
+        plan.limits,
         meta=environment.meta,
-        cache=cache,
-        instructions=info.instructions,
+        cache=plan.settings.get("cache") or CachePolicy(),
+        instructions=plan.info.instructions,
     )
     tasks = TaskService(environment, TaskHandlers(registry), changes)
     held = HeldCalls(environment, tasks)
     engine = Engine(environment, registry, tasks, held)
-    subscriptions = Subscriptions(
-        environment.holdings.listeners,
-        changes,
-        offered=registry.served.capabilities,
-        hidden=registry.hides,
-        allowed=registry.may_watch,
-        tasks=tasks if tasks.available else None,
-    )
-    polling = None
     if tasks.available:
         registry.offer("tasks")
-        if environment.store.shared:
-            polling = TaskPolling(subscriptions, changes, tasks.store.tasks_updated)
+    subscriptions, polling = _subscriptions(environment, registry, tasks, changes)
+    methods = {**catalog.methods(), **dict.fromkeys(TASK_METHODS, tasks.serve)}
     dispatcher = Dispatcher(
-        info,
-        limits=limits,
+        plan.info,
+        limits=plan.limits,
         holdings=environment.holdings,
         served=registry.served,
         subscriptions=subscriptions,
         changes=changes,
         capabilities=catalog.capabilities,
         calls=_traced(_audited(engine.call, environment.audit), environment.telemetry),
-        others=_with_refusals_audited(
-            {**catalog.methods(), **dict.fromkeys(TASK_METHODS, tasks.serve)}, environment.audit
-        ),
+        others=_with_refusals_audited(methods, environment.audit),
         probe=partial(environment.store.effects, "readiness"),
         scopes=registry.scopes_needed,
         store_failed=environment.trouble.refused,
+    )
+    lifetime = ServerLifetime(
+        environment,
+        registry,
+        engine,
+        tasks,
+        held,
+        polling,
+        keys,
+        lifespan=plan.lifespan,
+        calls=_calls(plan, tasks),
     )
     return ServerParts(
         environment=environment,
@@ -136,26 +140,31 @@ def assemble(
         tasks=tasks,
         engine=engine,
         subscriptions=subscriptions,
-        lifetime=ServerLifetime(
-            environment,
-            registry,
-            engine,
-            tasks,
-            held,
-            polling,
-            keys,
-            lifespan=lifespan,
-            calls=_calls(carrier, tasks, settings),
-        ),
+        lifetime=lifetime,
         dispatcher=dispatcher,
     )
 
 
-def _calls(
-    carrier: str | Carrier | None, tasks: TaskService, settings: ServerSettings
-) -> CarrierCalls | None:
+def _subscriptions(
+    environment: Environment, registry: Registry, tasks: TaskService, changes: Changes
+) -> tuple[Subscriptions, TaskPolling | None]:
+    """Return who listens to changes, and what looks for those that other processes made."""
+    subscriptions = Subscriptions(
+        environment.holdings.listeners,
+        changes,
+        offered=registry.served.capabilities,
+        hidden=registry.hides,
+        allowed=registry.may_watch,
+        tasks=tasks if tasks.available else None,
+    )
+    if not tasks.available or not environment.store.shared:
+        return subscriptions, None
+    return subscriptions, TaskPolling(subscriptions, changes, tasks.store.tasks_updated)
+
+
+def _calls(plan: ServerPlan, tasks: TaskService) -> CarrierCalls | None:
     """Return the carrier of task runs; None where workers claim them from the store."""
-    environ = settings.get("environ")
+    environ, carrier = plan.settings.get("environ"), plan.carrier
     environ = os.environ if environ is None else environ
     if carrier is None and tasks.available:
         # A server whose store keeps no tasks has nothing to carry.
@@ -190,24 +199,16 @@ def _with_refusals_audited(
     return {method: refusals_audited(serve, audit) for method, serve in others.items()}
 
 
-def _environment(
-    info: ServerInfo,
-    limits: Limits,
-    seal: Seal,
-    store: str | Store | None,
-    redeem: Redeem,
-    settings: ServerSettings,
-    inbox: InboxPlace | None,
-    audit: Audit | None,
-) -> tuple[Environment, KeysInUse]:
+def _environment(plan: ServerPlan) -> tuple[Environment, KeysInUse]:
     """Return what the engine needs of the world, and where its keys came from."""
+    info, limits, seal, settings = plan.info, plan.limits, plan.seal, plan.settings
     clock = settings.get("clock", time.time)  # noqa: TID251 - the real clock is injected here
     entropy = settings.get("entropy", os.urandom)  # noqa: TID251 - real randomness likewise
     environ = settings.get("environ")
     # No child process inherits the keys; other servers of this process still find them.
     environ = HELD.take(os.environ) if environ is None else environ
     # `antiphon serve --workers` gives its workers a common store this way.
-    store = store if store is not None else environ.get("ANTIPHON_STORE") or None
+    store = plan.store if plan.store is not None else environ.get("ANTIPHON_STORE") or None
     opened = open_store(store, clock=clock)
     keys = find_keys(seal, environ, entropy, opened)
     sealer = Sealer(
@@ -229,16 +230,16 @@ def _environment(
         clock=clock,
         entropy=entropy,
         meta=meta,
-        redeem=redeem,
+        redeem=plan.redeem,
         spill=store is not None,
         telemetry=settings.get("telemetry"),
         expose_errors=settings.get("expose_errors", False),
         trouble=trouble,
-        inbox=inbox,
+        inbox=plan.inbox,
         audit=None
-        if audit is None
+        if plan.audit is None
         else AuditLog(
-            audit,
+            plan.audit,
             opened,
             server=sealer.audience,
             digest=lambda data: sealer.names(b"audit", data)[0],

@@ -2,19 +2,15 @@
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    suppress,
-)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
 
-from antiphon.assembly import ServerSettings, assemble
+from antiphon.assembly import ServerParts, ServerPlan, ServerSettings, assemble
 from antiphon.audit.settings import Audit
+from antiphon.console.serving import ServedConsole, counting
 from antiphon.core.changes import RESOURCE
 from antiphon.core.limits import Limits
 from antiphon.core.request import MODERN, NO_CHANNEL, Channel, Era, Principal, Request
@@ -27,7 +23,7 @@ from antiphon.gateway.mounts import Mounts
 from antiphon.handlers.decorators import HandlerDecorators
 from antiphon.handlers.foreign import ForeignHandlers
 from antiphon.handlers.middleware import Middleware
-from antiphon.ports import Carrier, Overview, Store
+from antiphon.ports import Carrier, Store
 from antiphon.ports.call_end import F
 from antiphon.seal.policy import Seal
 from antiphon.tasks.runner import Runner
@@ -63,6 +59,11 @@ class Surroundings:
 
     auth: Authorization | None = None
     """In place of the author's, where there is one."""
+
+    def put_around(self, plan: ServerPlan) -> ServerPlan:
+        """Return a plan with this store, the keys of the environment, and tasks run in place."""
+        seal = replace(plan.seal, keys=(), keys_file=None, codec=None)
+        return replace(plan, seal=seal, store=self.store, carrier="leases:")
 
     def console_for(self, authors: "Console | None") -> "Console":
         """Return the console, with the roles that the author's has."""
@@ -133,35 +134,32 @@ class Server(HandlerDecorators):
         _check(name, redeem, eras, task_runs, settings)
         if auth is not None and principal is not None:
             raise ConfigError("Server(auth=...) says who calls: leave out principal=")
-        seal, around = seal or Seal(), loading_within.get()
+        around = loading_within.get()
         if around is not None:
-            seal = replace(seal, keys=(), keys_file=None, codec=None)
-            store = around.store
             console = around.console_for(console)
             middleware, task_runs = (*around.middleware, *middleware), "in_process"
-            carrier = "leases:"
         self.name, self.version, self.instructions = name, version, instructions
         self.limits = limits or Limits()
         self.eras = eras
-        self._principal = principal
-        self.auth = auth
+        self._principal, self.auth = principal, auth
         self._stand_in = None if around is None or auth is None else around.auth
         self.task_runs: TaskRuns = task_runs
         self._gateways: list[LegacyGateway] = []
         self._mounts = Mounts()
-        info = ServerInfo(name, version, title, instructions)
-        cache = settings.get("cache") or CachePolicy()
-        self._counts: RoundCounts | None = None
-        if console is not None:
-            self._counts = _counting(settings)
-            settings["telemetry"] = self._counts
-        enter = None if lifespan is None else partial(_enter, lifespan, self)
-        self.console = console
-        inbox = None if console is None else console.place
-        parts = assemble(
-            info, self.limits, seal, store, redeem, cache, settings, enter, inbox, carrier, audit
+        counts = None if console is None else _counting(settings)
+        plan = ServerPlan(
+            info=ServerInfo(name, version, title, instructions),
+            limits=self.limits,
+            seal=seal or Seal(),
+            store=store,
+            redeem=redeem,
+            settings=settings,
+            lifespan=None if lifespan is None else partial(_enter, lifespan, self),
+            inbox=None if console is None else console.place,
+            carrier=carrier,
+            audit=audit,
         )
-        self.parts = parts
+        parts = self.parts = assemble(plan if around is None else around.put_around(plan))
         """Everything that the server consists of; for `antiphon doctor`."""
 
         self._services, self._engine, self._tasks = parts.environment, parts.engine, parts.tasks
@@ -173,8 +171,14 @@ class Server(HandlerDecorators):
         self.audience = parts.environment.sealer.audience
         """Whom the tokens are for: the server's name, unless `Seal(audience=...)` names another."""
 
-        clock = parts.environment.clock
+        self._console = None if console is None else _served(console, counts, parts)
+        cache, clock = settings.get("cache") or CachePolicy(), parts.environment.clock
         super().__init__(parts.registry, parts.catalog, cache, clock, middleware)
+
+    @property
+    def console(self) -> "Console | None":
+        """The settings of its console."""
+        return None if self._console is None else self._console.settings
 
     @property
     def knows_callers(self) -> bool:
@@ -278,15 +282,7 @@ class Server(HandlerDecorators):
         Raises:
             ConfigError: What the pages are made with is not installed.
         """
-        if self.console is None:
-            return None
-        try:
-            from antiphon.console.app import ConsoleApp
-        except ImportError as error:
-            raise ConfigError(
-                f"the console's pages need {error.name}: install antiphon[console]"
-            ) from error
-        return ConsoleApp(self._services, self._tasks.inbox, self.console)
+        return None if self._console is None else self._console.pages()
 
     def inbox_view(self) -> "InboxView":
         """Return what people may see and do in the inbox, without pages; for the testing kit.
@@ -294,10 +290,7 @@ class Server(HandlerDecorators):
         Raises:
             ConfigError: The server has no console, or what the pages are made with is missing.
         """
-        pages = self.pages()
-        if pages is None:
-            raise ConfigError("this server has no inbox: give it Server(console=Console(...))")
-        return pages.view
+        return self._own_console().pages().view
 
     def console_asgi(self, *, beside: bool = False) -> PagesApp:
         """Return an ASGI application of the console's pages alone; it runs no tool and no task.
@@ -308,12 +301,9 @@ class Server(HandlerDecorators):
         Raises:
             ConfigError: The server has no console, or what the pages are made with is missing.
         """
-        pages = self.pages()
-        if pages is None or self.console is None:
-            raise ConfigError("this server has no pages: give it Server(console=Console(...))")
+        console = self._own_console()
         life = self.running if beside else self._lifetime.open_store
-        probe = self.dispatcher.probe
-        return PagesApp(pages, self.console.path, life, probe)
+        return PagesApp(console.pages(), console.settings.path, life, self.dispatcher.probe)
 
     @asynccontextmanager
     async def inbox(self) -> AsyncGenerator["ConsoleApp"]:
@@ -323,11 +313,17 @@ class Server(HandlerDecorators):
             ConfigError: The server has no console, no other process sees its store, or the keys
                 were made for this process.
         """
-        pages = self.pages()
-        if pages is None:
-            raise ConfigError("this server has no inbox: give it Server(console=Console(...))")
+        pages = self._own_console().pages()
         async with self._lifetime.open_store():
             yield pages
+
+    def _own_console(self) -> ServedConsole:
+        if self._console is None:
+            raise ConfigError("this server has no inbox: give it Server(console=Console(...))")
+        return self._console
+
+    def _notifying(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self._console is None else self._console.running()
 
     @asynccontextmanager
     async def ledger(self, *, seals: bool = False) -> AsyncGenerator[Environment]:
@@ -342,26 +338,6 @@ class Server(HandlerDecorators):
         """
         async with self._lifetime.open_ledger(seals=seals):
             yield self._services
-
-    @asynccontextmanager
-    async def _notifying(self) -> AsyncGenerator[None]:
-        """Send notices while the server runs, and add up what operators are shown."""
-        store = self._services.store
-        async with AsyncExitStack() as stack:
-            if self._counts is not None and isinstance(store, Overview):
-                from antiphon.console.counting import CountWriter, writing
-
-                services = self._services
-                writer = CountWriter(
-                    self._counts, services.trouble, store, services.sealer.audience
-                )
-                await stack.enter_async_context(writing(writer))
-            if self.console is not None and self.console.notify:
-                from antiphon.console.notices import sending
-
-                inbox = self._tasks.inbox
-                await stack.enter_async_context(sending(self._services, inbox, self.console))
-            yield
 
     def _gateway(self, **options: Any) -> LegacyGateway | None:
         if "legacy" not in self.eras:
@@ -587,11 +563,16 @@ def _enter(
     return cast("AbstractAsyncContextManager[object]", manager)
 
 
-def _counting(settings: ServerSettings) -> "RoundCounts":
-    """Return what counts rounds for the operators' page, around the author's telemetry."""
-    from antiphon.console.counting import RoundCounts
+def _served(console: "Console", counts: "RoundCounts | None", parts: ServerParts) -> ServedConsole:
+    assert counts is not None
+    return ServedConsole(console, counts, parts.environment, lambda: parts.tasks.inbox)
 
-    return RoundCounts(settings.get("telemetry"), settings.get("clock", time.time))  # noqa: TID251
+
+def _counting(settings: ServerSettings) -> "RoundCounts":
+    """Count rounds for the operators' page as well, whatever telemetry the author has."""
+    counts = counting(settings.get("telemetry"), settings.get("clock", time.time))  # noqa: TID251
+    settings["telemetry"] = counts
+    return counts
 
 
 def _check(

@@ -127,6 +127,11 @@ THIRD_PARTY: dict[str, set[str]] = {
 LOADED_LATE: dict[str, set[str]] = {
     "carriers/url.py": {"antiphon.carriers.nats", "antiphon.carriers.temporal"},
     "console/oidc.py": {"antiphon.console.oidc_flow"},
+    "console/serving.py": {
+        "antiphon.console.app",
+        "antiphon.console.counting",
+        "antiphon.console.notices",
+    },
     "cli/authoring/try_tool.py": {"antiphon.client.client", "antiphon.testing.remote"},
     "cli/connect.py": {"antiphon.client.blocking"},
     "cli/login/commands.py": {"antiphon.client.login.provider"},
@@ -147,9 +152,6 @@ LOADED_LATE: dict[str, set[str]] = {
     },
     "server.py": {
         "antiphon.auth.resource_server",
-        "antiphon.console.app",
-        "antiphon.console.counting",
-        "antiphon.console.notices",
         "antiphon.gateway.assembly",
         "antiphon.processes.event_loop",
         "antiphon.processes.http_server",

@@ -13,18 +13,16 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.assembly import ServerParts, assemble
+from antiphon.assembly import ServerParts, ServerPlan, assemble
 from antiphon.console.app import ConsoleApp
 from antiphon.console.login import LINK_ISSUER
 from antiphon.console.settings import AUDITOR, OPERATOR, Console
 from antiphon.core.inbox import Person
-from antiphon.core.limits import Limits
 from antiphon.dev.face import DevFace
 from antiphon.dev.process import ChildSettings, ServerProcess
 from antiphon.dev.records import ServerReady
 from antiphon.dev.workbench import Workbench
 from antiphon.dispatcher import ServerInfo
-from antiphon.engine.handler import CachePolicy
 from antiphon.processes.http_server import serve_http
 from antiphon.seal.keyring import VARIABLE, generate_key
 from antiphon.seal.policy import Seal
@@ -119,15 +117,13 @@ async def _first_start(process: ServerProcess) -> ServerReady:
 def _reading_parts(ready: ServerReady, store: str, console: Console, keys: str) -> ServerParts:
     """Return what reads the server's tokens and store in this process; it has no handler."""
     return assemble(
-        ServerInfo(ready.name, "", None, None),
-        Limits(),
-        Seal(audience=ready.audience),
-        store,
-        "once",
-        CachePolicy(),
-        {"environ": {VARIABLE: keys}},
-        None,
-        console.place,
+        ServerPlan(
+            info=ServerInfo(ready.name, "", None, None),
+            seal=Seal(audience=ready.audience),
+            store=store,
+            settings={"environ": {VARIABLE: keys}},
+            inbox=console.place,
+        )
     )
 
 
