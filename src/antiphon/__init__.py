@@ -13,6 +13,7 @@ from antiphon.core.asks import Approve as Approve
 from antiphon.core.asks import Completion as Completion
 from antiphon.core.asks import Elicit as Elicit
 from antiphon.core.asks import ElicitUrl as ElicitUrl
+from antiphon.core.asks import InputRequired as InputRequired
 from antiphon.core.asks import ListRoots as ListRoots
 from antiphon.core.asks import Opened as Opened
 from antiphon.core.asks import Outcome as Outcome
@@ -29,7 +30,6 @@ from antiphon.core.content import Text as Text
 from antiphon.core.content import ToolResult as ToolResult
 from antiphon.core.inbox import Approver as Approver
 from antiphon.core.limits import Limits as Limits
-from antiphon.core.outcome import InputRequired as InputRequired
 from antiphon.core.request import Channel as Channel
 from antiphon.core.request import Principal as Principal
 from antiphon.core.request import Request as Request

@@ -31,8 +31,7 @@ from antiphon.handlers.catalog import Catalog
 from antiphon.handlers.registry import Registry, TaskHandlers
 from antiphon.lifetime import EnterLifespan, ServerLifetime
 from antiphon.ports import AuditTrail, Carrier, Clock, Entropy, Store, Telemetry
-from antiphon.seal.held_keys import HELD
-from antiphon.seal.keys_in_use import KeysInUse, find_keys
+from antiphon.seal.keys_in_use import HELD, KeysInUse, find_keys
 from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
 from antiphon.stores import open_store

@@ -22,10 +22,10 @@ from antiphon.cli.local_server import console_of, serve_beside_stdio
 from antiphon.cli.output import FAILED, USAGE, errors, fail
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.processes.task_worker import run
-from antiphon.seal.held_keys import HELD
 from antiphon.seal.key_file import keep_keys, key_file, make_keys, read_key_file
 from antiphon.seal.key_sources import FILE_VARIABLE, keys_from
 from antiphon.seal.keyring import VARIABLE
+from antiphon.seal.keys_in_use import HELD
 from antiphon.transports.http.app import App
 
 _T = TypeVar("_T")

@@ -6,7 +6,7 @@ SDK's transports, session and OAuth are below.
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Self, Unpack
@@ -275,10 +275,16 @@ class Client:
             ConnectionLost: The connection failed before the reply.
             ReplyTimeExceeded: The reply took too long.
         """
-        connection, reply = await self._connect(), self._caller.timeouts.reply
+        connection = await self._connect()
+        declared = capabilities(self._by_hand(None))
+        return await self._replied(connection.request(method, params, declared))
+
+    async def _replied(self, sending: Awaitable[ActionOutcome]) -> Any:
+        """Return the result of one request, or raise why there is none."""
+        reply = self._caller.timeouts.reply
         outcome: ActionOutcome = TimedOut()
         with anyio.move_on_after(reply):
-            outcome = await connection.request(method, params, capabilities(self._by_hand(None)))
+            outcome = await sending
         match outcome:
             case Replied(result):
                 return result
@@ -415,19 +421,8 @@ class Client:
 
     async def cancel_task(self, id: str) -> None:
         """Ask the server to cancel a task by its id; one that has ended stays as it is."""
-        connection, reply = await self._connect(), self._caller.timeouts.reply
-        outcome: Any = TimedOut()
-        with anyio.move_on_after(reply):
-            outcome = await connection.cancel_task(id, capabilities(_TASKS))
-        match outcome:
-            case TimedOut():
-                raise ReplyTimeExceeded(f"no reply within {reply:g} s", "reply")
-            case Lost(sent, why):
-                raise ConnectionLost(why, sent=sent)
-            case Failure():
-                raise remote_error(outcome)
-            case _:
-                pass
+        connection = await self._connect()
+        await self._replied(connection.cancel_task(id, capabilities(_TASKS)))
 
     async def restart(self, refused: str | Step | ClientError) -> Step:
         """Begin the same call again, without its token and answers."""

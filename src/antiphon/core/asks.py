@@ -327,3 +327,14 @@ class Approval(_Keepable, msgspec.Struct, frozen=True):
 def seconds(span: Seconds) -> float:
     """Return a span of time as a number of seconds."""
     return span.total_seconds() if isinstance(span, timedelta) else float(span)
+
+
+class InputRequired(msgspec.Struct, frozen=True):
+    """End the round and ask: what a native handler returns.
+
+    Without asks it is state-only: the client comes back at once.
+    """
+
+    asks: Mapping[str, Ask] = msgspec.field(default_factory=dict[str, Ask])
+    state: Any = None
+    """Any JSON value; given back as `ctx.state` in the next round."""

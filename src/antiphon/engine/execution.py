@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
+from antiphon.core.asks import InputRequired
 from antiphon.core.journal import Entry, EntryKind, Journal, Replay, describe
-from antiphon.core.outcome import InputRequired
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.child_tasks import (

@@ -8,10 +8,9 @@ is asked.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from antiphon.core.asks import Approval, Approve, Kind, Outcome
+from antiphon.core.asks import Approval, Approve, InputRequired, Kind, Outcome
 from antiphon.core.capabilities import missing
 from antiphon.core.journal import Entry, decode_value
-from antiphon.core.outcome import InputRequired
 from antiphon.engine.approvals import decided_payload, named_by_caller, route_of
 from antiphon.engine.mistakes import check_secret, too_many_asks, unable_to_ask
 from antiphon.engine.outcome import ExecutionOutcome, Held, NeedsInput, Paused

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
-from antiphon.core.outcome import InputRequired
+from antiphon.core.asks import InputRequired
 from antiphon.core.request import Era
 from antiphon.engine.context import Context, execution_of
 from antiphon.engine.context_base import CallView

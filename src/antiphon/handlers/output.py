@@ -24,7 +24,7 @@ from typing import (
 
 import msgspec
 
-from antiphon.core.outcome import InputRequired
+from antiphon.core.asks import InputRequired
 from antiphon.errors import ConfigError, HandlerError
 from antiphon.forms.models import is_model_type
 from antiphon.handlers.signature import check_schema, reasons_of, validator

@@ -1,14 +1,18 @@
-"""The keys that one server uses, and where they came from."""
+"""The keys that one server uses, and where they came from.
 
-from collections.abc import Mapping
+Keys in the environment are taken out of it, because every child process would find them there. A
+process has one environment, so there is one place (`HELD`) for what was taken out of it.
+"""
+
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
 from antiphon.ports import Entropy, Store
 from antiphon.seal.key_file import keep_keys, key_file, make_keys, read_key_file
-from antiphon.seal.keyring import Key, Keyring
+from antiphon.seal.keyring import VARIABLE, Key, Keyring
 from antiphon.seal.policy import Seal
 
 
@@ -67,3 +71,25 @@ def find_keys(seal: Seal, environ: Mapping[str, str], entropy: Entropy, store: S
         return KeysInUse(Keyring(kept, source=str(file)), file=file)
     made = make_keys(entropy)
     return KeysInUse(Keyring(made), tuple(made), file)
+
+
+class HeldKeys:
+    """The text of `ANTIPHON_KEYS` after it has left the environment."""
+
+    def __init__(self) -> None:
+        """Hold no keys."""
+        self._text = ""
+
+    def hold(self, text: str) -> None:
+        """Hold keys that came otherwise than by the environment."""
+        self._text = text
+
+    def take(self, environ: MutableMapping[str, str]) -> Mapping[str, str]:
+        """Take the keys out of an environment; return it as it was, with the keys held."""
+        found = environ.pop(VARIABLE, None)
+        if found is not None:
+            self._text = found
+        return {**environ, VARIABLE: self._text}
+
+
+HELD: Final = HeldKeys()

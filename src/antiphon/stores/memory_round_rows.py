@@ -3,11 +3,12 @@
 A round that runs, or may be tried again, is an object. Recorded rounds are bytes, all of a call
 together: there may be a million of them, and the garbage collector should not have to look at them.
 Rounds of one call that are still objects form a chain from the highest down; the bytes hang on the
-first.
+first. Expired rounds are removed; the oldest outcomes are dropped when they take too much memory.
 """
 
 import asyncio
 import struct
+from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
@@ -15,6 +16,8 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from antiphon.ports import About, CallRow, Claim, Claimed, Running, Spent
+from antiphon.stores.memory_expiry import ExpiryWheel
+from antiphon.stores.memory_owners import RoundOwners
 
 _RUNNING = Running()
 HEAD = struct.Struct("<IdBiI")
@@ -22,6 +25,11 @@ HEAD = struct.Struct("<IdBiI")
 number of its owner."""
 
 _NO_BODY = -1
+_STALE = 10_000
+"""Entries of the eviction queue beyond which those of removed calls are thrown out."""
+
+_LOOK_AGAIN = 600.0
+"""Seconds after which a sweep looks again at a round that has outlived its token."""
 
 CallKey: TypeAlias = bytes | str
 """A call: the bytes of an id, or a name that is no id."""
@@ -155,3 +163,151 @@ def call_row(key: CallKey, row: OpenRound | bytes) -> CallRow:
         )
     done = next(unpack(row))
     return CallRow(call_name(key), done.round, "recorded", done.expires)
+
+
+class RoundTable:
+    """The rounds of one process, by call: finding rows, and removing what is old or too much."""
+
+    def __init__(self, rounds: int, outcome_bytes: int) -> None:
+        """Keep so many rounds, and so many bytes of their outcomes."""
+        self._owners = RoundOwners(rounds)
+        self._max_bodies = outcome_bytes
+        self._calls: dict[CallKey, OpenRound | bytes] = {}
+        """By call: its highest open round, or, where none is open, its recorded rounds."""
+
+        self._body_bytes = 0
+        """Of all outcomes and prefixes."""
+
+        self._bodies: deque[CallKey] = deque()
+        """Calls by the age of their outcomes."""
+
+        self._due: ExpiryWheel[CallKey] = ExpiryWheel()
+
+    # --- finding -------------------------------------------------------------------------------
+
+    def _open_round(self, key: CallKey, round: int) -> OpenRound | None:
+        row = self._calls.get(key)
+        if row is None or isinstance(row, bytes):
+            return None
+        found: OpenRound | None = row
+        while found is not None and found.round > round:
+            found = found.below
+        return found if found is not None and found.round == round else None
+
+    def _held(self, call: str, round: int, fence: int) -> OpenRound | None:
+        key = call_key(call)
+        row = self._calls.get(key)
+        if not isinstance(row, OpenRound) or row.round != round:
+            row = self._open_round(key, round)
+        if row is None or row.fence != fence or row.state != "running":
+            return None
+        return row
+
+    def _recorded(self, key: CallKey) -> bytes:
+        row = self._calls.get(key, b"")
+        return row if isinstance(row, bytes) else row.recorded
+
+    def _mark(self, key: CallKey) -> int:
+        row = self._calls.get(key, b"")
+        top = 0 if isinstance(row, bytes) else row.round
+        recorded = self._recorded(key)
+        return max(top, HEAD.unpack_from(recorded)[0]) if recorded else top
+
+    # --- removing ------------------------------------------------------------------------------
+
+    def _evict(self) -> None:
+        """Drop the oldest outcomes down to seven eighths: a full store pays once in a while."""
+        goal = self._max_bodies - self._max_bodies // 8
+        passed: list[CallKey] = []
+        while self._body_bytes > goal and self._bodies:
+            key = self._bodies.popleft()
+            row = self._calls.get(key)
+            if isinstance(row, OpenRound):
+                row.recorded = self._without_bodies(row.recorded)
+                if self._drop_prefixes(row):
+                    passed.append(key)
+            elif row is not None:
+                self._calls[key] = self._without_bodies(row)
+        self._bodies.extendleft(reversed(passed))
+
+    def _without_bodies(self, rows: bytes) -> bytes:
+        stripped: list[bytes] = []
+        for done in unpack(rows):
+            self._body_bytes -= len(done.body or b"")
+            stripped.append(pack(done._replace(body=None)))
+        return b"".join(stripped)
+
+    def _drop_prefixes(self, top: OpenRound) -> bool:
+        """Drop prefixes of rounds that nobody runs; True when one in use was left."""
+        row: OpenRound | None = top
+        left = False
+        while row is not None:
+            if row.prefix is not None and row.state == "running":
+                left = True
+            elif row.prefix is not None:
+                # Without its prefix another try could take another path.
+                row.state, row.why = "spent", "evicted"
+                self._drop_prefix(row)
+            row = row.below
+        return left
+
+    def _remove_call(self, key: CallKey, now: float) -> float | None:
+        """Remove the expired rounds of a call; returns when the next one expires."""
+        row = self._calls.get(key)
+        if row is None:
+            return None
+        if isinstance(row, bytes):
+            kept = self._unexpired(row, now)
+            if kept:
+                self._calls[key] = kept
+                return min(done.expires for done in unpack(kept))
+            del self._calls[key]
+        else:
+            return self._remove_open(key, row, now)
+        if len(self._bodies) > _STALE and len(self._bodies) > 2 * len(self._calls):
+            self._bodies = deque(key for key in self._bodies if key in self._calls)
+        return None
+
+    def _remove_open(self, key: CallKey, top: OpenRound, now: float) -> float | None:
+        recorded = self._unexpired(top.recorded, now)
+        kept: list[OpenRound] = []
+        row: OpenRound | None = top
+        while row is not None:
+            held = row.state == "running" and row.lease > now
+            if held or row.expires > now:
+                kept.append(row)
+            else:
+                self._owners.give_back(row.owner)
+                self._drop_prefix(row)
+            row = row.below
+        if kept:
+            for upper, lower in zip(kept, [*kept[1:], None], strict=True):
+                upper.below = lower
+            kept[0].recorded = recorded
+            self._calls[key] = kept[0]
+        elif recorded:
+            self._calls[key] = recorded
+        else:
+            del self._calls[key]
+            return None
+        times = [done.expires for done in unpack(recorded)]
+        # When it is recorded, it need not live as long as its effects could have taken.
+        times += [min(max(row.expires, row.lease), now + _LOOK_AGAIN) for row in kept]
+        return min(times)
+
+    def _unexpired(self, rows: bytes, now: float) -> bytes:
+        if not rows:
+            return rows
+        kept: list[bytes] = []
+        for done in unpack(rows):
+            if done.expires > now:
+                kept.append(pack(done))
+            else:
+                self._owners.give_back(done.owner)
+                self._body_bytes -= len(done.body or b"")
+        return b"".join(kept)
+
+    def _drop_prefix(self, row: OpenRound) -> None:
+        if row.prefix is not None:
+            self._body_bytes -= len(row.prefix)
+            row.prefix = None

@@ -1,12 +1,10 @@
 """Redeemed rounds in memory: which tokens were used, and what came of them.
 
-Owns claiming and recording, and what is removed when: expired rounds, and the oldest outcomes when
-they take too much memory. The rows themselves are in `memory_round_rows.py`.
+Owns claiming and recording. The rows, and what is removed when, are in `memory_round_rows.py`.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,35 +21,27 @@ from antiphon.ports import (
     Recorded,
     Spent,
 )
-from antiphon.stores.memory_expiry import WIDTH, ExpiryWheel, Gauge, full
-from antiphon.stores.memory_owners import RoundOwners
+from antiphon.stores.memory_expiry import WIDTH, Gauge, full
 from antiphon.stores.memory_round_rows import (
     HEAD,
     CallKey,
     OpenRound,
     RecordedRound,
+    RoundTable,
     call_key,
     call_row,
     claim_again,
     find_recorded,
     is_above,
-    pack,
-    unpack,
     wake,
     with_recorded,
 )
 
 _FIRST = Claimed(1)
-_STALE = 10_000
-"""Entries of the eviction queue beyond which those of removed calls are thrown out."""
-
-_LOOK_AGAIN = 600.0
-"""Seconds after which a sweep looks again at a round that has outlived its token."""
-
 _CURE = "Raise MemoryStore(rounds=...), or configure a store on disk"
 
 
-class MemoryRounds(ABC):
+class MemoryRounds(RoundTable, ABC):
     """The ledger of one process."""
 
     _names: Any
@@ -61,46 +51,9 @@ class MemoryRounds(ABC):
     """Calls that have effects."""
 
     def __init__(self, clock: Clock, *, rounds: int, outcome_bytes: int) -> None:
+        super().__init__(rounds, outcome_bytes)
         self._clock = clock
-        self._owners = RoundOwners(rounds)
-        self._max_bodies = outcome_bytes
-        self._calls: dict[CallKey, OpenRound | bytes] = {}
-        self._body_bytes = 0
-        self._bodies: deque[CallKey] = deque()
-        """Calls by the age of their outcomes."""
-
-        self._due: ExpiryWheel[CallKey] = ExpiryWheel()
         self._rounds_gauge = Gauge(rounds, "redeemed rounds", _CURE)
-
-    # --- finding -------------------------------------------------------------------------------
-
-    def _open_round(self, key: CallKey, round: int) -> OpenRound | None:
-        row = self._calls.get(key)
-        if row is None or isinstance(row, bytes):
-            return None
-        found: OpenRound | None = row
-        while found is not None and found.round > round:
-            found = found.below
-        return found if found is not None and found.round == round else None
-
-    def _held(self, call: str, round: int, fence: int) -> OpenRound | None:
-        key = call_key(call)
-        row = self._calls.get(key)
-        if not isinstance(row, OpenRound) or row.round != round:
-            row = self._open_round(key, round)
-        if row is None or row.fence != fence or row.state != "running":
-            return None
-        return row
-
-    def _recorded(self, key: CallKey) -> bytes:
-        row = self._calls.get(key, b"")
-        return row if isinstance(row, bytes) else row.recorded
-
-    def _mark(self, key: CallKey) -> int:
-        row = self._calls.get(key, b"")
-        top = 0 if isinstance(row, bytes) else row.round
-        recorded = self._recorded(key)
-        return max(top, HEAD.unpack_from(recorded)[0]) if recorded else top
 
     # --- redeeming -----------------------------------------------------------------------------
 
@@ -275,18 +228,6 @@ class MemoryRounds(ABC):
         assert isinstance(first, OpenRound)
         first.recorded = kept
 
-    def _unexpired(self, rows: bytes, now: float) -> bytes:
-        if not rows:
-            return rows
-        kept: list[bytes] = []
-        for done in unpack(rows):
-            if done.expires > now:
-                kept.append(pack(done))
-            else:
-                self._owners.give_back(done.owner)
-                self._body_bytes -= len(done.body or b"")
-        return b"".join(kept)
-
     async def release(
         self, call: str, round: int, fence: int, *, spend: bool = False, counts: bool = True
     ) -> None:
@@ -358,11 +299,6 @@ class MemoryRounds(ABC):
             if self._body_bytes > self._max_bodies:
                 self._evict()
 
-    def _drop_prefix(self, row: OpenRound) -> None:
-        if row.prefix is not None:
-            self._body_bytes -= len(row.prefix)
-            row.prefix = None
-
     def try_again(self, call: str, until: float) -> None:
         """Let the unfinished rounds of a call be tried as if none had failed."""
         row = self._calls.get(call_key(call))
@@ -371,88 +307,6 @@ class MemoryRounds(ABC):
                 row.failures = 0
                 row.expires = max(row.expires, until)
             row = row.below
-
-    # --- removing ------------------------------------------------------------------------------
-
-    def _evict(self) -> None:
-        """Drop the oldest outcomes down to seven eighths: a full store pays once in a while."""
-        goal = self._max_bodies - self._max_bodies // 8
-        passed: list[CallKey] = []
-        while self._body_bytes > goal and self._bodies:
-            key = self._bodies.popleft()
-            row = self._calls.get(key)
-            if isinstance(row, OpenRound):
-                row.recorded = self._without_bodies(row.recorded)
-                if self._drop_prefixes(row):
-                    passed.append(key)
-            elif row is not None:
-                self._calls[key] = self._without_bodies(row)
-        self._bodies.extendleft(reversed(passed))
-
-    def _without_bodies(self, rows: bytes) -> bytes:
-        stripped: list[bytes] = []
-        for done in unpack(rows):
-            self._body_bytes -= len(done.body or b"")
-            stripped.append(pack(done._replace(body=None)))
-        return b"".join(stripped)
-
-    def _drop_prefixes(self, top: OpenRound) -> bool:
-        """Drop prefixes of rounds that nobody runs; True when one in use was left."""
-        row: OpenRound | None = top
-        left = False
-        while row is not None:
-            if row.prefix is not None and row.state == "running":
-                left = True
-            elif row.prefix is not None:
-                # Without its prefix another try could take another path.
-                row.state, row.why = "spent", "evicted"
-                self._drop_prefix(row)
-            row = row.below
-        return left
-
-    def _remove_call(self, key: CallKey, now: float) -> float | None:
-        """Remove the expired rounds of a call; returns when the next one expires."""
-        row = self._calls.get(key)
-        if row is None:
-            return None
-        if isinstance(row, bytes):
-            kept = self._unexpired(row, now)
-            if kept:
-                self._calls[key] = kept
-                return min(done.expires for done in unpack(kept))
-            del self._calls[key]
-        else:
-            return self._remove_open(key, row, now)
-        if len(self._bodies) > _STALE and len(self._bodies) > 2 * len(self._calls):
-            self._bodies = deque(key for key in self._bodies if key in self._calls)
-        return None
-
-    def _remove_open(self, key: CallKey, top: OpenRound, now: float) -> float | None:
-        recorded = self._unexpired(top.recorded, now)
-        kept: list[OpenRound] = []
-        row: OpenRound | None = top
-        while row is not None:
-            held = row.state == "running" and row.lease > now
-            if held or row.expires > now:
-                kept.append(row)
-            else:
-                self._owners.give_back(row.owner)
-                self._drop_prefix(row)
-            row = row.below
-        if kept:
-            for upper, lower in zip(kept, [*kept[1:], None], strict=True):
-                upper.below = lower
-            kept[0].recorded = recorded
-            self._calls[key] = kept[0]
-        elif recorded:
-            self._calls[key] = recorded
-        else:
-            del self._calls[key]
-            return None
-        times = [done.expires for done in unpack(recorded)]
-        # When it is recorded, it need not live as long as its effects could have taken.
-        times += [min(max(row.expires, row.lease), now + _LOOK_AGAIN) for row in kept]
-        return min(times)
 
     # --- operators -----------------------------------------------------------------------------
 

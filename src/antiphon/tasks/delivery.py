@@ -12,6 +12,7 @@ from antiphon.engine.questions import Question
 from antiphon.errors import StateTooLarge
 from antiphon.ports import LeasedTaskRun, TaskRow
 from antiphon.seal.claims import encode_journal, largest
+from antiphon.tasks.decisions import decided
 from antiphon.tasks.service import TaskService
 from antiphon.tasks.state import TaskState
 
@@ -37,7 +38,7 @@ class TaskRunDelivery(Delivery):
     async def decision(self, execution: Execution, key: str, question: Question) -> Approval | None:
         """Return what people have decided about a question of this task; None while it is open."""
         if self._decided is None:
-            self._decided = await self._service.decided(self.state.call)
+            self._decided = await decided(self._service, self.state.call)
         return self._decided.get((key, question.digest))
 
     async def cancel_wanted(self, execution: Execution) -> bool:

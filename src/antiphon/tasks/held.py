@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.asks import Approve, ElicitUrl, seconds
+from antiphon.core.asks import Approve, Elicit, ElicitUrl, seconds
 from antiphon.core.digest import arguments_digest, short_digest
 from antiphon.core.inbox import (
     Item,
@@ -45,6 +45,7 @@ from antiphon.tasks.held_replies import (
     takes_task,
 )
 from antiphon.tasks.service import TaskService
+from antiphon.tasks.state import TaskState
 from antiphon.wire import tasks as wire
 from antiphon.wire.results import tool_error
 
@@ -200,6 +201,22 @@ class HeldCalls:
             face=await environment.protect(encode_face(face), f"item {id}"),
             kind="approval" if approve is not None else "form",
             notices=tuple(notices),
+        )
+
+    async def items_of_owner(
+        self, row: TaskRow, execution: Execution, state: TaskState, asks: Mapping[str, Asked]
+    ) -> tuple[NewItem, ...]:
+        """Return the asks of a task that its caller may answer in the inbox, too."""
+        if not self._tasks.asks_owner(state):
+            return ()
+        life = row.expires - self._environment.clock()
+        wire_keys = {ask.pending.key: ask.wire_key for ask in state.asks}
+        return tuple(
+            [
+                await self.item(asked.question, wire_keys[key], row.id, execution, life=life)
+                for key, asked in asks.items()
+                if isinstance(asked.question.ask, Elicit | Approve)
+            ]
         )
 
     def _id(self) -> str:

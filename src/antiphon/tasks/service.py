@@ -15,16 +15,15 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from antiphon.core.asks import Approval, seconds
+from antiphon.core.asks import seconds
 from antiphon.core.capabilities import known, require
 from antiphon.core.changes import TASK, Changes
 from antiphon.core.credentials.scopes import require_scopes
-from antiphon.core.inbox import NewNotice, caller_identity
+from antiphon.core.inbox import caller_identity
 from antiphon.core.journal import Journal
 from antiphon.core.quotas import json_size
 from antiphon.core.request import MODERN, Principal, Request
 from antiphon.core.text import safe
-from antiphon.engine.approvals import approval_of
 from antiphon.engine.call import check_map
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler, Handlers
@@ -199,33 +198,11 @@ class TaskService:
             del self._admitted[next(iter(self._admitted))]
         self._admitted[owner] = left - 1
 
-    async def decided(self, call: str) -> dict[tuple[str, bytes], Approval]:
-        """Return what people have decided about the items of a call, by key and digest."""
-        found: dict[tuple[str, bytes], Approval] = {}
-        for item, said in await self.inbox.items_of(call):
-            note = b""
-            if said and said[-1].note:
-                note = await self.environment.reveal(said[-1].note, f"note {item.id}")
-            if item.status == "expired":
-                await self._notify_expired(item.id)
-            approval = approval_of(item, said, note.decode())
-            if approval is not None:
-                found[item.key, item.digest] = approval
-        return found
-
     def _check_size(self, value: object, what: str) -> None:
         """Refuse what would be kept for as long as a task, and is too large for that."""
         most, size = self.environment.limits.task_bytes, json_size(value)
         if size > most:
             raise InvalidRequest(f"{what} may take {most} bytes, and these take {size}")
-
-    async def _notify_expired(self, item: str) -> None:
-        """Send word of a question that nobody answered; the same one if it is sent again."""
-        place = self.environment.inbox
-        targets = () if place is None else place.targets
-        notices = [NewNotice(f"{item}-expired-{name}", "expired", name) for name in targets]
-        if notices:
-            await self.inbox.add_notices(item, notices)
 
     async def sealed(self, id: str, state: TaskState) -> bytes:
         """Seal a task's state for its row."""

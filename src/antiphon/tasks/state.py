@@ -1,5 +1,6 @@
-"""What a task's row keeps, and which of its asks are still out."""
+"""What a task's row keeps, which of its asks are still out, and how often it is run again."""
 
+from itertools import islice
 from typing import Any, cast
 
 import msgspec
@@ -8,6 +9,7 @@ from antiphon.core.capabilities import allows
 from antiphon.core.earlier_journals import upgrade
 from antiphon.core.journal import Journal
 from antiphon.core.request import Principal
+from antiphon.core.retry import back_off
 from antiphon.errors import TokenRefused
 from antiphon.seal.claims import Pending
 from antiphon.wire.tasks import next_key
@@ -192,3 +194,28 @@ def decode_state(data: bytes) -> TaskState:
         raise TokenRefused("format") from None
     state.journal = upgrade(state.journal)
     return state
+
+
+# --- how often a task is run again ---------------------------------------------------------------
+
+# A run has failed when it ended in an unexpected exception, or when its process ended in it: then
+# nobody wrote down how it ended, and the epoch of the next run shows the gap. Whenever a run comes
+# further than all before it, counting starts again.
+
+_FIRST_PAUSE, _MOST_PAUSE = 0.5, 60.0
+"""Seconds between two tries."""
+
+
+def count_lost_run(state: TaskState, epoch: int) -> bool:
+    """Count the run before the one of this epoch if it was lost; returns whether it was."""
+    lost = epoch > state.epoch + 1
+    if lost:
+        state.failures += 1
+        state.epoch = epoch - 1
+    return lost
+
+
+def pause_before_next(state: TaskState) -> float:
+    """Return for how many seconds a task waits after so many failed runs."""
+    pauses = back_off(_FIRST_PAUSE, _MOST_PAUSE)
+    return next(islice(pauses, max(0, state.failures - 1), None))

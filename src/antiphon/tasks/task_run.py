@@ -9,20 +9,16 @@ raised, and counts for nothing.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
-
-import msgspec
 
 from antiphon.core.asks import Approve, Elicit, seconds
 from antiphon.core.capabilities import allows
 from antiphon.core.failures import log_failure
-from antiphon.core.inbox import DecisionRecord, Item, NewItem
-from antiphon.core.journal import Entry, Journal
+from antiphon.core.inbox import NewItem
+from antiphon.core.journal import Journal
 from antiphon.core.request import Request
 from antiphon.core.text import safe
-from antiphon.engine.approvals import decided_payload
 from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
@@ -54,11 +50,11 @@ from antiphon.errors import (
 )
 from antiphon.ports import TaskChange, TaskRow
 from antiphon.ports.call_end import EndOutcome, outcome_of
+from antiphon.tasks.decisions import take_decisions
 from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.service import TaskService, request_of, returned_approvals
-from antiphon.tasks.state import TaskState
-from antiphon.tasks.tries import count_lost_run, pause_before_next
+from antiphon.tasks.state import TaskState, count_lost_run, pause_before_next
 
 log = logging.getLogger("antiphon")
 
@@ -121,7 +117,7 @@ class TaskRuns:
         except CallerError as error:
             # The tool is gone, as the next call of it would hear.
             return await self._replied(row, state, failed(error, keep=True), message)
-        await self._take_decisions(state)
+        await take_decisions(service, state)
         delivery = TaskRunDelivery(service, row, state, message)
         call = self._call(row, state)
         try:
@@ -133,7 +129,7 @@ class TaskRuns:
             return await self._ended(row, handler, Failed(error), delivery)
         execution = Execution(service.environment, handler, request, call, delivery)
         outcome = await execution.run(Context(execution), bound)
-        if isinstance(outcome, NeedsInput) and not self._can_be_answered(state, outcome):
+        if isinstance(outcome, NeedsInput) and not _can_be_answered(service, state, outcome):
             outcome = Failed(unable_to_ask_later(execution))
         if isinstance(outcome, NeedsInput | Paused | Detached | Held):
             return await self._waiting(row, execution, outcome, delivery)
@@ -219,7 +215,7 @@ class TaskRuns:
         if isinstance(outcome, Held):
             return await self._held_again(row, execution, outcome, delivery)
         if asks:
-            items = await self._items(row, execution, state, asks)
+            items = await self._held.items_of_owner(row, execution, state, asks)
             ready, message = state.wait(now), delivery.message
             if items and not state.for_client(now):
                 state.own_message = message
@@ -258,68 +254,6 @@ class TaskRuns:
         return await self._change(
             row, state, "working", message, ready=ready, items=tuple(items), lasts=lasts
         )
-
-    def _can_be_answered(self, state: TaskState, outcome: NeedsInput) -> bool:
-        """Return whether the asks of a run can reach anybody: in the client, or in the inbox.
-
-        A call that was held goes on as a task also where its client takes none.
-        """
-        if allows(state.capabilities, "tasks"):
-            return True
-        if not self._service.asks_owner(state):
-            return False
-        asks = (asked.question.ask for asked in outcome.asks.values())
-        return all(isinstance(ask, Elicit | Approve) for ask in asks)
-
-    async def _items(
-        self, row: TaskRow, execution: Execution, state: TaskState, asks: Mapping[str, Asked]
-    ) -> tuple[NewItem, ...]:
-        """Return the asks that the owner may answer in the inbox as well as in the client."""
-        environment = self._service.environment
-        if not self._service.asks_owner(state):
-            return ()
-        life = row.expires - environment.clock()
-        wire_keys = {ask.pending.key: ask.wire_key for ask in state.asks}
-        return tuple(
-            [
-                await self._held.item(asked.question, wire_keys[key], row.id, execution, life=life)
-                for key, asked in asks.items()
-                if isinstance(asked.question.ask, Elicit | Approve)
-            ]
-        )
-
-    async def _take_decisions(self, state: TaskState) -> None:
-        """Take what people have said in the inbox since the last run."""
-        service = self._service
-        if state.held:
-            decided = await service.decided(state.call)
-            for key, digest in state.held.items():
-                if (key, digest) in decided:
-                    payload = decided_payload(decided[key, digest])
-                    state.journal.entries.append(Entry("ask", key, payload, digest))
-            state.held = {}
-        asks = {ask.wire_key: ask for ask in state.asks}
-        if service.environment.inbox is None or not asks:
-            return
-        for item, said in await service.inbox.items_of(state.call):
-            ask = asks.get(item.key)
-            if ask is None or ask.pending.digest != item.digest or item.key in state.answers:
-                continue
-            answer = await self._answer(item, said)
-            if answer is not None:
-                state.answers[item.key] = answer
-
-    async def _answer(self, item: Item, said: Sequence[DecisionRecord]) -> dict[str, Any] | None:
-        environment = self._service.environment
-        if item.status == "answered":
-            content = await environment.reveal(item.answer, f"answer {item.id}")
-            return {"action": "accept", "content": msgspec.json.decode(content)}
-        if item.status in ("approved", "declined") and item.kind == "approval":
-            return {"action": "accept", "content": {"approve": item.status == "approved"}}
-        if item.status == "declined":
-            return {"action": "decline"}
-        # One that was withdrawn without a decision was answered in the client, or by nobody.
-        return None
 
     async def _ended(
         self, row: TaskRow, handler: Handler, outcome: ExecutionOutcome, delivery: TaskRunDelivery
@@ -494,3 +428,16 @@ class TaskRuns:
             items=items,
             lasts=lasts,
         )
+
+
+def _can_be_answered(service: TaskService, state: TaskState, outcome: NeedsInput) -> bool:
+    """Return whether the asks of a run can reach anybody: in the client, or in the inbox.
+
+    A call that was held goes on as a task also where its client takes none.
+    """
+    if allows(state.capabilities, "tasks"):
+        return True
+    if not service.asks_owner(state):
+        return False
+    asks = (asked.question.ask for asked in outcome.asks.values())
+    return all(isinstance(ask, Elicit | Approve) for ask in asks)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from antiphon.core.audit import RoundAudit
-from antiphon.engine.effects.known import Known
+from antiphon.engine.effects.names import Known
 from antiphon.engine.effects.settling import abandon
 from antiphon.engine.execution import Execution
 from antiphon.errors import NotDone, StoreError

@@ -1,4 +1,4 @@
-"""What an effect is: what its author says about it, and the names under which it is claimed."""
+"""What an effect is: what its author says, the names under which it is claimed, how it ended."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,6 +9,7 @@ import msgspec
 
 from antiphon.core.asks import Seconds, seconds
 from antiphon.core.digest import canonical, short_digest
+from antiphon.core.journal import EntryOutcome
 from antiphon.engine.execution import Execution
 from antiphon.engine.restarts import restartable
 from antiphon.errors import ConfigError, StoreError
@@ -31,6 +32,14 @@ class Once(msgspec.Struct, frozen=True, kw_only=True):
     returns: Any = None
     on_cancel: Callable[[], object] | None = None
     """Told once when the handler is cancelled; the effect is waited for all the same."""
+
+
+class Known(msgspec.Struct, frozen=True):
+    """How an effect ended, as the journal keeps it."""
+
+    outcome: EntryOutcome
+    payload: bytes
+    reused: bool = False
 
 
 async def effect_names(

@@ -13,8 +13,7 @@ from typing import Any
 
 from antiphon.core.digest import short_digest
 from antiphon.core.journal import Entry, encode_value
-from antiphon.engine.effects.known import Known
-from antiphon.engine.effects.names import Once, effect_names
+from antiphon.engine.effects.names import Known, Once, effect_names
 from antiphon.engine.effects.performing import claimed, perform, shielded
 from antiphon.engine.execution import ASLEEP, Execution
 from antiphon.engine.handler import call_to_end

@@ -15,8 +15,7 @@ from antiphon.core.asks import seconds
 from antiphon.core.failures import log_failure
 from antiphon.core.journal import decode_value, encode_value
 from antiphon.engine.effects.audited import perform_audited
-from antiphon.engine.effects.known import Known
-from antiphon.engine.effects.names import Once, idempotency_key
+from antiphon.engine.effects.names import Known, Once, idempotency_key
 from antiphon.engine.effects.settling import abandon, free, later, patience, settle, until_reached
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import call_to_end
