@@ -1,4 +1,4 @@
-"""Reads the source tree for the architecture tests: modules, rooms, and what each one imports."""
+"""Reads the source tree for the architecture tests: its modules and what each one imports."""
 
 import ast
 from collections.abc import Iterator
@@ -31,8 +31,8 @@ class Module:
     imports: tuple[Import, ...]
 
     @property
-    def room(self) -> str:
-        return room_of(self.name)
+    def package(self) -> str:
+        return package_of(self.name)
 
     @property
     def within(self) -> str:
@@ -40,7 +40,7 @@ class Module:
         return self.path.relative_to(SOURCE / PACKAGE).as_posix()
 
 
-def room_of(name: str) -> str:
+def package_of(name: str) -> str:
     """`antiphon.core.journal` is in `core`; the package's own `__init__` is in `antiphon`."""
     parts = name.split(".")
     return parts[1] if len(parts) > 1 else PACKAGE
@@ -90,7 +90,7 @@ def _asks_for_type_checking(test: ast.expr) -> bool:
 
 
 def _targets(node: ast.Import | ast.ImportFrom, known: set[str]) -> Iterator[str]:
-    """`from antiphon.wire import results` imports `antiphon.wire.results`, not the room."""
+    """`from antiphon.wire import results` imports `antiphon.wire.results`, not the package."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
         return

@@ -1,6 +1,6 @@
-"""Imports point inward only, and each third-party package has its room.
+"""Imports point inward only, and each third-party package has its package.
 
-A new room or a new dependency is a change of the tables below and needs a reason.
+A new package or a new dependency is a change of the tables below and needs a reason.
 """
 
 import sys
@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.architecture.source import PACKAGE, Import, Module, read_modules, room_of
+from tests.architecture.source import PACKAGE, Import, Module, package_of, read_modules
 
 MODULES = read_modules()
 
@@ -176,17 +176,17 @@ def flat(found: list[list[str]]) -> list[str]:
 
 def test_the_tables_name_the_rooms_that_there_are() -> None:
     # A moved folder may neither escape the tables nor leave an empty line in them.
-    assert {module.room for module in MODULES.values()} == EVERY_PACKAGE == set(MAY_IMPORT)
+    assert {module.package for module in MODULES.values()} == EVERY_PACKAGE == set(MAY_IMPORT)
 
 
 def test_imports_point_inward_only() -> None:
     def strays(module: Module) -> list[Import]:
-        allowed = MAY_IMPORT[module.room] | {module.room}
+        allowed = MAY_IMPORT[module.package] | {module.package}
         known = STILL_OUTWARD.get(module.within, set())
         return [
             one
             for one in our_imports(module)
-            if room_of(one.target) not in allowed and one.target not in known
+            if package_of(one.target) not in allowed and one.target not in known
         ]
 
     assert flat([places(module, strays(module)) for module in MODULES.values()]) == []

@@ -1,4 +1,4 @@
-"""Rules of structure that can be read off the source: names, wiring, reflection, size of folders.
+"""Rules of structure that can be read off the source: names, wiring, reflection, imports, folders.
 
 Each rule has a list of what still breaks it. The lists only get shorter.
 """
@@ -135,30 +135,28 @@ def test_the_search_tells_wiring_from_data(source: str, late: bool) -> None:
 
 REFLECTED: dict[str, set[str]] = {
     "__init__.py": {"client"},
-    "cli": {"command", "loaded", "os"},
     "doctor": {"fn", "hint"},
     "client": {
-        "answerer", "answers", "candidate", "error", "import_module(_HOME[name])", "link.session",
-        "found", "read", "self.session", "server", "signal", "target", "value", "write",
+        "answerer", "answers", "candidate", "error", "import_module(_HOME[name])", "found", "read",
+        "self.server", "self.session", "server", "signal", "target", "value", "write",
     },
+    "environment.py": {"self.store"},
     "engine": {"fn", "inner", "self._inner", "value"},
     "forms": {"member", "spec"},
     "gateway": {"self._upstream.client", "target"},
-    "handlers": {"fn", "item", "parameter.annotation", "type(fn)", "type_", "value"},
+    "handlers": {"fn", "item", "parameter.annotation", "type(fn)", "type_"},
     "seal": {"self.codec"},
     "stores": {"error", "import_module(f'antiphon.stores.{module}')", "store"},
     "testing": {"self._store"},
     "transports": {"credentials", "select", "token", "user"},
 }  # fmt: skip
 """By package: what is foreign, so that its attributes must be looked for: functions, annotations
-and models of authors, users of a framework, errors of drivers, modules of the system."""
+and models of authors, servers and stores that a user may have written, users of a framework, errors
+of drivers, modules of the system."""
 
-REFLECTED_OWN: dict[str, set[str]] = {
-    "client": {"self", "self.server"},
-    "core": {"self"},
-    "environment.py": {"self.store"},
-}
-"""By package: our own objects whose attributes are still looked for by name."""
+REFLECTED_OWN: dict[str, set[str]] = {"client/answers.py": {"self"}}
+"""By file: our own objects whose attributes are still looked for by name. `Answers` has only the
+methods that it was given functions for, because what it has is what it can answer."""
 
 
 def test_attributes_of_our_own_objects_are_not_looked_for_by_name() -> None:
@@ -169,13 +167,91 @@ def test_attributes_of_our_own_objects_are_not_looked_for_by_name() -> None:
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in ("hasattr", "getattr", "setattr")
-        and ast.unparse(node.args[0]) not in _reflected(within(path).split("/")[0])
+        and ast.unparse(node.args[0]) not in _reflected(within(path))
     }
     assert found == set()
 
 
-def _reflected(package: str) -> set[str]:
-    return REFLECTED.get(package, set()) | REFLECTED_OWN.get(package, set())
+def test_nothing_is_listed_as_looked_for_that_is_not() -> None:
+    used: dict[str, set[str]] = defaultdict(set)
+    for path, tree in FILES.items():
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in ("hasattr", "getattr", "setattr")
+            ):
+                used[within(path).split("/")[0]].add(ast.unparse(node.args[0]))
+                used[within(path)].add(ast.unparse(node.args[0]))
+    listed = {**REFLECTED, **REFLECTED_OWN}
+    assert {
+        name: objects - used[name] for name, objects in listed.items() if objects - used[name]
+    } == {}
+
+
+def _reflected(file: str) -> set[str]:
+    return REFLECTED.get(file.split("/")[0], set()) | REFLECTED_OWN.get(file, set())
+
+
+# --- nothing happens on import ------------------------------------------------------------------
+
+REGISTERS = {"cli/app.py"}
+"""Commands are added to the application when it is loaded: it is a table."""
+
+MAIN = "__name__ == '__main__'"
+
+
+def acts(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Find what a module does when it is imported, besides defining names."""
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.ClassDef | ast.AnnAssign):
+            continue
+        if isinstance(node, ast.Assign) and all(
+            isinstance(target, ast.Name | ast.Tuple) for target in node.targets
+        ):
+            continue
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", MAIN):
+            continue
+        yield node
+
+
+def test_importing_a_module_only_defines_names() -> None:
+    found = {
+        f"{within(path)}:{node.lineno} {ast.unparse(node)[:80]}"
+        for path, tree in FILES.items()
+        if within(path) not in REGISTERS
+        for node in acts(tree)
+    }
+    assert found == set()
+
+
+def test_no_function_rebinds_a_name_of_its_module() -> None:
+    found = {
+        f"{within(path)}:{node.lineno}"
+        for path, tree in FILES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Global)
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "does"),
+    [
+        ("open('x')", True),
+        ("registry['x'] = 1", True),
+        ("for name in (): pass", True),
+        ("try:\n    import x\nexcept ImportError:\n    x = None", True),
+        ("LIMIT: int = 3", False),
+        ("if TYPE_CHECKING:\n    import x", False),
+    ],
+)
+def test_the_search_tells_acting_from_defining(source: str, does: bool) -> None:
+    assert bool(list(acts(ast.parse(source)))) == does
 
 
 # --- folders that can be read -------------------------------------------------------------------

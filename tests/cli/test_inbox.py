@@ -17,7 +17,7 @@ import pytest
 from antiphon.client import Client, Deny
 from antiphon.seal.keyring import generate_key
 from tests.cli.running import ANTIPHON, Ran, environment
-from tests.console.desk import form_of, statuses
+from tests.console.console_inbox import form_of, statuses
 
 MODULE = '''
 from antiphon import Console, Context, Principal, Server

@@ -132,9 +132,9 @@ def test_two_consoles_on_one_machine_have_cookies_of_their_own() -> None:
 
 
 async def test_signing_in_to_one_console_leaves_the_other_signed_in(tmp_path: Path) -> None:
-    from tests.console.desk import ANNA, BO, OURS, Desk
+    from tests.console.console_inbox import ANNA, BO, OURS, ConsoleInbox
 
-    here, there = Desk(), Desk(url="http://127.0.0.1:8402/console")
+    here, there = ConsoleInbox(), ConsoleInbox(url="http://127.0.0.1:8402/console")
     async with here.signed_in(ANNA) as browser:
         other = "http://127.0.0.1:8402"
         transport = httpx.ASGITransport(there.app)

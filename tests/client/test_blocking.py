@@ -1,4 +1,4 @@
-"""The blocking client's own duty: which thread hears what."""
+"""The blocking client's own rule: which thread is told what."""
 
 import signal
 

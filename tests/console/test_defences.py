@@ -10,7 +10,7 @@ import pytest
 from antiphon import Console, Context, Limits, Server
 from antiphon.console import Person
 from antiphon.testing import KEY
-from tests.console.desk import ANNA, BO, OURS, Desk, form_of
+from tests.console.console_inbox import ANNA, BO, OURS, ConsoleInbox, form_of
 from tests.console.shop import Shop, caller
 
 SECRET_WORDS = ("Pay the ransom to", "customer 4711", "because of the parcel", "noted by anna")
@@ -83,9 +83,9 @@ async def test_the_store_has_neither_questions_nor_notes_nor_sessions_in_the_cle
 
 
 async def test_a_form_without_a_pressed_button_decides_nothing_and_decline_comes_first() -> None:
-    desk = Desk()
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna:
+    held_inbox = ConsoleInbox()
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna:
         page = await anna.get(f"/console/ask/{item.id}")
         assert page.text.index('value="decline"') < page.text.index('value="approve"')
         form = form_of(page)
@@ -95,20 +95,20 @@ async def test_a_form_without_a_pressed_button_decides_nothing_and_decline_comes
         both: Any = {**form, "choice": ["decline", "approve"]}
         answer = await anna.post(f"/console/ask/{item.id}", data=both, headers=OURS)
         assert answer.status_code == 400
-    assert await desk.status(item) == "open"
+    assert await held_inbox.status(item) == "open"
 
 
 async def test_a_role_that_was_taken_away_decides_nothing_any_more() -> None:
     people: dict[str, Person | None] = {"anna": ANNA}
-    desk = Desk(login=lambda _: people["anna"])
-    item = await desk.put()
-    async with desk.browser() as anna:
+    held_inbox = ConsoleInbox(login=lambda _: people["anna"])
+    item = await held_inbox.put()
+    async with held_inbox.browser() as anna:
         await anna.get("/console/login")
         form = form_of(await anna.get(f"/console/ask/{item.id}"))
         people["anna"] = Person(ANNA.issuer, ANNA.subject, ANNA.name, ("ops",))
         answer = await anna.post(f"/console/ask/{item.id}", data=form, headers=OURS)
         assert answer.status_code == 404
-        assert await desk.status(item) == "open"
+        assert await held_inbox.status(item) == "open"
         for changed in (None, BO):
             people["anna"] = ANNA
             await anna.get("/console/login")
@@ -117,7 +117,7 @@ async def test_a_role_that_was_taken_away_decides_nothing_any_more() -> None:
             answer = await anna.post(f"/console/ask/{item.id}", data=form, headers=OURS)
             assert answer.status_code == 401, "nobody, or somebody else: the session has ended"
             people["anna"] = ANNA
-        assert await desk.status(item) == "open"
+        assert await held_inbox.status(item) == "open"
         await anna.get("/console/login")
         form = form_of(await anna.get(f"/console/ask/{item.id}"))
         answer = await anna.post(f"/console/ask/{item.id}", data=form, headers=OURS)
@@ -141,9 +141,9 @@ async def test_links_are_made_from_the_setting_and_never_from_a_request(tmp_path
 async def test_two_decisions_at_once_are_one(how: str) -> None:
     import asyncio
 
-    desk = Desk()
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna, desk.signed_in(BO) as bo:
+    held_inbox = ConsoleInbox()
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna, held_inbox.signed_in(BO) as bo:
         second = anna if how == "same digest twice" else bo
         forms = [form_of(await who.get(f"/console/ask/{item.id}")) for who in (anna, second)]
         answers = await asyncio.gather(
@@ -151,4 +151,4 @@ async def test_two_decisions_at_once_are_one(how: str) -> None:
             second.post(f"/console/ask/{item.id}", data=forms[1], headers=OURS),
         )
     assert sorted(answer.status_code for answer in answers) == [303, 409]
-    assert len(await desk.store.decisions(item.server)) == 1
+    assert len(await held_inbox.store.decisions(item.server)) == 1

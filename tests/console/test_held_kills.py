@@ -39,7 +39,7 @@ class Parent:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.console.mortal_processes"],
+            [sys.executable, "-m", "tests.console.killed_processes"],
             cwd=ROOT, env=environment(), text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from joserfc.jwk import ECKey, OctKey
 
 from antiphon import ConfigError
 from antiphon.console import OIDC
-from tests.console.desk import Desk
+from tests.console.console_inbox import ConsoleInbox
 
 SECRET = "the-client-s-secret-that-only-one-address-may-see"
 
@@ -91,9 +91,9 @@ def provider() -> Iterator[Provider]:
     made.http.server_close()
 
 
-def desk_of(provider: Provider) -> Desk:
+def desk_of(provider: Provider) -> ConsoleInbox:
     login = OIDC(provider.issuer, client_id="console", client_secret=SECRET)
-    return Desk(login=login, roles={"finance": "grp-finance"})
+    return ConsoleInbox(login=login, roles={"finance": "grp-finance"})
 
 
 async def begin(provider: Provider, browser: httpx.AsyncClient) -> dict[str, str]:
@@ -110,9 +110,9 @@ async def finish(browser: httpx.AsyncClient, back: dict[str, str]) -> httpx.Resp
 
 
 async def test_a_person_signs_in_with_the_roles_of_their_groups(provider: Provider) -> None:
-    desk = desk_of(provider)
-    item = await desk.put()
-    async with desk.browser() as anna:
+    held_inbox = desk_of(provider)
+    item = await held_inbox.put()
+    async with held_inbox.browser() as anna:
         back = await begin(provider, anna)
         assert provider.asked["code_challenge_method"] == "S256"
         answer = await finish(anna, back)
@@ -169,8 +169,8 @@ async def test_a_token_that_the_provider_did_not_sign_is_refused(
 
 
 async def refused(provider: Provider) -> None:
-    desk = desk_of(provider)
-    async with desk.browser() as anna:
+    held_inbox = desk_of(provider)
+    async with held_inbox.browser() as anna:
         back = await begin(provider, anna)
         assert (await finish(anna, back)).status_code == 403
         assert "antiphon-console-8401" not in anna.cookies
@@ -178,21 +178,21 @@ async def refused(provider: Provider) -> None:
 
 
 async def test_a_sign_in_ends_in_the_browser_that_began_it(provider: Provider) -> None:
-    desk = desk_of(provider)
-    async with desk.browser() as anna, desk.browser() as eve:
+    held_inbox = desk_of(provider)
+    async with held_inbox.browser() as anna, held_inbox.browser() as eve:
         back = await begin(provider, anna)
         assert (await finish(eve, back)).status_code == 403
         assert (await finish(anna, back)).status_code == 303
 
 
 async def test_a_provider_that_is_away_or_another_one_is_said_so(provider: Provider) -> None:
-    desk = desk_of(provider)
+    held_inbox = desk_of(provider)
     provider.named = "https://another.example"
-    async with desk.browser() as anna:
+    async with held_inbox.browser() as anna:
         answer = await anna.get("/console/login")
         assert answer.status_code == 503
         assert "default-src 'none'" in answer.headers["content-security-policy"]
-    away = Desk(login=OIDC("http://127.0.0.1:9", client_id="console"))
+    away = ConsoleInbox(login=OIDC("http://127.0.0.1:9", client_id="console"))
     async with away.browser() as anna:
         assert (await anna.get("/console/login")).status_code == 503
 

@@ -15,20 +15,29 @@ from antiphon.console.ops import span_of
 from antiphon.errors import CallerError
 from antiphon.ports import Effect
 from antiphon.testing import KEY
-from tests.console.desk import ANNA, ISSUER, OURS, URL, Clock, Desk, form_of, hidden
+from tests.console.console_inbox import (
+    ANNA,
+    ISSUER,
+    OURS,
+    URL,
+    Clock,
+    ConsoleInbox,
+    form_of,
+    hidden,
+)
 
 OPAL = Person(ISSUER, "opal", "Opal Ring", ("operator",))
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def held_inbox() -> ConsoleInbox:
+    return ConsoleInbox()
 
 
-async def lost_effect(desk: Desk, call: str, key: str = "charge") -> None:
+async def lost_effect(held_inbox: ConsoleInbox, call: str, key: str = "charge") -> None:
     """Begin an effect whose process dies."""
     effect = Effect(id=f"{call}/{key}", call=call, key=key, function="pay", arguments=b"digest")
-    await desk.environment.store.begin(
+    await held_inbox.environment.store.begin(
         effect, lease=10.0, ttl=86_400.0, under=None, retry=False, window=None, nonce=b""
     )
 
@@ -39,30 +48,30 @@ async def settle(page: httpx.AsyncClient, call: str, choice: str, **more: str) -
     return await page.post("/console/ops/settle", data={**sent, **more}, headers=OURS)
 
 
-async def states(desk: Desk, call: str) -> list[str]:
-    return [row.state for row in await desk.environment.store.effects(call)]
+async def states(held_inbox: ConsoleInbox, call: str) -> list[str]:
+    return [row.state for row in await held_inbox.environment.store.effects(call)]
 
 
-async def test_the_page_is_for_operators_and_nothing_for_others(desk: Desk) -> None:
-    async with desk.signed_in(ANNA) as anna:
+async def test_the_page_is_for_operators_and_nothing_for_others(held_inbox: ConsoleInbox) -> None:
+    async with held_inbox.signed_in(ANNA) as anna:
         assert (await anna.get("/console/ops")).status_code == 404
         assert "/console/ops" not in (await anna.get("/console/inbox")).text
         token = hidden(await anna.get("/console/inbox"), "token")
         sent = {"token": token, "call": "c", "key": "charge", "choice": "happened", "reason": "x"}
         refused = await anna.post("/console/ops/settle", data=sent, headers=OURS)
         assert refused.status_code == 404
-    async with desk.browser() as nobody:
+    async with held_inbox.browser() as nobody:
         assert (await nobody.get("/console/ops")).status_code == 303
-    async with desk.signed_in(OPAL) as opal:
+    async with held_inbox.signed_in(OPAL) as opal:
         assert (await opal.get("/console/ops")).status_code == 200
         assert "/console/ops" in (await opal.get("/console/inbox")).text
 
 
-async def test_waiting_questions_are_counted_by_age_and_not_told(desk: Desk) -> None:
-    await desk.put()
-    desk.clock.now += 600
-    await desk.put(tool="delete")
-    async with desk.signed_in(OPAL) as opal:
+async def test_waiting_questions_are_counted_by_age_and_not_told(held_inbox: ConsoleInbox) -> None:
+    await held_inbox.put()
+    held_inbox.clock.now += 600
+    await held_inbox.put(tool="delete")
+    async with held_inbox.signed_in(OPAL) as opal:
         page = await opal.get("/console/ops")
     text = " ".join(re.sub(r"<[^>]+>", " ", page.text).split())
     assert "Questions that wait 2 the oldest for 10 min" in text
@@ -72,21 +81,21 @@ async def test_waiting_questions_are_counted_by_age_and_not_told(desk: Desk) -> 
 
 
 async def test_an_uncertain_effect_is_settled_with_a_reason_and_the_person_is_kept(
-    desk: Desk,
+    held_inbox: ConsoleInbox,
 ) -> None:
-    await lost_effect(desk, "call-1")
-    async with desk.signed_in(OPAL) as opal:
+    await lost_effect(held_inbox, "call-1")
+    async with held_inbox.signed_in(OPAL) as opal:
         assert "call-1" not in (await opal.get("/console/ops")).text, "its process may live"
-        desk.clock.now += 60
+        held_inbox.clock.now += 60
         assert "call-1" in (await opal.get("/console/ops")).text
         unsaid = await settle(opal, "call-1", "happened", reason="  ")
         assert (unsaid.status_code, "Say why" in unsaid.text) == (422, True)
         broken = await settle(opal, "call-1", "happened", reason="seen", result="{")
         assert (broken.status_code, "must be JSON" in broken.text) == (422, True)
-        assert await states(desk, "call-1") == ["uncertain"]
+        assert await states(held_inbox, "call-1") == ["uncertain"]
         done = await settle(opal, "call-1", "happened", reason="seen <b>there</b>", result="7")
         assert (done.status_code, done.headers["location"]) == (303, "/console/ops")
-        assert await states(desk, "call-1") == ["done"]
+        assert await states(held_inbox, "call-1") == ["done"]
         late = await settle(opal, "call-1", "happened", reason="again", result="8")
         assert (late.status_code, "too late" in late.text) == (409, True)
         after = (await opal.get("/console/ops")).text
@@ -95,20 +104,20 @@ async def test_an_uncertain_effect_is_settled_with_a_reason_and_the_person_is_ke
     assert "seen &lt;b&gt;there&lt;/b&gt;" in after
 
 
-async def test_an_effect_that_did_not_happen_is_free_again(desk: Desk) -> None:
-    await lost_effect(desk, "call-2")
-    desk.clock.now += 60
-    async with desk.signed_in(OPAL) as opal:
+async def test_an_effect_that_did_not_happen_is_free_again(held_inbox: ConsoleInbox) -> None:
+    await lost_effect(held_inbox, "call-2")
+    held_inbox.clock.now += 60
+    async with held_inbox.signed_in(OPAL) as opal:
         assert (await settle(opal, "call-2", "not-happened", reason="no trace")).status_code == 303
         odd = await settle(opal, "call-2", "perhaps", reason="x")
         assert odd.status_code == 400
-    assert await states(desk, "call-2") == []
+    assert await states(held_inbox, "call-2") == []
 
 
-async def test_a_settlement_of_another_site_changes_nothing(desk: Desk) -> None:
-    await lost_effect(desk, "call-3")
-    desk.clock.now += 60
-    async with desk.signed_in(OPAL) as opal:
+async def test_a_settlement_of_another_site_changes_nothing(held_inbox: ConsoleInbox) -> None:
+    await lost_effect(held_inbox, "call-3")
+    held_inbox.clock.now += 60
+    async with held_inbox.signed_in(OPAL) as opal:
         sent = {"token": "forged", "call": "call-3", "key": "charge", "choice": "happened"}
         headers = {**OURS, "sec-fetch-site": "cross-site", "origin": "https://evil.example"}
         for asked in (headers, OURS):
@@ -116,16 +125,16 @@ async def test_a_settlement_of_another_site_changes_nothing(desk: Desk) -> None:
                 "/console/ops/settle", data={**sent, "reason": "x"}, headers=asked
             )
             assert answer.status_code == 403
-    assert await states(desk, "call-3") == ["uncertain"]
+    assert await states(held_inbox, "call-3") == ["uncertain"]
 
 
-async def test_lists_are_read_page_by_page(desk: Desk) -> None:
+async def test_lists_are_read_page_by_page(held_inbox: ConsoleInbox) -> None:
     for number in range(25):
-        desk.clock.now += 1
-        await lost_effect(desk, f"call-{number:02}")
-        await desk.put(tool=f"tool-{number:02}")
-    desk.clock.now += 60
-    async with desk.signed_in(OPAL) as opal:
+        held_inbox.clock.now += 1
+        await lost_effect(held_inbox, f"call-{number:02}")
+        await held_inbox.put(tool=f"tool-{number:02}")
+    held_inbox.clock.now += 60
+    async with held_inbox.signed_in(OPAL) as opal:
         page = await opal.get("/console/ops")
         assert "tool-19" in page.text
         assert "tool-20" not in page.text
@@ -154,12 +163,12 @@ async def test_rounds_and_refusals_of_the_server_are_counted_and_drawn() -> None
             await client.call_tool("refund", {"order": "2"})
         with pytest.raises(Exception, match="requestState"):
             await server.exchange("tools/call", _forged(), _nothing)
-    desk = Desk()
-    desk.clock, desk.environment = clock, server._services  # pyright: ignore[reportPrivateUsage]
+    held_inbox = ConsoleInbox()
+    held_inbox.clock, held_inbox.environment = clock, server._services  # pyright: ignore[reportPrivateUsage]
     pages = server.pages()
     assert pages is not None
-    desk.app = pages
-    async with desk.signed_in(OPAL) as opal:
+    held_inbox.app = pages
+    async with held_inbox.signed_in(OPAL) as opal:
         page = (await opal.get("/console/ops")).text
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "Rounds 5" in text
@@ -219,16 +228,16 @@ async def test_counts_that_no_store_took_for_an_hour_are_dropped() -> None:
     assert counts.take() == {}
 
 
-async def test_held_calls_are_counted_on_their_own(desk: Desk) -> None:
-    item = await desk.put()
-    await desk.put()
-    async with desk.signed_in(OPAL) as opal:
+async def test_held_calls_are_counted_on_their_own(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    await held_inbox.put()
+    async with held_inbox.signed_in(OPAL) as opal:
         assert "Held calls 2 wait for a decision" in _text(await opal.get("/console/ops"))
-    async with desk.signed_in(ANNA) as anna:
+    async with held_inbox.signed_in(ANNA) as anna:
         page = await anna.get(f"/console/ask/{item.id}")
         said = await anna.post(f"/console/ask/{item.id}", data=form_of(page), headers=OURS)
         assert said.status_code == 303
-    async with desk.signed_in(OPAL) as opal:
+    async with held_inbox.signed_in(OPAL) as opal:
         text = _text(await opal.get("/console/ops"))
     assert "Held calls 1 wait for a decision" in text
     assert "Decisions 1" in text
@@ -262,12 +271,12 @@ def _text(page: httpx.Response) -> str:
 
 async def operators_text(server: Server, clock: Clock) -> str:
     """Return what an operator of the server reads."""
-    desk = Desk()
-    desk.clock, desk.environment = clock, server._services  # pyright: ignore[reportPrivateUsage]
+    held_inbox = ConsoleInbox()
+    held_inbox.clock, held_inbox.environment = clock, server._services  # pyright: ignore[reportPrivateUsage]
     pages = server.pages()
     assert pages is not None
-    desk.app = pages
-    async with desk.signed_in(OPAL) as opal:
+    held_inbox.app = pages
+    async with held_inbox.signed_in(OPAL) as opal:
         return _text(await opal.get("/console/ops"))
 
 

@@ -17,27 +17,37 @@ from antiphon.console.notices import NoticeSender
 from antiphon.core.inbox import Face, NewNotice, Person
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing import KEY
-from tests.console.desk import ANNA, CARL, ISSUER, ORIGIN, OURS, URL, Desk, form_of, schema
+from tests.console.console_inbox import (
+    ANNA,
+    CARL,
+    ISSUER,
+    ORIGIN,
+    OURS,
+    URL,
+    ConsoleInbox,
+    form_of,
+    schema,
+)
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def held_inbox() -> ConsoleInbox:
+    return ConsoleInbox()
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-Infinity", "1e999"])
-async def test_a_number_that_is_none_is_no_answer(desk: Desk, value: str) -> None:
+async def test_a_number_that_is_none_is_no_answer(held_inbox: ConsoleInbox, value: str) -> None:
     face = Face("How much?", schema=schema(price={"type": "number"}))
-    item = await desk.put(face, kind="form", role="", own=True)
-    async with desk.signed_in(CARL) as carl:
+    item = await held_inbox.put(face, kind="form", role="", own=True)
+    async with held_inbox.signed_in(CARL) as carl:
         page = await carl.get(f"/console/ask/{item.id}")
         sent = form_of(page, "answer", **{"field-price": value})
         answer = await carl.post(f"/console/ask/{item.id}", data=sent, headers=OURS)
     assert answer.status_code == 422
-    assert await desk.status(item) == "open"
+    assert await held_inbox.status(item) == "open"
 
 
-async def test_everything_that_is_bound_is_shown_to_its_end(desk: Desk) -> None:
+async def test_everything_that_is_bound_is_shown_to_its_end(held_inbox: ConsoleInbox) -> None:
     long = "x" * 8_000
     face = Face(
         f"Run {long} M-END?",
@@ -45,21 +55,21 @@ async def test_everything_that_is_bound_is_shown_to_its_end(desk: Desk) -> None:
         f"because {long} W-END",
         arguments=f'{{"sql": "{long} A-END"}}'.encode(),
     )
-    item = await desk.put(face)
-    async with desk.signed_in(ANNA) as anna:
+    item = await held_inbox.put(face)
+    async with held_inbox.signed_in(ANNA) as anna:
         page = await anna.get(f"/console/ask/{item.id}")
     shown = page.text[page.text.index("<h1>") :]
     for end in ("M-END", "D-END", "W-END", "A-END"):
         assert end in shown, end
 
 
-async def test_an_operator_reads_neither_question_nor_notes(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna:
+async def test_an_operator_reads_neither_question_nor_notes(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna:
         sent = form_of(await anna.get(f"/console/ask/{item.id}"), note="the secret reason")
         await anna.post(f"/console/ask/{item.id}", data=sent, headers=OURS)
         assert "the secret reason" in (await anna.get(f"/console/ask/{item.id}")).text
-    async with desk.signed_in(Person(ISSUER, "olaf", "Olaf", ("operator",))) as olaf:
+    async with held_inbox.signed_in(Person(ISSUER, "olaf", "Olaf", ("operator",))) as olaf:
         page = await olaf.get(f"/console/ask/{item.id}")
     assert page.status_code == 200
     assert "the secret reason" not in page.text
@@ -97,7 +107,11 @@ def _browser(app: Any) -> Any:
 
 
 async def _open_stream(
-    desk: Desk, cookie: str, *, gone: bool = False, seen: Callable[[], None] | None = None
+    held_inbox: ConsoleInbox,
+    cookie: str,
+    *,
+    gone: bool = False,
+    seen: Callable[[], None] | None = None,
 ) -> int:
     """Open a stream as a server would; returns its status once it has ended.
 
@@ -128,46 +142,50 @@ async def _open_stream(
             seen()
 
     with contextlib.suppress(OSError, BaseExceptionGroup):
-        await desk.app(scope, receive, send)
+        await held_inbox.app(scope, receive, send)
     return await started
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["later", "before its first event"])
-async def test_a_stream_gives_its_place_back_however_it_ends(desk: Desk, *, gone: bool) -> None:
-    async with desk.signed_in(ANNA) as anna:
+async def test_a_stream_gives_its_place_back_however_it_ends(
+    held_inbox: ConsoleInbox, *, gone: bool
+) -> None:
+    async with held_inbox.signed_in(ANNA) as anna:
         cookie = anna.cookies["antiphon-console-8401"]
     for _ in range(PER_SESSION + 2):
-        assert await _open_stream(desk, cookie, gone=gone) == 200
+        assert await _open_stream(held_inbox, cookie, gone=gone) == 200
 
 
 async def test_a_page_that_is_only_open_does_not_keep_its_session_alive(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    held_inbox: ConsoleInbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("antiphon.console.live.LOOK_EVERY", 0.0)
     monkeypatch.setattr("antiphon.console.live.KEEP_ALIVE", -1.0)
-    begun = desk.clock.now
+    begun = held_inbox.clock.now
 
     def an_hour_passes() -> None:
-        desk.clock.now += 3600
+        held_inbox.clock.now += 3600
 
-    async with desk.signed_in(ANNA) as anna:
+    async with held_inbox.signed_in(ANNA) as anna:
         cookie = anna.cookies["antiphon-console-8401"]
         async with asyncio.timeout(20):
-            assert await _open_stream(desk, cookie, seen=an_hour_passes) == 200
-        assert desk.clock.now - begun < 10 * 3600
+            assert await _open_stream(held_inbox, cookie, seen=an_hour_passes) == 200
+        assert held_inbox.clock.now - begun < 10 * 3600
         assert (await anna.get("/console/inbox")).status_code == 303
 
 
-async def test_a_page_that_looks_for_changes_does_not_keep_its_session_alive(desk: Desk) -> None:
-    async with desk.signed_in(ANNA) as anna:
-        desk.clock.now += 7 * 3600
+async def test_a_page_that_looks_for_changes_does_not_keep_its_session_alive(
+    held_inbox: ConsoleInbox,
+) -> None:
+    async with held_inbox.signed_in(ANNA) as anna:
+        held_inbox.clock.now += 7 * 3600
         changed = await anna.get("/console/inbox", headers={"x-live": "1"})
         assert changed.status_code == 200
-        desk.clock.now += 2 * 3600
+        held_inbox.clock.now += 2 * 3600
         assert (await anna.get("/console/inbox")).status_code == 303
-    async with desk.signed_in(ANNA) as anna:
+    async with held_inbox.signed_in(ANNA) as anna:
         for _ in range(2):
-            desk.clock.now += 7 * 3600
+            held_inbox.clock.now += 7 * 3600
             assert (await anna.get("/console/inbox")).status_code == 200
 
 
@@ -183,15 +201,15 @@ async def test_the_cookie_of_a_login_under_way_is_for_this_host_alone() -> None:
         async def finish(self, request: Request, started: Any) -> Person | None:
             return ANNA if await started.recall("state") is not None else None
 
-    desk = Desk(url="https://mcp.example/console", login=Elsewhere())
-    async with desk.browser("https://mcp.example") as anna:
+    held_inbox = ConsoleInbox(url="https://mcp.example/console", login=Elsewhere())
+    async with held_inbox.browser("https://mcp.example") as anna:
         answer = await anna.get("/console/login")
         cookie = answer.headers["set-cookie"]
         assert re.match(r"__Host-\S+=", cookie)
         assert "Secure" in cookie
         assert "Path=/;" in cookie
         assert (await anna.get("/console/login/callback")).status_code == 303
-    async with desk.browser("https://mcp.example") as eve:
+    async with held_inbox.browser("https://mcp.example") as eve:
         assert (await eve.get("/console/login/callback")).status_code == 403
 
 
@@ -203,14 +221,14 @@ async def test_a_notice_that_cannot_be_signed_stops_no_other(
         Webhook("https://a.example/", secret="env:NO_SUCH_SECRET", name="a"),
         Webhook("https://b.example/", secret="secret", name="b"),
     ]
-    desk = Desk(notify=targets)
+    held_inbox = ConsoleInbox(notify=targets)
     sent: list[str] = []
 
     async def post(url: str, body: bytes, headers: dict[str, str]) -> int:
         sent.append(url)
         return 200
 
-    await desk.put(notices=(NewNotice("1", "asked", "a"), NewNotice("2", "asked", "b")))
-    sender = NoticeSender(desk.environment, desk.store, desk.console, post)
+    await held_inbox.put(notices=(NewNotice("1", "asked", "a"), NewNotice("2", "asked", "b")))
+    sender = NoticeSender(held_inbox.environment, held_inbox.store, held_inbox.console, post)
     assert await sender.send_due() == 2
     assert sent == ["https://b.example/"]

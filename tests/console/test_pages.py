@@ -12,7 +12,7 @@ from antiphon.console import Console, OneTimeLink
 from antiphon.console.app import BODY
 from antiphon.core.chain import verify_chain
 from antiphon.core.inbox import Face, Person
-from tests.console.desk import (
+from tests.console.console_inbox import (
     ANNA,
     BO,
     CARL,
@@ -20,7 +20,7 @@ from tests.console.desk import (
     ISSUER,
     OURS,
     URL,
-    Desk,
+    ConsoleInbox,
     form_of,
     hidden,
     schema,
@@ -29,8 +29,8 @@ from tests.console.desk import (
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def held_inbox() -> ConsoleInbox:
+    return ConsoleInbox()
 
 
 def path(item: Any) -> str:
@@ -45,12 +45,12 @@ def path(item: Any) -> str:
     [("approve", "approved", "Approved by"), ("decline", "declined", "Declined by")],
 )
 async def test_a_person_decides_and_the_page_says_who(
-    desk: Desk, choice: str, status: str, words: str
+    held_inbox: ConsoleInbox, choice: str, status: str, words: str
 ) -> None:
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna:
         page = await anna.get(path(item))
-        desk.clock.now += 60
+        held_inbox.clock.now += 60
         sent = form_of(page, choice, note="checked <b>twice</b>")
         done = await anna.post(path(item), data=sent, headers=OURS)
         assert (done.status_code, done.headers["location"]) == (303, path(item))
@@ -58,84 +58,84 @@ async def test_a_person_decides_and_the_page_says_who(
     assert statuses(after)[0].startswith(f"{words} Anna Berg (finance)")
     assert "checked &lt;b&gt;twice&lt;/b&gt;" in after.text
     assert 'name="choice"' not in after.text, "no buttons after the decision"
-    assert await desk.status(item) == status
-    [record] = await desk.store.decisions(item.server)
+    assert await held_inbox.status(item) == status
+    [record] = await held_inbox.store.decisions(item.server)
     assert (record.subject, record.decision, record.how) == ("anna", choice, "signed-in")
     assert record.at - record.shown == pytest.approx(60)
-    assert b"checked" not in record.note or not desk.environment.store.durable
+    assert b"checked" not in record.note or not held_inbox.environment.store.durable
     assert verify_chain([record]) is None
 
 
-async def test_looking_decides_nothing(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna:
+async def test_looking_decides_nothing(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna:
         for query in ("", "?choice=approve", "?choice=approve&token=x"):
             assert (await anna.get(path(item) + query)).status_code == 200
             assert (await anna.head(path(item) + query)).status_code in (200, 405)
-    assert await desk.status(item) == "open"
+    assert await held_inbox.status(item) == "open"
 
 
-async def test_a_link_is_not_used_up_by_previews(desk: Desk) -> None:
-    link = await desk.app.make_link(ANNA)
-    async with desk.browser() as scanner:
+async def test_a_link_is_not_used_up_by_previews(held_inbox: ConsoleInbox) -> None:
+    link = await held_inbox.app.make_link(ANNA)
+    async with held_inbox.browser() as scanner:
         for _ in range(3):
             assert (await scanner.get(link)).status_code == 200
         assert (await scanner.get("/console/inbox")).status_code == 303
-    async with desk.browser() as anna:
+    async with held_inbox.browser() as anna:
         assert (await anna.post(link, headers=OURS)).status_code == 303
         assert (await anna.get("/console/inbox")).status_code == 200
-    async with desk.browser() as late:
+    async with held_inbox.browser() as late:
         again = await late.post(link, headers=OURS)
         assert again.status_code == 403
         assert "used already" in again.text
 
 
-async def test_a_link_is_good_for_ten_minutes(desk: Desk) -> None:
-    link = await desk.app.make_link(ANNA)
-    desk.clock.now += 601
-    async with desk.browser() as anna:
+async def test_a_link_is_good_for_ten_minutes(held_inbox: ConsoleInbox) -> None:
+    link = await held_inbox.app.make_link(ANNA)
+    held_inbox.clock.now += 601
+    async with held_inbox.browser() as anna:
         assert (await anna.post(link, headers=OURS)).status_code == 403
 
 
-async def test_a_question_that_changed_is_shown_again(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna:
+async def test_a_question_that_changed_is_shown_again(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna:
         page = await anna.get(path(item))
         sent = form_of(page, digest=b"another".hex(), note="my words")
         answer = await anna.post(path(item), data=sent, headers=OURS)
     assert answer.status_code == 409
     assert "The question changed while you read it" in answer.text
     assert "my words" in answer.text
-    assert await desk.status(item) == "open"
+    assert await held_inbox.status(item) == "open"
 
 
-async def test_the_second_decision_is_told_who_was_first(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna, desk.signed_in(BO) as bo:
+async def test_the_second_decision_is_told_who_was_first(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna, held_inbox.signed_in(BO) as bo:
         first, second = await anna.get(path(item)), await bo.get(path(item))
         await anna.post(path(item), data=form_of(first, "decline"), headers=OURS)
         late = await bo.post(path(item), data=form_of(second, note="kept"), headers=OURS)
     assert late.status_code == 409
     assert statuses(late)[0].startswith("Declined by Anna Berg")
-    assert await desk.status(item) == "declined"
-    assert len(await desk.store.decisions(item.server)) == 1
+    assert await held_inbox.status(item) == "declined"
+    assert len(await held_inbox.store.decisions(item.server)) == 1
 
 
-async def test_nothing_is_decided_after_its_time(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna:
+async def test_nothing_is_decided_after_its_time(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna:
         page = await anna.get(path(item))
-        desk.clock.now += 3_601
+        held_inbox.clock.now += 3_601
         late = await anna.post(path(item), data=form_of(page), headers=OURS)
         again = await anna.get(path(item))
     assert late.status_code == 409
     assert any("Nobody answered in time" in one for one in statuses(again))
-    assert await desk.store.decisions(item.server) == []
+    assert await held_inbox.store.decisions(item.server) == []
 
 
-async def test_several_people_are_needed(desk: Desk) -> None:
-    item = await desk.put(need=2)
-    async with desk.signed_in(ANNA) as anna, desk.signed_in(BO) as bo:
+async def test_several_people_are_needed(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put(need=2)
+    async with held_inbox.signed_in(ANNA) as anna, held_inbox.signed_in(BO) as bo:
         page = await anna.get(path(item))
         assert "0 of 2 needed" in page.text
         await anna.post(path(item), data=form_of(page), headers=OURS)
@@ -146,15 +146,15 @@ async def test_several_people_are_needed(desk: Desk) -> None:
         assert twice.status_code == 403
         assert "decided this already" in twice.text
         await bo.post(path(item), data=form_of(await bo.get(path(item))), headers=OURS)
-    assert await desk.status(item) == "approved"
+    assert await held_inbox.status(item) == "approved"
 
 
 # --- who may -------------------------------------------------------------------------------------
 
 
-async def test_who_is_not_signed_in_sees_nothing(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.browser() as nobody:
+async def test_who_is_not_signed_in_sees_nothing(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.browser() as nobody:
         for address in ("/console/inbox", path(item)):
             answer = await nobody.get(address)
             assert answer.status_code == 303
@@ -163,12 +163,14 @@ async def test_who_is_not_signed_in_sees_nothing(desk: Desk) -> None:
         sent = {"token": "x", "digest": item.digest.hex(), "choice": "approve"}
         assert (await nobody.post(path(item), data=sent, headers=OURS)).status_code == 401
         assert (await nobody.get("/console/events")).status_code == 401
-    assert await desk.status(item) == "open"
+    assert await held_inbox.status(item) == "open"
 
 
-async def test_what_is_not_for_somebody_looks_like_what_does_not_exist(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.signed_in(DORA) as dora:
+async def test_what_is_not_for_somebody_looks_like_what_does_not_exist(
+    held_inbox: ConsoleInbox,
+) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(DORA) as dora:
         hers, nothing = await dora.get(path(item)), await dora.get("/console/ask/" + "0" * 32)
         assert (hers.status_code, nothing.status_code) == (404, 404)
         assert hers.text == nothing.text
@@ -178,9 +180,9 @@ async def test_what_is_not_for_somebody_looks_like_what_does_not_exist(desk: Des
         assert "Nothing waits for you" in listed.text
 
 
-async def test_the_caller_sees_the_call_but_does_not_decide_it(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.signed_in(CARL) as carl:
+async def test_the_caller_sees_the_call_but_does_not_decide_it(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(CARL) as carl:
         page = await carl.get(path(item))
         assert page.status_code == 200
         assert "somebody else has to decide" in page.text
@@ -189,27 +191,29 @@ async def test_the_caller_sees_the_call_but_does_not_decide_it(desk: Desk) -> No
         sent = {"token": token, "digest": item.digest.hex(), "choice": "approve"}
         forged = await carl.post(path(item), data=sent, headers=OURS)
         assert forged.status_code == 403
-    assert await desk.status(item) == "open"
+    assert await held_inbox.status(item) == "open"
 
 
 async def test_the_same_human_under_another_issuer_is_the_caller() -> None:
-    desk = Desk(same_person=lambda person, caller: person.subject == f"{caller.subject}@corp")
-    item = await desk.put()
+    held_inbox = ConsoleInbox(
+        same_person=lambda person, caller: person.subject == f"{caller.subject}@corp"
+    )
+    item = await held_inbox.put()
     twin = Person("https://other.example", "carl@corp", "Carl", ("finance",))
-    async with desk.signed_in(twin) as carl:
+    async with held_inbox.signed_in(twin) as carl:
         page = await carl.get(path(item))
         assert 'name="choice"' not in page.text
         sent = {
             "token": hidden(page, "token"), "digest": item.digest.hex(), "choice": "approve",
         }  # fmt: skip
         assert (await carl.post(path(item), data=sent, headers=OURS)).status_code == 403
-    assert await desk.status(item) == "open"
+    assert await held_inbox.status(item) == "open"
 
 
-async def test_an_operator_sees_that_something_waits_but_not_what(desk: Desk) -> None:
-    item = await desk.put()
+async def test_an_operator_sees_that_something_waits_but_not_what(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
     operator = Person(ISSUER, "ola", "Ola", ("operator",))
-    async with desk.signed_in(operator) as ola:
+    async with held_inbox.signed_in(operator) as ola:
         page = await ola.get(path(item))
     assert page.status_code == 200
     assert "A question of refund" in page.text
@@ -219,18 +223,18 @@ async def test_an_operator_sees_that_something_waits_but_not_what(desk: Desk) ->
 
 
 async def test_groups_become_roles() -> None:
-    desk = Desk(roles={"finance": "grp-finance"})
-    item = await desk.put()
-    async with desk.signed_in(Person(ISSUER, "anna", "Anna", ("grp-finance",))) as anna:
+    held_inbox = ConsoleInbox(roles={"finance": "grp-finance"})
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(Person(ISSUER, "anna", "Anna", ("grp-finance",))) as anna:
         assert 'name="choice"' in (await anna.get(path(item))).text
-    async with desk.signed_in(Person(ISSUER, "eve", "Eve", ("finance",))) as eve:
+    async with held_inbox.signed_in(Person(ISSUER, "eve", "Eve", ("finance",))) as eve:
         assert (await eve.get(path(item))).status_code == 404
 
 
-async def test_a_fresh_sign_in_is_asked_for(desk: Desk) -> None:
-    item = await desk.put(assurance="fresh")
-    stale = Person(ISSUER, "anna", "Anna", ("finance",), desk.clock() - 301)
-    async with desk.signed_in(stale) as anna:
+async def test_a_fresh_sign_in_is_asked_for(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put(assurance="fresh")
+    stale = Person(ISSUER, "anna", "Anna", ("finance",), held_inbox.clock() - 301)
+    async with held_inbox.signed_in(stale) as anna:
         page = await anna.get(path(item))
         assert "Sign in again" in page.text
         sent = {
@@ -238,28 +242,28 @@ async def test_a_fresh_sign_in_is_asked_for(desk: Desk) -> None:
         }  # fmt: skip
         refused = await anna.post(path(item), data=sent, headers=OURS)
         assert refused.status_code == 403
-    fresh = Person(ISSUER, "anna", "Anna", ("finance",), desk.clock())
-    async with desk.signed_in(fresh) as anna:
+    fresh = Person(ISSUER, "anna", "Anna", ("finance",), held_inbox.clock())
+    async with held_inbox.signed_in(fresh) as anna:
         page = await anna.get(path(item))
         assert (await anna.post(path(item), data=form_of(page), headers=OURS)).status_code == 303
-    [record] = await desk.store.decisions(item.server)
+    [record] = await held_inbox.store.decisions(item.server)
     assert record.how == "fresh"
 
 
-async def test_the_owner_withdraws(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.signed_in(CARL) as carl, desk.signed_in(ANNA) as anna:
+async def test_the_owner_withdraws(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(CARL) as carl, held_inbox.signed_in(ANNA) as anna:
         page = await carl.get(path(item))
         assert "Withdraw" in page.text
         assert "Withdraw" not in (await anna.get(path(item))).text
         forged = {"token": hidden(await anna.get(path(item)), "token")}
         refused = await anna.post(path(item) + "/withdraw", data=forged, headers=OURS)
         assert refused.status_code == 409
-        assert await desk.status(item) == "open"
+        assert await held_inbox.status(item) == "open"
         sent = {"token": hidden(page, "token")}
         done = await carl.post(path(item) + "/withdraw", data=sent, headers=OURS)
         assert done.status_code == 303
-    assert await desk.status(item) == "withdrawn"
+    assert await held_inbox.status(item) == "withdrawn"
 
 
 # --- other sites ---------------------------------------------------------------------------------
@@ -278,38 +282,40 @@ async def test_the_owner_withdraws(desk: Desk) -> None:
     ],
     ids=str,
 )
-async def test_a_form_of_another_site_does_nothing(desk: Desk, headers: dict[str, str]) -> None:
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna:
+async def test_a_form_of_another_site_does_nothing(
+    held_inbox: ConsoleInbox, headers: dict[str, str]
+) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna:
         sent = form_of(await anna.get(path(item)))
         answer = await anna.post(path(item), data=sent, headers=headers)
         assert answer.status_code == 403
-    assert await desk.status(item) == "open"
+    assert await held_inbox.status(item) == "open"
 
 
-async def test_a_form_needs_the_token_of_its_own_session(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna, desk.signed_in(BO) as bo:
+async def test_a_form_needs_the_token_of_its_own_session(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna, held_inbox.signed_in(BO) as bo:
         own, others = await anna.get(path(item)), await bo.get(path(item))
         for token in ("", "x", hidden(others, "token")):
             sent = form_of(own, token=token)
             answer = await anna.post(path(item), data=sent, headers=OURS)
             assert answer.status_code == 403, token
-    assert await desk.status(item) == "open"
+    assert await held_inbox.status(item) == "open"
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8401", "127.0.0.1", "localhost:8401"]
 )
-async def test_only_the_console_s_own_host_is_served(desk: Desk, host: str) -> None:
-    async with desk.browser() as anyone:
+async def test_only_the_console_s_own_host_is_served(held_inbox: ConsoleInbox, host: str) -> None:
+    async with held_inbox.browser() as anyone:
         answer = await anyone.get("/console/inbox", headers={"host": host})
     assert answer.status_code == 403
 
 
-async def test_every_page_forbids_scripts_frames_and_caches(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna:
+async def test_every_page_forbids_scripts_frames_and_caches(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna:
         for address in ("/console/inbox", path(item), "/console/ask/none", "/console/login"):
             headers = (await anna.get(address)).headers
             policy = headers["content-security-policy"]
@@ -321,11 +327,11 @@ async def test_every_page_forbids_scripts_frames_and_caches(desk: Desk) -> None:
             assert headers["x-content-type-options"] == "nosniff"
 
 
-async def test_hostile_text_is_shown_as_text(desk: Desk) -> None:
+async def test_hostile_text_is_shown_as_text(held_inbox: ConsoleInbox) -> None:
     evil = "<script>alert(1)</script><img src=x onerror=alert(1)>\u202e\u0007"
     face = Face(evil, ((evil, evil),), evil, evil, evil, evil, evil, b'{"a": "</pre><script>"}')
-    item = await desk.put(face, tool="<script>", role="finance")
-    async with desk.signed_in(ANNA) as anna:
+    item = await held_inbox.put(face, tool="<script>", role="finance")
+    async with held_inbox.signed_in(ANNA) as anna:
         for page in (await anna.get(path(item)), await anna.get("/console/inbox")):
             assert page.status_code == 200
             scripts = re.findall(r"<script[^>]*>", page.text)
@@ -335,8 +341,8 @@ async def test_hostile_text_is_shown_as_text(desk: Desk) -> None:
             assert "\\u202e" in html.unescape(page.text)
 
 
-async def test_signing_in_leads_nowhere_else(desk: Desk) -> None:
-    async with desk.signed_in(ANNA) as anna:
+async def test_signing_in_leads_nowhere_else(held_inbox: ConsoleInbox) -> None:
+    async with held_inbox.signed_in(ANNA) as anna:
         for target in (
             "https://evil.example/", "//evil.example/", "/console//evil.example",
             "/elsewhere", "/console/\\evil", "", "/console/inbox\r\nset-cookie: a=b",
@@ -347,13 +353,13 @@ async def test_signing_in_leads_nowhere_else(desk: Desk) -> None:
         assert inside.headers["location"] == "/console/ask/abc"
 
 
-async def test_too_large_a_form_is_refused(desk: Desk) -> None:
-    item = await desk.put()
-    async with desk.signed_in(ANNA) as anna:
+async def test_too_large_a_form_is_refused(held_inbox: ConsoleInbox) -> None:
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna:
         sent = form_of(await anna.get(path(item)), note="x" * (BODY + 1))
         answer = await anna.post(path(item), data=sent, headers=OURS)
         assert answer.status_code == 413
-    assert await desk.status(item) == "open"
+    assert await held_inbox.status(item) == "open"
 
 
 # --- sessions ------------------------------------------------------------------------------------
@@ -361,11 +367,11 @@ async def test_too_large_a_form_is_refused(desk: Desk) -> None:
 
 async def test_the_cookie_is_for_the_server_alone() -> None:
     for url, name in ((URL, "antiphon-console-8401="), ("https://mcp.example/console", "__Host-")):
-        desk = Desk(url=url)
-        origin = desk.console.origin
-        async with desk.browser(origin) as anna:
+        held_inbox = ConsoleInbox(url=url)
+        origin = held_inbox.console.origin
+        async with held_inbox.browser(origin) as anna:
             headers = {"origin": origin, "sec-fetch-site": "same-origin"}
-            answer = await anna.post(await desk.app.make_link(ANNA), headers=headers)
+            answer = await anna.post(await held_inbox.app.make_link(ANNA), headers=headers)
         cookie = answer.headers["set-cookie"]
         assert cookie.startswith(name)
         assert "HttpOnly" in cookie
@@ -374,34 +380,34 @@ async def test_the_cookie_is_for_the_server_alone() -> None:
         assert ("Secure" in cookie) is url.startswith("https")
 
 
-async def test_a_session_ends_when_it_is_idle_or_old_or_left(desk: Desk) -> None:
-    async with desk.signed_in(ANNA) as anna:
+async def test_a_session_ends_when_it_is_idle_or_old_or_left(held_inbox: ConsoleInbox) -> None:
+    async with held_inbox.signed_in(ANNA) as anna:
         for _ in range(3):
-            desk.clock.now += 7 * 3600
+            held_inbox.clock.now += 7 * 3600
             assert (await anna.get("/console/inbox")).status_code == 200
-        desk.clock.now += 4 * 3600
+        held_inbox.clock.now += 4 * 3600
         assert (await anna.get("/console/inbox")).status_code == 303, "older than a day"
-    async with desk.signed_in(ANNA) as anna:
-        desk.clock.now += 8 * 3600 + 1
+    async with held_inbox.signed_in(ANNA) as anna:
+        held_inbox.clock.now += 8 * 3600 + 1
         assert (await anna.get("/console/inbox")).status_code == 303, "idle"
-    async with desk.signed_in(ANNA) as anna:
+    async with held_inbox.signed_in(ANNA) as anna:
         assert (await anna.get("/console/inbox")).status_code == 200
-        desk.clock.now += 8 * 3600 + 1
+        held_inbox.clock.now += 8 * 3600 + 1
         assert (await anna.get("/console/inbox")).status_code == 303, "idle after it was used"
-    async with desk.signed_in(ANNA) as anna:
+    async with held_inbox.signed_in(ANNA) as anna:
         page = await anna.get("/console/inbox")
         stolen = dict(anna.cookies)
         refused = await anna.post("/console/logout", data={"token": "x"}, headers=OURS)
         assert refused.status_code == 403
         sent = {"token": hidden(page, "token")}
         await anna.post("/console/logout", data=sent, headers=OURS)
-    async with desk.browser() as thief:
+    async with held_inbox.browser() as thief:
         thief.cookies.update(stolen)
         assert (await thief.get("/console/inbox")).status_code == 303
 
 
-async def test_what_no_session_made_is_no_session(desk: Desk) -> None:
-    async with desk.browser() as thief:
+async def test_what_no_session_made_is_no_session(held_inbox: ConsoleInbox) -> None:
+    async with held_inbox.browser() as thief:
         for value in (b"", b"x", b"x" * 5_000, b"../..", b"\xe5\xff"):
             thief.cookies.clear()
             headers = {b"cookie": b"antiphon-console-8401=" + value}
@@ -438,10 +444,10 @@ GOOD = {
 }
 
 
-async def test_every_kind_of_field_is_shown_and_answered(desk: Desk) -> None:
+async def test_every_kind_of_field_is_shown_and_answered(held_inbox: ConsoleInbox) -> None:
     face = Face("Which?", schema=schema(**FIELDS))
-    item = await desk.put(face, kind="form", role="", own=True)
-    async with desk.signed_in(CARL) as carl:
+    item = await held_inbox.put(face, kind="form", role="", own=True)
+    async with held_inbox.signed_in(CARL) as carl:
         page = await carl.get(path(item))
         for kind in ("email", "url", "date", "datetime-local", "number", "radio", "checkbox"):
             assert f'type="{kind}"' in page.text, kind
@@ -449,9 +455,9 @@ async def test_every_kind_of_field_is_shown_and_answered(desk: Desk) -> None:
         assert ">Small</option>" in page.text
         sent = form_of(page, "answer", **GOOD)
         assert (await carl.post(path(item), data=sent, headers=OURS)).status_code == 303
-    kept = await desk.store.item(item.id)
+    kept = await held_inbox.store.item(item.id)
     assert kept is not None
-    answer = await desk.environment.reveal(kept.answer, f"answer {item.id}")
+    answer = await held_inbox.environment.reveal(kept.answer, f"answer {item.id}")
     assert httpx.Response(200, content=answer).json() == {
         "mail": "a@example.org",
         "site": "https://example.org/",
@@ -476,11 +482,11 @@ async def test_every_kind_of_field_is_shown_and_answered(desk: Desk) -> None:
     ],
 )  # fmt: skip
 async def test_an_answer_that_does_not_fit_is_kept_and_explained(
-    desk: Desk, field: str, value: Any
+    held_inbox: ConsoleInbox, field: str, value: Any
 ) -> None:
     face = Face("Which?", schema=schema(**FIELDS))
-    item = await desk.put(face, kind="form", role="", own=True)
-    async with desk.signed_in(CARL) as carl:
+    item = await held_inbox.put(face, kind="form", role="", own=True)
+    async with held_inbox.signed_in(CARL) as carl:
         page = await carl.get(path(item))
         sent = form_of(page, "answer", **{**GOOD, f"field-{field}": value}, note="kept words")
         answer = await carl.post(path(item), data=sent, headers=OURS)
@@ -489,21 +495,25 @@ async def test_an_answer_that_does_not_fit_is_kept_and_explained(
     assert f'id="field-{field}-error"' in answer.text
     assert "kept words" in answer.text
     assert 'value="https://example.org/"' in answer.text, "what was typed stays"
-    assert await desk.status(item) == "open"
+    assert await held_inbox.status(item) == "open"
 
 
 # --- lists ---------------------------------------------------------------------------------------
 
 
-async def test_the_inbox_lists_what_waits_for_whom(desk: Desk) -> None:
-    for_finance = await desk.put(Face("For finance?"))
-    for_ops = await desk.put(Face("For ops?"), role="ops")
-    own = await desk.put(Face("For Carl himself?"), role="", own=True)
+async def test_the_inbox_lists_what_waits_for_whom(held_inbox: ConsoleInbox) -> None:
+    for_finance = await held_inbox.put(Face("For finance?"))
+    for_ops = await held_inbox.put(Face("For ops?"), role="ops")
+    own = await held_inbox.put(Face("For Carl himself?"), role="", own=True)
 
     def listed(page: httpx.Response) -> list[str]:
         return re.findall(r'<a href="/console/ask/[^"]*">([^<]*)</a>', page.text)
 
-    async with desk.signed_in(ANNA) as anna, desk.signed_in(BO) as bo, desk.signed_in(CARL) as carl:
+    async with (
+        held_inbox.signed_in(ANNA) as anna,
+        held_inbox.signed_in(BO) as bo,
+        held_inbox.signed_in(CARL) as carl,
+    ):
         page = await anna.get("/console/inbox")
         assert listed(page) == ["For finance?"]
         assert "For me (1)" in page.text
@@ -524,11 +534,11 @@ async def test_the_inbox_lists_what_waits_for_whom(desk: Desk) -> None:
     assert for_ops.status == own.status == "open"
 
 
-async def test_long_lists_come_in_pages(desk: Desk) -> None:
+async def test_long_lists_come_in_pages(held_inbox: ConsoleInbox) -> None:
     for number in range(60):
-        desk.clock.now += 1
-        await desk.put(Face(f"Question {number:02}?"))
-    async with desk.signed_in(ANNA) as anna:
+        held_inbox.clock.now += 1
+        await held_inbox.put(Face(f"Question {number:02}?"))
+    async with held_inbox.signed_in(ANNA) as anna:
         page = await anna.get("/console/inbox")
         first = re.findall(r">(Question \d\d\?)</a>", page.text)
         more = re.search(r'<a href="([^"]*after=[^"]*)"', page.text)
@@ -542,9 +552,11 @@ async def test_long_lists_come_in_pages(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "query", ["tool=%00", "role=%00", "after=1~%00", "after=x~y", "after=nan~"]
 )
-async def test_a_filter_that_nothing_can_match_breaks_nothing(desk: Desk, query: str) -> None:
-    await desk.put()
-    async with desk.signed_in(ANNA) as anna:
+async def test_a_filter_that_nothing_can_match_breaks_nothing(
+    held_inbox: ConsoleInbox, query: str
+) -> None:
+    await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna:
         assert (await anna.get(f"/console/inbox?{query}")).status_code == 200
 
 
@@ -577,10 +589,10 @@ async def test_an_author_s_function_says_who_somebody_is() -> None:
     def who(request: Any) -> Person | None:
         return ANNA if request.headers.get("x-user") == "anna" else None
 
-    desk = Desk(login=who)
-    async with desk.browser() as anna:
+    held_inbox = ConsoleInbox(login=who)
+    async with held_inbox.browser() as anna:
         answer = await anna.get("/console/login", headers={"x-user": "anna"})
         assert answer.status_code == 303
         assert (await anna.get("/console/inbox")).status_code == 200
-    async with desk.browser() as eve:
+    async with held_inbox.browser() as eve:
         assert (await eve.get("/console/login")).status_code == 401

@@ -18,7 +18,7 @@ from antiphon.console.sessions import IDLE, LOGIN, LONGEST
 from antiphon.core.retry import back_off
 from antiphon.testing import KEY
 from docs_src.approvals_by_others import ISSUER, Sale, make_console, make_server
-from tests.console.desk import form_of, statuses
+from tests.console.console_inbox import form_of, statuses
 from tests.transports.wire import call, mirrored, request
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "approvals-by-others.md").read_text().split())

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.cli.running import ANTIPHON, environment, spawned
-from tests.console.desk import form_of
+from tests.console.console_inbox import form_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "approvals-by-others.md").read_text("utf-8")

@@ -21,7 +21,7 @@ UNAVAILABLE = "the server's store cannot be reached; try again"
 
 
 class Slowed(SqliteStore):
-    """A store on disk whose duties can be held back, and fail, before or after they are done."""
+    """A store on disk whose operations can be held back or fail, before or after they are done."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -32,14 +32,16 @@ class Slowed(SqliteStore):
         self.reached: dict[str, asyncio.Event] = {}
         self.done: dict[str, asyncio.Event] = {}
 
-    def hold_back(self, duty: str, *, after: bool = False) -> tuple[asyncio.Event, asyncio.Event]:
-        """Hold a duty back; gives the events of its arrival and of its going on."""
-        self.reached[duty], go = asyncio.Event(), asyncio.Event()
-        (self.after if after else self.before)[duty] = go
-        return self.reached[duty], go
+    def hold_back(
+        self, operation: str, *, after: bool = False
+    ) -> tuple[asyncio.Event, asyncio.Event]:
+        """Hold an operation back; gives the events of its arrival and of its going on."""
+        self.reached[operation], go = asyncio.Event(), asyncio.Event()
+        (self.after if after else self.before)[operation] = go
+        return self.reached[operation], go
 
-    def finished(self, duty: str) -> asyncio.Event:
-        return self.done.setdefault(duty, asyncio.Event())
+    def finished(self, operation: str) -> asyncio.Event:
+        return self.done.setdefault(operation, asyncio.Event())
 
     async def _duty(self, name: str, work: Awaitable[Any]) -> Any:
         if name in self.before:
@@ -67,10 +69,10 @@ def _counted(left: dict[str, int], name: str) -> bool:
 
 
 def _through(name: str) -> Callable[..., Any]:
-    async def duty(self: Slowed, *args: Any, **kwargs: Any) -> Any:
+    async def operation(self: Slowed, *args: Any, **kwargs: Any) -> Any:
         return await self._duty(name, getattr(SqliteStore, name)(self, *args, **kwargs))
 
-    return duty
+    return operation
 
 
 for each in ("claim", "record", "release", "begin", "settle", "abandon"):
@@ -173,11 +175,13 @@ async def test_a_claim_of_an_effect_whose_reply_was_lost_is_no_uncertainty(store
     assert tally.marks == ["create"]
 
 
-@pytest.mark.parametrize("duty", ["claim", "record"])
-async def test_a_store_that_fails_once_refuses_the_round_which_may_come_again(store, tally, duty):
+@pytest.mark.parametrize("operation", ["claim", "record"])
+async def test_a_store_that_fails_once_refuses_the_round_which_may_come_again(
+    store, tally, operation
+):
     world = world_of(store, tally)
     step = await world.begin("order")
-    store.fails = {duty: 1}
+    store.fails = {operation: 1}
     refused = await world.answer(step, ANSWERS)
     assert (refused.code, refused.text) == (-32603, UNAVAILABLE)
     async with asyncio.timeout(20):  # at once: not only after the lease

@@ -371,14 +371,14 @@ async def test_a_running_effect_is_settled_before_a_cancellation_is_delivered(ro
 
 
 class Failing(MemoryStore):
-    """A store whose duties fail while they are named here."""
+    """A store whose operations fail while they are named here."""
 
     def __init__(self, **options) -> None:
         super().__init__(**options)
         self.failing: set[str] = set()
 
-    def _check(self, duty: str) -> None:
-        if duty in self.failing:
+    def _check(self, operation: str) -> None:
+        if operation in self.failing:
             raise StoreError("the disk is gone")
 
     async def claim(self, *args, **kwargs):
@@ -402,14 +402,14 @@ class Failing(MemoryStore):
         return await super().fetch(*args, **kwargs)
 
 
-@pytest.mark.parametrize("duty", ["claim", "record"])
+@pytest.mark.parametrize("operation", ["claim", "record"])
 async def test_a_store_that_fails_refuses_the_round_and_loses_nothing(
-    rounds, tally, fake_clock, duty
+    rounds, tally, fake_clock, operation
 ):
     store = Failing(clock=fake_clock)
     world = rounds(shop(tally), store=store)
     step = await world.begin("order")
-    store.failing = {duty}
+    store.failing = {operation}
     refused = await world.answer(step, ANSWERS)
     assert refused.code == -32603
     assert "store cannot be reached" in refused.text

@@ -43,7 +43,7 @@ def handing_out_kept_objects() -> Iterator[Counter[str]]:
 
 
 class _Between:
-    """A store that changes what one duty does."""
+    """A store that changes what one operation does."""
 
     def __init__(self, store: Store, breaking: "Breaking") -> None:
         self._store = store
@@ -52,12 +52,12 @@ class _Between:
         self.shared = store.shared
 
     def __getattr__(self, name: str) -> Any:
-        duty = getattr(self._store, name)
-        if not inspect.iscoroutinefunction(duty):
-            return duty
+        operation = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(operation):
+            return operation
 
         async def changed(*args: Any, **options: Any) -> Any:
-            return await self._breaking.duty(self._store, name, args, options)
+            return await self._breaking.operation(self._store, name, args, options)
 
         return changed
 
@@ -72,30 +72,30 @@ class Breaking:
         """Return the store as broken servers see it."""
         return _Between(store, self)
 
-    async def duty(self, store: Any, name: str, args: Any, options: dict[str, Any]) -> Any:
-        """Do a duty of the store, or something else."""
+    async def operation(self, store: Any, name: str, args: Any, options: dict[str, Any]) -> Any:
+        """Do an operation of the store, or something else."""
         return await getattr(store, name)(*args, **options)
 
 
 class Forgetting(Breaking):
     """Frees an effect that failed, as if nothing had happened."""
 
-    async def duty(self, store: Any, name: str, args: Any, options: dict[str, Any]) -> Any:
+    async def operation(self, store: Any, name: str, args: Any, options: dict[str, Any]) -> Any:
         if name == "settle" and options.get("error") is not None:
             self.count += 1
             await store.abandon(*args[:2])
             return True
-        return await super().duty(store, name, args, options)
+        return await super().operation(store, name, args, options)
 
 
 class Repeating(Breaking):
     """Runs an effect of unknown end again."""
 
-    async def duty(self, store: Any, name: str, args: Any, options: dict[str, Any]) -> Any:
+    async def operation(self, store: Any, name: str, args: Any, options: dict[str, Any]) -> Any:
         if name == "begin":
             self.count += 1
             options = {**options, "retry": True}
-        return await super().duty(store, name, args, options)
+        return await super().operation(store, name, args, options)
 
 
 @contextmanager

@@ -95,7 +95,7 @@ async def test_a_server_that_was_away_when_we_were_idle_is_not_noticed() -> None
             await asyncio.to_thread(server.stop)
             await asyncio.to_thread(server.start)
             claims = [await one_or_its_failure(store, f"call-{number}") for number in range(20)]
-        # One duty may meet a connection that was used a moment ago; the rest are asked first.
+        # One operation may meet a connection that was used a moment ago; the rest are asked first.
         assert sum(isinstance(found, StoreError) for found in claims) <= 1
         assert sum(isinstance(found, Claimed) for found in claims) >= 19
 

@@ -205,9 +205,9 @@ async def test_a_file_that_is_gone_or_another_is_noticed(tmp_path: Path, what: s
         other = SqliteStore(path)
         await other.open()
         await other.close()
-    for duty in (claim(store, "before"), claim(store, "after"), store.calls()):
+    for operation in (claim(store, "before"), claim(store, "after"), store.calls()):
         with pytest.raises(StoreError, match=r"removed or replaced.*restart") as caught:
-            await duty
+            await operation
         assert not caught.value.retryable
     # Whatever lies there now: what was written meanwhile is not in it.
     path.unlink(missing_ok=True)
@@ -306,10 +306,10 @@ async def test_segments_and_tasks_of_the_release_before_go_on(upgraded: SqliteSt
 async def test_a_cancelled_duty_does_not_stop_the_others(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "ledger.db")
     await store.open()
-    duties = [asyncio.ensure_future(claim(store, f"call-{number}")) for number in range(50)]
-    await asyncio.wait(duties, timeout=0)
-    for duty in duties[::2]:
-        duty.cancel()
-    done = await asyncio.gather(*duties, return_exceptions=True)
+    operations = [asyncio.ensure_future(claim(store, f"call-{number}")) for number in range(50)]
+    await asyncio.wait(operations, timeout=0)
+    for operation in operations[::2]:
+        operation.cancel()
+    done = await asyncio.gather(*operations, return_exceptions=True)
     assert all(isinstance(claim, Claimed) for claim in done[1::2])
     await store.close()

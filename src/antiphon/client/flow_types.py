@@ -1,7 +1,7 @@
 """The values that pass between the client's flow and its drivers: a call, actions, events, ends."""
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from antiphon.client.read_asks import GET, UPDATE, JsonObject, PendingAsk, Task
@@ -32,8 +32,7 @@ class Timeouts:
 
     def __post_init__(self) -> None:
         """Refuse numbers that would switch a bound off, NaN and infinity included."""
-        for name in self.__slots__:
-            value = getattr(self, name)
+        for name, value in asdict(self).items():
             if not 0 < value < float("inf"):
                 raise ValueError(f"Timeouts({name}=...) must be a positive number, got {value!r}")
 

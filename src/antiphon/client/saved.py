@@ -85,7 +85,8 @@ class _SavedTask(msgspec.Struct):
     keys: dict[str, tuple[str, bool]] = {}
 
     def task(self) -> Task:
-        known = {name: getattr(self, name) for name in self.__struct_fields__ if name != "keys"}
+        known = msgspec.structs.asdict(self)
+        del known["keys"]
         return Task(**known)
 
 

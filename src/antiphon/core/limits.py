@@ -4,7 +4,7 @@ The first sentence under a limit says what it bounds, the rest says why it has t
 `docs/limits.md` is written from them.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 from antiphon.errors import ConfigError
@@ -137,10 +137,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Refuse numbers that would switch a bound off, and spans that are only numbers."""
-        for name, field in self.__dataclass_fields__.items():
-            value: timedelta | float = getattr(self, name)
-            if isinstance(value, timedelta) != isinstance(field.default, timedelta):
-                kind = "a timedelta" if isinstance(field.default, timedelta) else "a number"
+        given: dict[str, timedelta | float] = asdict(self)
+        for name, value in given.items():
+            default = self.__dataclass_fields__[name].default
+            if isinstance(value, timedelta) != isinstance(default, timedelta):
+                kind = "a timedelta" if isinstance(default, timedelta) else "a number"
                 raise ConfigError(f"Limits({name}=...) takes {kind}, got {value!r}")
             size = value.total_seconds() if isinstance(value, timedelta) else value
             if not size > 0:

@@ -203,9 +203,9 @@ def _unable(
     if words and error.acted:
         words = f"{words} {error.done}."
     if request.era == "legacy":
-        return _told(handler, words or lacking(error, request), environment, keep=False)
+        return _error_reply(handler, words or lacking(error, request), environment, keep=False)
     if words and handler.kind == "tool":
-        return _told(handler, words, environment, keep=False)
+        return _error_reply(handler, words, environment, keep=False)
     reply = failed(error, keep=False)
     return msgspec.structs.replace(reply, message=safe(words, _TEXT)) if words else reply
 
@@ -216,15 +216,15 @@ def _ending(error: Exception, handler: Handler, environment: Environment) -> Rep
     if isinstance(error, StoreError):
         return failed(environment.trouble.refused(error), keep=False)
     if isinstance(error, ArgumentsInvalid):
-        return _told(
+        return _error_reply(
             handler, f"Invalid arguments: {error}", environment, keep=True, code=INVALID_PARAMS
         )
     if isinstance(error, EffectFailed):
-        return _told(handler, _effect_text(error, environment), environment, keep=True)
+        return _error_reply(handler, _effect_text(error, environment), environment, keep=True)
     if isinstance(error, DELIBERATE):
-        return _told(handler, str(error), environment, keep=True)
+        return _error_reply(handler, str(error), environment, keep=True)
     if isinstance(error, NotDone):
-        return _told(handler, str(error) or "Nothing was done.", environment, keep=False)
+        return _error_reply(handler, str(error) or "Nothing was done.", environment, keep=False)
     if isinstance(error, EffectUncertain):
         log.error(
             "effect %r of call %s is uncertain (%s). Settle it: %s --done RESULT | --not-done",
@@ -233,7 +233,7 @@ def _ending(error: Exception, handler: Handler, environment: Environment) -> Rep
             handler.identity,
             error.command,
         )
-        return _told(handler, str(error), environment, keep=False)
+        return _error_reply(handler, str(error), environment, keep=False)
     if isinstance(error, AntiphonError) and not isinstance(error, MemoFailed):
         log.error(
             "%s failed at %s: %s: %s",
@@ -243,13 +243,13 @@ def _ending(error: Exception, handler: Handler, environment: Environment) -> Rep
             _for_log(error, environment),
             exc_info=error.__cause__ if environment.expose_errors else None,
         )
-        return _told(handler, str(error), environment, keep=False, counts=True)
+        return _error_reply(handler, str(error), environment, keep=False, counts=True)
     if isinstance(error, MemoFailed) and error.__cause__ is not None:
         return _ending(cast("Exception", error.__cause__), handler, environment)
     log_failure(log, error, "%s failed", handler.identity, expose=environment.expose_errors)
     text = f"{type(error).__name__}: {error}" if environment.expose_errors else _HIDDEN
     text = f"{handler.kind} {handler.name!r} failed: {text}"
-    return _told(handler, text, environment, keep=False, counts=True)
+    return _error_reply(handler, text, environment, keep=False, counts=True)
 
 
 def _for_log(error: AntiphonError, environment: Environment) -> str:
@@ -293,7 +293,7 @@ def _effect_text(error: EffectFailed, environment: Environment) -> str:
     return f"effect {error.key!r} failed: {words}"
 
 
-def _told(
+def _error_reply(
     handler: Handler,
     text: str,
     environment: Environment,

@@ -109,7 +109,7 @@ class MemoryEffects(MemoryRounds):
             if nonce and row.nonce == nonce and row.settled is None and _agrees(row, effect):
                 row.lease = now + lease
                 return Started(row.fence)
-            taken = _in_the_way(row, effect, now, retry=retry, window=window)
+            taken = _obstacle(row, effect, now, retry=retry, window=window)
             if taken is not None:
                 return taken
             self._drop_effect(row)
@@ -398,7 +398,7 @@ def _is_older(row: BegunEffect, effect: Effect) -> bool:
     return now is not None and (known.generation if known else 0) < now.generation
 
 
-def _in_the_way(
+def _obstacle(
     row: BegunEffect, effect: Effect, now: float, *, retry: bool, window: float | None
 ) -> Begin | None:
     """Why an effect cannot be begun, or None when it may be begun anew."""

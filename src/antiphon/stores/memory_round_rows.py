@@ -10,7 +10,6 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -104,27 +103,9 @@ def pack(row: RecordedRound) -> bytes:
     return b"".join((head, row.answers, row.body or b""))
 
 
-@lru_cache(maxsize=1_024)
-def call_key(call: str) -> CallKey:
-    """Return the shortest name of a call: ids are 32 hexadecimal digits."""
-    if len(call) == 32:
-        try:
-            key = bytes.fromhex(call)
-        except ValueError:
-            return call
-        if key.hex() == call:
-            return key
-    return call
-
-
 def call_name(key: CallKey) -> str:
     """Return the id of a call as others know it."""
     return key if isinstance(key, str) else key.hex()
-
-
-def is_above(known: OpenRound | bytes, round: int) -> bool:
-    """Return whether a round is above all that is known of its call, none of which is open."""
-    return type(known) is bytes and HEAD.unpack_from(known)[0] < round
 
 
 def claim_again(
@@ -193,15 +174,6 @@ class RoundTable:
         while found is not None and found.round > round:
             found = found.below
         return found if found is not None and found.round == round else None
-
-    def _held(self, call: str, round: int, fence: int) -> OpenRound | None:
-        key = call_key(call)
-        row = self._calls.get(key)
-        if not isinstance(row, OpenRound) or row.round != round:
-            row = self._open_round(key, round)
-        if row is None or row.fence != fence or row.state != "running":
-            return None
-        return row
 
     def _recorded(self, key: CallKey) -> bytes:
         row = self._calls.get(key, b"")

@@ -6,6 +6,7 @@ Owns claiming and recording. The rows, and what is removed when, are in `memory_
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from antiphon.errors import StoreFull
@@ -28,17 +29,28 @@ from antiphon.stores.memory_round_rows import (
     OpenRound,
     RecordedRound,
     RoundTable,
-    call_key,
     call_row,
     claim_again,
     find_recorded,
-    is_above,
     wake,
     with_recorded,
 )
 
 _FIRST = Claimed(1)
 _CURE = "Raise MemoryStore(rounds=...), or configure a store on disk"
+
+
+@lru_cache(maxsize=1_024)
+def _call_key(call: str) -> CallKey:
+    """Return the shortest name of a call: ids are 32 hexadecimal digits."""
+    if len(call) == 32:
+        try:
+            key = bytes.fromhex(call)
+        except ValueError:
+            return call
+        if key.hex() == call:
+            return key
+    return call
 
 
 class MemoryRounds(RoundTable, ABC):
@@ -55,6 +67,15 @@ class MemoryRounds(RoundTable, ABC):
         self._clock = clock
         self._rounds_gauge = Gauge(rounds, "redeemed rounds", _CURE)
 
+    def _held(self, call: str, round: int, fence: int) -> OpenRound | None:
+        key = _call_key(call)
+        row = self._calls.get(key)
+        if not isinstance(row, OpenRound) or row.round != round:
+            row = self._open_round(key, round)
+        if row is None or row.fence != fence or row.state != "running":
+            return None
+        return row
+
     # --- redeeming -----------------------------------------------------------------------------
 
     async def claim(
@@ -69,13 +90,13 @@ class MemoryRounds(RoundTable, ABC):
         about: About = NOTHING_KNOWN,
     ) -> Claim:
         """Claim a round for running it."""
-        now, key, owners, caller = self._clock(), call_key(call), self._owners, about.caller
+        now, key, owners, caller = self._clock(), _call_key(call), self._owners, about.caller
         if self._due.next <= now:
             self._due.sweep(now, self._remove_call)
             self._rounds_gauge.show(owners.used)
         known = self._calls.get(key)
         plenty = ttl > 0 and owners.used < owners.plenty
-        if plenty and (known is None or is_above(known, round)):
+        if plenty and (known is None or _is_above(known, round)):
             owner = owners.numbers.get(caller)
             if owner is None:
                 owner = owners.number(caller)
@@ -175,7 +196,7 @@ class MemoryRounds(RoundTable, ABC):
         task: NewTask | None = None,
     ) -> bool:
         """Record the outcome and end the claim; False if the fence is lost."""
-        key = call_key(call)
+        key = _call_key(call)
         row = self._calls.get(key)
         if type(row) is not OpenRound or row.round != round:
             row = self._open_round(key, round)
@@ -242,7 +263,7 @@ class MemoryRounds(RoundTable, ABC):
 
     async def settled(self, call: str, round: int, *, timeout: float) -> None:
         """Return when the round may have left `Running`, or after `timeout` seconds."""
-        row = self._open_round(call_key(call), round)
+        row = self._open_round(_call_key(call), round)
         if row is None or row.state != "running":
             return
         left = min(timeout, row.lease - self._clock())
@@ -258,7 +279,7 @@ class MemoryRounds(RoundTable, ABC):
 
     async def end_call(self, call: str, *, ttl: float, round: int | None = None) -> None:
         """Free what a call that has ended leaves behind."""
-        if round is not None and self._mark(call_key(call)) > round:
+        if round is not None and self._mark(_call_key(call)) > round:
             return
         self.free_segments(call, None)
         self.end_effects(call, self._clock() + ttl if ttl > 0 else 0.0)
@@ -266,7 +287,7 @@ class MemoryRounds(RoundTable, ABC):
     def supersede(self, call: str, until: float, about: About) -> int:
         """Spend every token of a call, also those not redeemed yet; returns its new generation."""
         self._check_round_space(about.caller)
-        now, key = self._clock(), call_key(call)
+        now, key = self._clock(), _call_key(call)
         generation = self._mark(key) // ROUNDS_PER_START + 1
         known = self._calls.get(key)
         recorded = self._recorded(key)
@@ -301,7 +322,7 @@ class MemoryRounds(RoundTable, ABC):
 
     def try_again(self, call: str, until: float) -> None:
         """Let the unfinished rounds of a call be tried as if none had failed."""
-        row = self._calls.get(call_key(call))
+        row = self._calls.get(_call_key(call))
         while isinstance(row, OpenRound):
             if row.state in ("released", "running"):
                 row.failures = 0
@@ -317,7 +338,7 @@ class MemoryRounds(RoundTable, ABC):
 
     def round_row(self, call: str) -> CallRow | None:
         """Return what is known of the rounds of one call."""
-        key = call_key(call)
+        key = _call_key(call)
         row = self._calls.get(key)
         return None if row is None else call_row(key, row)
 
@@ -341,3 +362,8 @@ class MemoryRounds(RoundTable, ABC):
     @abstractmethod
     def end_effects(self, call: str, until: float) -> None:
         """Let the effects of a call live no longer than until then."""
+
+
+def _is_above(known: OpenRound | bytes, round: int) -> bool:
+    """Return whether a round is above all that is known of its call, none of which is open."""
+    return type(known) is bytes and HEAD.unpack_from(known)[0] < round

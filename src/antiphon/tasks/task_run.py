@@ -320,7 +320,7 @@ class TaskRuns:
     ) -> TaskChange:
         state.end()
         if self._service.environment.ends.listeners:
-            self._told(row, state, "error" if reply.code else outcome_of(reply.result))
+            self._tell_end(row, state, "error" if reply.code else outcome_of(reply.result))
         if not reply.code:
             state.result = reply.result
             return await self._change(row, state, "completed", message)
@@ -352,7 +352,7 @@ class TaskRuns:
                 )
         state.end()
         if self._service.environment.ends.listeners:
-            self._told(row, state, "cancelled")
+            self._tell_end(row, state, "cancelled")
         await self._note_end(row, state, "cancelled")
         return await self._change(row, state, "cancelled", state.message_of(row.message))
 
@@ -362,7 +362,7 @@ class TaskRuns:
         if audit is not None:
             await audit.end_run(state.call, state.runs, outcome)
 
-    def _told(self, row: TaskRow, state: TaskState, outcome: EndOutcome) -> None:
+    def _tell_end(self, row: TaskRow, state: TaskState, outcome: EndOutcome) -> None:
         """Tell those who keep a record that a call has ended as a task."""
         environment, request = self._service.environment, request_of(state)
         request.call, request.number = state.call, state.runs + 1

@@ -148,14 +148,14 @@ class MortalStore:
         self.shared = store.shared
 
     def __getattr__(self, name: str) -> Any:
-        """Give a duty of the store with a crash point on either side."""
-        duty = getattr(self._store, name)
-        if not inspect.iscoroutinefunction(duty):
-            return duty
+        """Return an operation of the store with a crash point on either side."""
+        operation = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(operation):
+            return operation
 
         async def guarded(*args: Any, **kwargs: Any) -> Any:
             self._process.point()
-            result = await duty(*args, **kwargs)
+            result = await operation(*args, **kwargs)
             self._process.point()
             return result
 

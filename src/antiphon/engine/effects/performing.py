@@ -16,7 +16,14 @@ from antiphon.core.failures import log_failure
 from antiphon.core.journal import decode_value, encode_value
 from antiphon.engine.effects.audited import perform_audited
 from antiphon.engine.effects.names import Known, Once, idempotency_key
-from antiphon.engine.effects.settling import abandon, free, later, patience, settle, until_reached
+from antiphon.engine.effects.settling import (
+    abandon,
+    free,
+    later,
+    retry_seconds,
+    settle,
+    until_reached,
+)
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import call_to_end
 from antiphon.engine.serialization.codec import JsonCodec
@@ -154,7 +161,7 @@ async def _begin(
     )
     while True:
         try:
-            begin = await until_reached(claim, patience(execution))
+            begin = await until_reached(claim, retry_seconds(execution))
         except StoreError:
             later(execution, partial(free, environment.store, effect, claim))
             raise

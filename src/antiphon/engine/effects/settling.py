@@ -34,14 +34,14 @@ async def settle(
             return True
         return tries > 1 and await _is_settled(store, effect)
 
-    return await until_reached(record, patience(execution))
+    return await until_reached(record, retry_seconds(execution))
 
 
 async def abandon(execution: Execution, effect: Effect, fence: int) -> None:
     """Free the claim: nothing happened."""
     freeing = partial(execution.environment.store.abandon, effect.id, fence)
     try:
-        await until_reached(freeing, patience(execution))
+        await until_reached(freeing, retry_seconds(execution))
     except StoreError:
         later(execution, freeing)
         raise
@@ -76,14 +76,14 @@ async def _is_settled(store: Store, effect: Effect) -> bool:
     return any(row.key == effect.key and row.state in ("done", "failed") for row in rows)
 
 
-def patience(execution: Execution) -> float:
+def retry_seconds(execution: Execution) -> float:
     """Return for how many seconds a store that is out of reach is tried."""
     return execution.environment.limits.lease.total_seconds() / 3
 
 
-async def until_reached(operation: Callable[[], Awaitable[T]], patience: float) -> T:
+async def until_reached(operation: Callable[[], Awaitable[T]], within: float) -> T:
     """Try until the store answers, for at most so many seconds; not what trying cannot mend."""
-    for pause in back_off(_FIRST_PAUSE, _MOST_PAUSE, within=patience):
+    for pause in back_off(_FIRST_PAUSE, _MOST_PAUSE, within=within):
         try:
             return await operation()
         except StoreFull:

@@ -280,7 +280,7 @@ class SqlEffects(Runs):
             rows = yield Query(
                 self._sql[EFFECT], {"id": effect.id, "call": effect.call, "window": window}
             )
-            found = _in_the_way(rows, effect, retry=retry)
+            found = _obstacle(rows, effect, retry=retry)
             if found is not None:
                 return found
             # It was freed between the two statements.
@@ -415,7 +415,7 @@ def _leased(under: LeasedRound | LeasedTaskRun | None) -> dict[str, Any]:
     }
 
 
-def _in_the_way(rows: Rows, effect: Effect, *, retry: bool) -> Begin | None:
+def _obstacle(rows: Rows, effect: Effect, *, retry: bool) -> Begin | None:
     if not rows:
         return None
     function, arguments, state, result, error, call, good, over, generation = rows[0]

@@ -221,7 +221,7 @@ class SqlLedger(Runs):
                 fence, prefix = rows[0]
                 return Claimed(fence, prefix)
             rows = yield Query(self._sql[ROUND], {"call": call, "round": round})
-            found = _in_the_way(rows, answers, tries, expired=ttl <= 0)
+            found = _obstacle(rows, answers, tries, expired=ttl <= 0)
             if found is not None:
                 return found
             # It was given back between the two statements.
@@ -392,7 +392,7 @@ _EVERY = 2**62
 """Above the number of any round."""
 
 
-def _in_the_way(rows: Rows, answers: bytes, tries: int, *, expired: bool) -> Claim | None:
+def _obstacle(rows: Rows, answers: bytes, tries: int, *, expired: bool) -> Claim | None:
     """Why a round could not be claimed, or None when it could be now."""
     if not rows or (expired and not rows[0][5]):
         return Spent("expired" if expired else "evicted")

@@ -40,7 +40,7 @@ class Clock:
         return self.now
 
 
-class Desk:
+class ConsoleInbox:
     """A server's console and what is in its inbox."""
 
     def __init__(self, **options: Any) -> None:
