@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import AuthorizationError
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
@@ -88,7 +89,8 @@ class NatsCarrier:
 
     async def _note_trouble(self, error: Exception) -> None:
         """Errors of the connection: it is made anew, and calls and runs say what they missed."""
-        self._trouble = error
+        refused = "Authorization" in str(error)  # which the client says in words alone
+        self._trouble = AuthorizationError() if refused else error
 
     async def _make_stream(self) -> None:
         stream = StreamConfig(
