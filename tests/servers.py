@@ -228,13 +228,13 @@ class Engine:
 
 
 @contextmanager
-def nats() -> Iterator[Engine]:
+def nats(*options: str) -> Iterator[Engine]:
     """Start a NATS server with JetStream."""
     with tempfile.TemporaryDirectory(prefix="antiphon-nats-", ignore_cleanup_errors=True) as folder:
         port = free_port()
         command = [
             program("nats-server"), "--jetstream", "--addr", "127.0.0.1", "--port", str(port),
-            "--store_dir", folder,
+            "--store_dir", folder, *options,
         ]  # fmt: skip
         yield from _running(Engine(command, f"nats://127.0.0.1:{port}", port))
 

@@ -169,7 +169,7 @@ def _calls(plan: ServerPlan, tasks: TaskService) -> CarrierCalls | None:
         # A server whose store keeps no tasks has nothing to carry.
         carrier = environ.get("ANTIPHON_CARRIER") or None
     opened = open_carrier(carrier, tasks.server)
-    return None if opened is None else CarrierCalls(opened, tasks.store)
+    return None if opened is None else CarrierCalls(opened, tasks.store, tasks.server)
 
 
 def _traced(call: Serve, telemetry: Telemetry | None) -> Serve:

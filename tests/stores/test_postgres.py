@@ -224,6 +224,20 @@ async def test_the_postgres_store_keeps_the_contract_behind_a_pooler(
         await contract(a, b)
 
 
+async def test_statements_are_prepared_only_where_no_pooler_stands_between(
+    postgres_dsn: str, pooled_dsn: str
+) -> None:
+    for dsn, is_prepared in ((postgres_dsn, True), (pooled_dsn, False)):
+        async with opened(PostgresStore(dsn, connections=1)) as store:
+            for _ in range(10):
+                await store.open_tasks("nobody", most=1)
+            (connection,) = store._idle or ()
+            found = await connection.execute(
+                "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%taken%'"
+            )
+            assert await found.fetchone() == (int(is_prepared),)
+
+
 async def test_a_thousand_rounds_behind_a_pooler_are_all_served(pooled_dsn: str) -> None:
     async with AsyncExitStack() as stack:
         stores = [

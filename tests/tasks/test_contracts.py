@@ -1,12 +1,13 @@
 """Every store that keeps tasks is held to the same contracts; SQL stores between two handles."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from antiphon.stores import postgres_notices
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sqlite import SqliteStore
@@ -20,7 +21,7 @@ from antiphon.testing.contracts import (
     OverviewContract,
     TaskContract,
 )
-from tests.servers import opened
+from tests.servers import opened, pgbouncer
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -44,6 +45,21 @@ async def test_a_store_keeps_the_contract_of_tasks(
     contract: TaskContract, stores: tuple[Any, Any]
 ) -> None:
     await contract(*stores)
+
+
+@pytest.fixture(scope="module")
+def pooled_dsn(postgres_dsn: str) -> Iterator[str]:
+    with pgbouncer(postgres_dsn) as dsn:
+        yield dsn
+
+
+@pytest.mark.parametrize("contract", TASK_CONTRACTS, ids=lambda contract: contract.__name__)
+async def test_tasks_are_kept_behind_a_pooler(
+    contract: TaskContract, pooled_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_notices, "_PROOF", 0.1)  # for a notice that does not arrive
+    async with opened(PostgresStore(pooled_dsn)) as a, opened(PostgresStore(pooled_dsn)) as b:
+        await contract(a, b)
 
 
 @pytest.mark.parametrize("contract", INBOX_CONTRACTS, ids=lambda contract: contract.__name__)

@@ -123,14 +123,16 @@ class Crew:
             worker.process.wait()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+@pytest.fixture(scope="module", params=["sqlite", "postgres", *(ENGINES if LONG else ())])
 def crew(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Crew]:
+    """Workers on a store, or on an engine that brings their runs."""
     folder = tmp_path_factory.mktemp("crew")
-    if request.param == "sqlite":
-        url = f"sqlite:///{folder / 'ledger.db'}"
+    if request.param in ENGINES:
+        yield from carried_crew(request.param, folder)
+    elif request.param == "sqlite":
+        yield from at_work(Crew(f"sqlite:///{folder / 'ledger.db'}", folder))
     else:
-        url = request.getfixturevalue("postgres_dsn")
-    yield from at_work(Crew(url, folder))
+        yield from at_work(Crew(request.getfixturevalue("postgres_dsn"), folder))
 
 
 def at_work(crew: Crew) -> Iterator[Crew]:
@@ -141,12 +143,15 @@ def at_work(crew: Crew) -> Iterator[Crew]:
         crew.kill()
 
 
+def carried_crew(engine_name: str, folder: Path) -> Iterator[Crew]:
+    with ENGINES[engine_name]() as engine:
+        yield from at_work(Crew(f"sqlite:///{folder / 'ledger.db'}", folder, engine=engine))
+
+
 @pytest.fixture(scope="module", params=list(ENGINES) if LONG else ["nats"])
 def carried(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Crew]:
     """Workers whose runs an engine brings."""
-    folder = tmp_path_factory.mktemp("crew")
-    with ENGINES[request.param]() as engine:
-        yield from at_work(Crew(f"sqlite:///{folder / 'ledger.db'}", folder, engine=engine))
+    yield from carried_crew(request.param, tmp_path_factory.mktemp("crew"))
 
 
 @pytest.fixture
@@ -335,7 +340,11 @@ async def test_a_web_process_that_is_killed_while_it_makes_a_task_makes_one_or_n
     maker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.tasks.crashing_sender", run, point, first["requestState"],
         cwd=ROOT, env=environment(
-            {"CRASHING_WORKER_STORE": crew.url, "CRASHING_WORKER_FOLDER": str(crew.folder)}
+            {
+                "CRASHING_WORKER_STORE": crew.url,
+                "CRASHING_WORKER_FOLDER": str(crew.folder),
+                "CRASHING_WORKER_CARRIER": crew.carrier,
+            }
         ),
     )  # fmt: skip
     assert await asyncio.wait_for(maker.wait(), PATIENCE) == -signal.SIGKILL

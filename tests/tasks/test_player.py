@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from antiphon import ConfigError, Limits
+from antiphon import ConfigError, Limits, Seal, Server
+from antiphon.carriers import open_carrier
 from antiphon.core.request import Principal
-from antiphon.ports import Due, RunTask
+from antiphon.ports import Due, RunTask, TaskRow
+from antiphon.stores.memory import MemoryStore
+from antiphon.testing import KEY
 from tests.tasks.task_client import PATIENCE, Peer, running, serving
 
 CROWD, OTHER = Principal(subject="crowd"), Principal(subject="other")
@@ -22,6 +25,7 @@ class QueueCarrier:
 
     def __init__(self) -> None:
         self._calls: asyncio.Queue[Due] = asyncio.Queue()
+        self.called: list[Due] = []
         self.postponed = 0
 
     async def open(self) -> None: ...
@@ -29,6 +33,7 @@ class QueueCarrier:
     async def close(self) -> None: ...
 
     async def call(self, due: Due) -> None:
+        self.called.append(due)
         asyncio.get_running_loop().call_later(due.after, self._calls.put_nowait, due)
 
     async def carry(self, run: RunTask) -> None:
@@ -202,13 +207,57 @@ async def test_a_task_whose_call_was_lost_is_called_again() -> None:
     [
         ("kafka://secret@host", "scheme 'kafka' is not known"),
         ("host:99", "scheme 'host' is not known"),
-        ("nats://host:port", "is no URL"),
+        ("secret", "has no scheme"),
+        ("nats://u:secret@host:port", "a port that is none"),
+        ("nats://host,u:secret@:4222", "names no host"),
+        ("nats:", "names no host"),
+        ("temporal:secret", "names no host"),
+        ("temporal://u:secret@host", "and nothing more"),
+        ("temporal://host/space?key=secret", "and nothing more"),
+        ("temporal://host/space/secret", "and nothing more"),
     ],
 )
 def test_a_carrier_that_is_not_known_is_refused(url: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as refused:
         serving()(carrier=url)
     assert "secret" not in str(refused.value)
+
+
+def test_several_servers_of_nats_are_named_with_commas() -> None:
+    urls = ["nats://ada:pw@a:4222", "nats://b:4223", "tls://c"]
+    carrier: Any = open_carrier("nats://ada:pw@a:4222, b:4223,tls://c", "shop")
+    assert carrier._urls == urls
+
+
+async def test_a_call_of_another_server_runs_nothing_here(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever can speak to the engine could send it; handlers of one server run its tasks alone."""
+
+    ours, theirs, store = QueueCarrier(), QueueCarrier(), MemoryStore()
+    one = Server("one", store=store, carrier=theirs, task_runs="workers", seal=Seal(keys=[KEY]))
+    two = Server("two", store=store, carrier=ours, seal=Seal(keys=[KEY]))
+
+    @two.tool(task="allowed")
+    @one.tool(task="allowed")
+    async def job() -> str:
+        return "done"
+
+    async with one.running(), two.running():
+        peer = Peer(one)
+        id = await peer.begin("job")
+        (due,) = await store.overdue(server=(await row_of(store, id)).server, grace=-1.0, limit=9)
+        await ours.call(due)
+        async with asyncio.timeout(PATIENCE):
+            while "another server" not in caplog.text:  # noqa: ASYNC110 - told by the log
+                await asyncio.sleep(0.01)
+        assert (await peer.get(id))["status"] == "working"
+        assert (await row_of(store, id)).epoch == 0
+    assert [ours.called, theirs.called] == [[due], [due]]
+
+
+async def row_of(store: MemoryStore, id: str) -> TaskRow:
+    row = await store.task(id)
+    assert row is not None
+    return row
 
 
 def test_the_environment_names_the_carrier_unless_the_server_does() -> None:

@@ -11,12 +11,14 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import AuthorizationError
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
@@ -25,7 +27,11 @@ from nats.js.errors import BadRequestError
 from antiphon.errors import StoreError
 from antiphon.ports import Due, RunTask
 
-_CONNECT = 5.0
+_CONNECT = 10.0
+_ADDRESS = 5.0
+"""Seconds for one address. Looking up a name cannot be cut short: while it hangs, each try holds a
+thread, so tries are not many."""
+
 _FETCH = 5.0
 """Seconds for which one request for messages waits."""
 
@@ -46,42 +52,59 @@ class _Later(msgspec.Struct):
 class NatsCarrier:
     """Calls tasks through NATS JetStream."""
 
-    def __init__(self, url: str, server: str, *, heartbeat: float = 10.0) -> None:
+    def __init__(self, urls: str | Sequence[str], server: str, *, heartbeat: float = 10.0) -> None:
         """Name the servers; `open` connects.
 
         Args:
-            url: A NATS URL, or several with commas.
+            urls: The URL of a NATS server, or of several.
             server: Whose tasks are called; workers of other servers have streams of their own.
             heartbeat: Seconds after which a worker of which nothing was heard is taken for dead.
         """
-        self._urls = url.split(",")
+        self._urls = [urls] if isinstance(urls, str) else list(urls)
         self._heartbeat = heartbeat
         digest = blake2b(server.encode(), digest_size=8).hexdigest()
         self._stream = f"antiphon-{digest}"
         self._now, self._later = f"antiphon.{digest}.now", f"antiphon.{digest}.later"
         self._client: Client | None = None
+        self._trouble: Exception | None = None
 
     async def open(self) -> None:
         """Connect, and make the stream unless it is there."""
         client = self._client = Client()
-        async with asyncio.timeout(_CONNECT):
-            await client.connect(
-                self._urls,
-                name="antiphon",
-                error_cb=_ignore,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=1,
-                connect_timeout=2,
-            )
-            stream = StreamConfig(
-                name=self._stream,
-                subjects=[self._now, self._later],
-                retention=RetentionPolicy.WORK_QUEUE,
-                storage=StorageType.FILE,
-                duplicate_window=_SAME_CALL,
-            )
-            with contextlib.suppress(BadRequestError):  # an operator has made it, with replicas
-                await self._jetstream().add_stream(stream)  # pyright: ignore[reportUnknownMemberType]
+        self._trouble = None
+        try:
+            async with asyncio.timeout(_CONNECT):
+                await client.connect(
+                    self._urls,
+                    name="antiphon",
+                    error_cb=self._note_trouble,
+                    max_reconnect_attempts=-1,
+                    reconnect_time_wait=1,
+                    connect_timeout=int(_ADDRESS),
+                )
+                await self._make_stream()
+        except TimeoutError:
+            # It has tried again and again, and knows why: a password is wrong, nobody listens.
+            raise self._trouble or TimeoutError() from None
+
+    async def _note_trouble(self, error: Exception) -> None:
+        """Errors of the connection: it is made anew, and calls and runs say what they missed."""
+        refused = "Authorization" in str(error)  # which the client says in words alone
+        self._trouble = AuthorizationError() if refused else error
+
+    async def _make_stream(self) -> None:
+        stream = StreamConfig(
+            name=self._stream,
+            subjects=[self._now, self._later],
+            retention=RetentionPolicy.WORK_QUEUE,
+            storage=StorageType.FILE,
+            duplicate_window=_SAME_CALL,
+        )
+        try:
+            await self._jetstream().add_stream(stream)  # pyright: ignore[reportUnknownMemberType]
+        except BadRequestError:
+            # An operator has made it, with replicas; or it cannot be made, and this raises.
+            await self._jetstream().stream_info(self._stream)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -226,7 +249,3 @@ async def _next(calls: JetStreamContext.PullSubscription, run: RunTask) -> Msg |
         return fetching.result()[0]
     except TimeoutError:
         return None
-
-
-async def _ignore(error: Exception) -> None:
-    """Errors of the connection: it is made anew, and calls and runs say what they missed."""

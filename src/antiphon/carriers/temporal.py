@@ -24,6 +24,7 @@ from temporalio.runtime import (
     TelemetryConfig,
     TelemetryFilter,
 )
+from temporalio.service import TLSConfig
 from temporalio.worker import Worker
 
 from antiphon.ports import Due, RunTask
@@ -46,7 +47,14 @@ class TemporalCarrier:
     """Calls tasks as standalone activities of Temporal."""
 
     def __init__(
-        self, address: str, server: str, *, namespace: str = "default", heartbeat: float = 10.0
+        self,
+        address: str,
+        server: str,
+        *,
+        namespace: str = "default",
+        heartbeat: float = 10.0,
+        tls: bool | TLSConfig = False,
+        api_key: str | None = None,
     ) -> None:
         """Name the server; `open` connects.
 
@@ -55,8 +63,12 @@ class TemporalCarrier:
             server: Whose tasks are called; workers of other servers have task queues of their own.
             namespace: Of Temporal.
             heartbeat: Seconds after which a worker of which nothing was heard is taken for dead.
+            tls: True, or certificates, where Temporal is reached by TLS.
+            api_key: Sent with every request.
         """
         self._address = address
+        self._tls = tls
+        self._api_key = api_key
         self._namespace = namespace
         self._heartbeat = heartbeat
         self._queue = f"antiphon-{server}"
@@ -71,7 +83,11 @@ class TemporalCarrier:
             logging = LoggingConfig(filter=TelemetryFilter("WARN", "ERROR"), forwarding=forward)
             self._runtime = Runtime(telemetry=TelemetryConfig(logging=logging))
         self._client = await Client.connect(
-            self._address, namespace=self._namespace, runtime=self._runtime
+            self._address,
+            namespace=self._namespace,
+            runtime=self._runtime,
+            tls=self._tls,
+            api_key=self._api_key,
         )
 
     async def close(self) -> None:
@@ -107,15 +123,16 @@ class TemporalCarrier:
 
         @activity.defn(name=_ACTIVITY)
         async def run_task(payload: dict[str, Any]) -> None:
-            beats = asyncio.create_task(self._beat())
-            try:
-                due = msgspec.convert(payload, Due)
-                again = await run(due, seize=activity.info().attempt - 1)
-            finally:
-                beats.cancel()
-            if again is not None:
-                # It was too early, or there was no place: no repetition of the same call.
-                await self._start(again, f"{due.task}-{secrets.token_hex(8)}")
+            running = asyncio.ensure_future(self._run_task(payload, run))
+            while True:
+                try:
+                    return await asyncio.shield(running)
+                except asyncio.CancelledError:
+                    if not running.done() and _is_forgotten():
+                        continue
+                    running.cancel()
+                    await asyncio.wait({running})
+                    raise
 
         worker = Worker(
             self._connected(),
@@ -136,7 +153,27 @@ class TemporalCarrier:
             working.cancel()
             await asyncio.gather(stopping, working, return_exceptions=True)
 
+    async def _run_task(self, payload: dict[str, Any], run: RunTask) -> None:
+        beats = asyncio.create_task(self._beat())
+        try:
+            due = msgspec.convert(payload, Due)
+            again = await run(due, seize=activity.info().attempt - 1)
+        finally:
+            beats.cancel()
+        if again is not None:
+            # It was too early, or there was no place: no repetition of the same call.
+            await self._start(again, f"{due.task}-{secrets.token_hex(8)}")
+
     async def _beat(self) -> None:
         while True:
             activity.heartbeat()
             await asyncio.sleep(self._heartbeat / 4)
+
+
+def _is_forgotten() -> bool:
+    """Return whether Temporal has only lost sight of this attempt: it was away, or heard nothing.
+
+    The task's row knows better who lives. A run that was taken over is cut by its lease.
+    """
+    why = activity.cancellation_details()
+    return why is not None and (why.not_found or why.timed_out) and not why.cancel_requested

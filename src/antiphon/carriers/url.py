@@ -23,39 +23,59 @@ def open_carrier(carrier: str | Carrier | None, server: str) -> Carrier | None:
     """
     if carrier is None or not isinstance(carrier, str):
         return carrier
-    try:
-        url = urlsplit(carrier)
-        port = url.port  # a port that is no number is found here
-    except ValueError:
-        raise ConfigError(f"carrier= is no URL. Known: {_KNOWN}") from None
-    match url.scheme:
+    # A URL may carry a password: what is said of one never holds it.
+    match scheme := carrier.partition(":")[0].lower():
         case "leases":
             return None
         case "temporal":
-            return _temporal(url, port or 7233, server)
+            return _temporal(_parsed(carrier), server)
         case "nats" | "tls":
-            return _nats(carrier, server)
+            return _nats([_parsed(url).geturl() for url in _servers(carrier, scheme)], server)
+        case _ if ":" not in carrier:
+            raise ConfigError(f"carrier= is no URL: it has no scheme. Known: {_KNOWN}")
         case _:
-            # Without the rest: a URL may carry a password.
-            raise ConfigError(f"carrier URL scheme {url.scheme!r} is not known. Known: {_KNOWN}")
+            raise ConfigError(f"carrier URL scheme {scheme!r} is not known. Known: {_KNOWN}")
 
 
-def _temporal(url: SplitResult, port: int, server: str) -> Carrier:
+def _servers(carrier: str, scheme: str) -> list[str]:
+    """Return the URLs of a list with commas; those that follow may leave out the scheme."""
+    first, *more = (url.strip() for url in carrier.split(","))
+    return [first, *(url if "://" in url else f"{scheme}://{url}" for url in more if url)]
+
+
+def _parsed(url: str) -> SplitResult:
+    """Take a URL apart that must name a host, and may name a port."""
+    try:
+        parts = urlsplit(url)
+        if parts.port != 0 and parts.hostname:
+            return parts
+    except ValueError:
+        pass  # a port that is no number
+    raise ConfigError(f"a carrier URL names no host, or a port that is none. Known: {_KNOWN}")
+
+
+def _temporal(url: SplitResult, server: str) -> Carrier:
+    namespace = url.path.strip("/") or "default"
+    if url.username is not None or url.query or url.fragment or "/" in namespace:
+        raise ConfigError(
+            "a Temporal URL is temporal://host:port/namespace and nothing more. For TLS or an API "
+            "key make the carrier: Server(carrier=TemporalCarrier(..., tls=True, api_key=...))"
+        )
     try:
         from antiphon.carriers.temporal import TemporalCarrier
     except ImportError as error:
         raise _missing(error, "temporal") from error
-    host = url.hostname or "127.0.0.1"
+    host, port = url.hostname or "", url.port or 7233
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return TemporalCarrier(address, server, namespace=url.path.strip("/") or "default")
+    return TemporalCarrier(address, server, namespace=namespace)
 
 
-def _nats(url: str, server: str) -> Carrier:
+def _nats(urls: list[str], server: str) -> Carrier:
     try:
         from antiphon.carriers.nats import NatsCarrier
     except ImportError as error:
         raise _missing(error, "nats") from error
-    return NatsCarrier(url, server)
+    return NatsCarrier(urls, server)
 
 
 def _missing(error: ImportError, extra: str) -> Exception:

@@ -165,7 +165,9 @@ class Tasks(Protocol):
         """
         ...
 
-    async def claim_run(self, due: Due, *, lease: float, seize: int = 0) -> TaskRow | Due | None:
+    async def claim_run(
+        self, due: Due, *, lease: float, seize: int = 0, silent: float = 0.0
+    ) -> TaskRow | Due | None:
         """Claim a called task that is ready and that no good lease holds.
 
         Its row comes as `claim_runs` would return it. A task that is ready later comes as what is
@@ -177,6 +179,8 @@ class Tasks(Protocol):
             seize: How many earlier attempts of this call are known to be dead or cut off: a lease
                 that one of these runs left (the epochs that follow that of the call) is not
                 waited for.
+            silent: Seconds for which such a lease must not have been renewed. Who renews it lives:
+                only the carrier has lost sight of them.
         """
         ...
 

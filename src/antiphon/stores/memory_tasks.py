@@ -226,14 +226,16 @@ class MemoryTasks:
         self._queue(row, row.lease)  # taken over then, unless it is finished
         return row.row(now)
 
-    async def claim_run(self, due: Due, *, lease: float, seize: int = 0) -> TaskRow | Due | None:
+    async def claim_run(
+        self, due: Due, *, lease: float, seize: int = 0, silent: float = 0.0
+    ) -> TaskRow | Due | None:
         """Claim a called task, or return when it may be claimed."""
         row, now = self._tasks.get(due.task), self._now()
         if row is None or row.new.server != due.server or row.ready is None:
             return None
         if row.new.expires <= now:
             return None
-        dead = row.lease > 0 and due.epoch < row.epoch <= due.epoch + seize
+        dead = 0 < row.lease <= now + lease - silent and due.epoch < row.epoch <= due.epoch + seize
         if row.ready <= now or dead:
             return self._claimed(row, now, lease)
         return None if row.lease > 0 else row.due(now)

@@ -5,9 +5,10 @@ clock. Whatever the network or the server does to a connection becomes a `StoreE
 tried again: the round is refused and nothing runs unguarded. A transaction that the database has
 certainly not committed is started again here.
 
-Statements are prepared on the server only where it has been seen that a connection is ours alone: a
-notice arrived on one. A pooler that lends connections for a transaction would find statements of
-others under the same name; where that happens nevertheless, it is done again without.
+Statements are prepared on the server only where it has been seen that nobody stands between: the
+process that answers is the one that greeted us. A pooler greets in its own name; one that lends
+connections for a transaction would find statements of others under the same name. Where that
+happens nevertheless, it is done again without.
 
 The connections are a stack of our own: a general pool pauses longer and longer between attempts to
 reconnect, and after a restart of the server rounds must find it at once.
@@ -123,7 +124,6 @@ class PostgresStore(SqlHeartbeats, SqlStore):
             self.execute,
             self.listening,
             worker=self.worker,
-            proven=self._may_prepare,
         )
 
     async def open(self) -> None:
@@ -140,6 +140,8 @@ class PostgresStore(SqlHeartbeats, SqlStore):
             try:
                 await self._compare_clocks(connection)
                 self._clocks.check_start()
+                if await _is_direct(connection):
+                    self._prepare = _USES
                 await _migrate(connection)
             except BaseException:
                 await connection.close()
@@ -263,15 +265,9 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         while idle:
             connection = idle.pop()
             if await self._lives(connection):
-                uses = self._prepare
-                connection.prepare_threshold = uses
+                connection.prepare_threshold = self._prepare
                 return connection
         return await self._connect()
-
-    def _may_prepare(self) -> None:
-        """A notice has arrived where we listen: if that is where we ask, nobody stands between."""
-        if self._listen_dsn == self._dsn:
-            self._prepare = _USES
 
     def _open_connections(self) -> list[_Connection]:
         if self._idle is None:
@@ -350,6 +346,12 @@ async def _drive(connection: _Connection, steps: Transaction[_T]) -> Committed:
                 step = steps.send(())
     except StopIteration as end:
         return Committed(end.value, notices)
+
+
+async def _is_direct(connection: _Connection) -> bool:
+    """Tell whether the database itself greeted us: a pooler names a process of its own making."""
+    row = await (await connection.execute(_BACKEND)).fetchone()
+    return row is not None and row[0] == connection.info.backend_pid
 
 
 async def _migrate(connection: _Connection) -> None:

@@ -92,7 +92,6 @@ class Notices:
         living: Living,
         *,
         worker: str,
-        proven: Callable[[], None],
     ) -> None:
         """Take what notices need of the store.
 
@@ -102,14 +101,12 @@ class Notices:
             send: Runs a statement.
             living: Returns the workers of a server that live.
             worker: The name of this process among them.
-            proven: Called when a notice has arrived where we listen.
         """
         self._workers = workers
         self._connect = connect
         self._send = send
         self._living = living
         self._own = channel_of_worker(worker)
-        self._found_direct = proven
         self._known: dict[str, tuple[float, Sequence[str]]] = {}
         """The workers of each server that live, and until when this is believed."""
 
@@ -222,7 +219,6 @@ class Notices:
                     self._workers.wake_all()  # something may have been said meanwhile
                     self._settled.set()
                     if arrives:
-                        self._found_direct()
                         pauses = back_off(0.1, LOOK_SELDOM)
                         await self._hear(connection)
                 log.info("PostgreSQL notices do not arrive here; workers look for tasks instead")

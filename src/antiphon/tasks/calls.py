@@ -35,9 +35,16 @@ until then; workers find it when they look."""
 class CarrierCalls:
     """A carrier that is kept open, and the calls that go to it."""
 
-    def __init__(self, carrier: Carrier, store: Tasks) -> None:
-        """Take the carrier, and the store that tells of ready tasks."""
+    def __init__(self, carrier: Carrier, store: Tasks, server: str) -> None:
+        """Take the carrier, and the store that tells of ready tasks.
+
+        Args:
+            carrier: What calls are sent to.
+            store: Whose changes make tasks ready.
+            server: Whose tasks are called; the store may be that of others too.
+        """
         self.carrier = carrier
+        self._server = server
         self._store = store
         self._unsent: deque[Due] = deque()
         self._senders: set[asyncio.Task[None]] = set()
@@ -93,7 +100,7 @@ class CarrierCalls:
 
     def call(self, due: Due) -> None:
         """Have a task called, soon."""
-        if due.after > FURTHEST or len(self._unsent) >= _MOST:
+        if due.server != self._server or due.after > FURTHEST or len(self._unsent) >= _MOST:
             return
         self._unsent.append(due)
         if len(self._senders) < _AT_ONCE:

@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -27,6 +28,9 @@ log = logging.getLogger("antiphon")
 
 _RENEW = 3.0
 """Seconds between renewals at most: they also tell of tasks that somebody wants cancelled."""
+
+_SILENT = 1.5
+"""Renewals that a worker must have missed before a carrier that calls it dead is believed."""
 
 _SWEEP = 60.0
 _GIVE_BACK = 1.0
@@ -102,6 +106,7 @@ class TaskPlayer:
         self._per_tool = per_tool
         self._per_caller = per_caller
         self.lease = lease
+        self._renew_every = min(lease / 3, _RENEW)
         self.stopping = asyncio.Event()
         self._running: dict[tuple[str, int], RunningTask] = {}
         self._coming = 0
@@ -150,6 +155,9 @@ class TaskPlayer:
 
     async def __call__(self, due: Due, *, seize: int = 0) -> Due | None:
         """Run a called task once, to its end; returns what is to be called again later."""
+        if due.server != self._service.server:
+            log.warning("a task of another server was called here; it is left to its own workers")
+            return None
         if not self._has_place(due):
             return msgspec.structs.replace(due, after=_NO_PLACE)
         self._coming += 1
@@ -182,10 +190,13 @@ class TaskPlayer:
 
     async def _claim(self, due: Due, *, seize: int) -> TaskRow | Due | None:
         store = self._service.store
-        claimed = await store.claim_run(due, lease=self.lease, seize=seize)
+        claim = partial(
+            store.claim_run, due, lease=self.lease, seize=seize, silent=_SILENT * self._renew_every
+        )
+        claimed = await claim()
         if isinstance(claimed, Due) and claimed.after <= _SOON:
             await asyncio.sleep(claimed.after)
-            return await store.claim_run(due, lease=self.lease, seize=seize)
+            return await claim()
         return claimed
 
     async def start(self, rows: Sequence[TaskRow], *, claimed_at: float) -> None:
@@ -329,7 +340,7 @@ class TaskPlayer:
         clock = asyncio.get_running_loop().time
         sweep_at = clock()
         while True:
-            await asyncio.sleep(min(self.lease / 3, _RENEW))
+            await asyncio.sleep(self._renew_every)
             try:
                 await self._renew()
                 if clock() >= sweep_at:

@@ -88,8 +88,8 @@ class SqlHeartbeats(SqlTaskRuns):
         if lease is not None and lease != self._lease:
             self._lease, self._beat_at = lease, now
         if now >= self._beat_at:
-            self._beat_at = now + self._lease / 10
             await self._beat(server, self._lease)
+            self._beat_at = now + self._lease / 10
 
     @single_statement
     def _beat(self, server: str, lease: float) -> Transaction[None]:
@@ -142,10 +142,13 @@ class SqlHeartbeats(SqlTaskRuns):
             busy_owners=busy_owners,
         )
 
-    async def claim_run(self, due: Due, *, lease: float, seize: int = 0) -> TaskRow | Due | None:
+    async def claim_run(
+        self, due: Due, *, lease: float, seize: int = 0, silent: float = 0.0
+    ) -> TaskRow | Due | None:
         """Claim a called task, or return when it may be claimed."""
         await self._alive(due.server, lease)
-        return await super().claim_run(due, lease=max(lease, _ROW_LEASE), seize=seize)
+        row_lease = max(lease, _ROW_LEASE)
+        return await self._claim_run(due, lease=row_lease, seize=seize, fresh=lease - silent)
 
     async def renew_runs(
         self, runs: Sequence[tuple[str, int]], *, lease: float

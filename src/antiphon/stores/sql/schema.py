@@ -244,6 +244,21 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX antiphon_tasks_status ON antiphon_tasks (server, status)",
         "CREATE INDEX antiphon_decisions_at ON antiphon_decisions (server, at)",
     ),
+)
+"""One entry per schema version. An entry that was released is never changed; add another."""
+
+ADDITIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE antiphon_workers (
+            id text NOT NULL PRIMARY KEY,
+            server text NOT NULL,
+            until double precision NOT NULL
+        ){narrow}
+        """,
+        "ALTER TABLE antiphon_tasks ADD COLUMN worker text",
+        "CREATE INDEX antiphon_tasks_worker ON antiphon_tasks (worker) WHERE worker IS NOT NULL",
+    ),
     (
         """
         CREATE TABLE antiphon_audit (
@@ -264,21 +279,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             hash {blob} NOT NULL
         )
         """,
-    ),
-)
-"""One entry per schema version. An entry that was released is never changed; add another."""
-
-ADDITIONS: tuple[tuple[str, ...], ...] = (
-    (
-        """
-        CREATE TABLE antiphon_workers (
-            id text NOT NULL PRIMARY KEY,
-            server text NOT NULL,
-            until double precision NOT NULL
-        ){narrow}
-        """,
-        "ALTER TABLE antiphon_tasks ADD COLUMN worker text",
-        "CREATE INDEX antiphon_tasks_worker ON antiphon_tasks (worker) WHERE worker IS NOT NULL",
     ),
 )
 """What a release that does not know of it can live with: new tables, and columns that may stay

@@ -50,9 +50,16 @@ UPDATE antiphon_tasks
        worker = nullif(CAST(:worker AS text), '')
  WHERE id = :task AND server = :server AND ready IS NOT NULL AND expires > {{now}}
    AND (ready <= {{now}}
-        OR (lease > 0 AND epoch > :epoch AND epoch <= CAST(:last_epoch AS bigint)))
+        OR (lease > 0 AND epoch > :epoch AND epoch <= CAST(:last_epoch AS bigint)
+            AND CASE WHEN worker IS NULL
+                     THEN lease <= {{now}} + CAST(:fresh AS double precision)
+                     ELSE NOT EXISTS (
+                          SELECT 1 FROM antiphon_workers AS holder
+                           WHERE holder.id = antiphon_tasks.worker
+                             AND holder.until > {{now}} + CAST(:fresh AS double precision)) END))
 RETURNING {COLUMNS}
 """  # noqa: S608
+"""The run of an attempt that is said to be dead is taken over if nothing was heard of it here."""
 
 WHEN = f"""
 SELECT {READY} FROM antiphon_tasks
@@ -132,17 +139,31 @@ class SqlTaskRuns(SqlTasks):
         rows = yield Query(self._sql[CLAIM], asked)
         return [task_row(row) for row in rows]
 
-    @single_statement
-    def claim_run(
-        self, due: Due, *, lease: float, seize: int = 0
-    ) -> Transaction[TaskRow | Due | None]:
+    async def claim_run(
+        self, due: Due, *, lease: float, seize: int = 0, silent: float = 0.0
+    ) -> TaskRow | Due | None:
         """Claim a called task, or return when it may be claimed."""
+        return await self._claim_run(due, lease=lease, seize=seize, fresh=lease - silent)
+
+    @single_statement
+    def _claim_run(
+        self, due: Due, *, lease: float, seize: int, fresh: float
+    ) -> Transaction[TaskRow | Due | None]:
+        """Claim a called task.
+
+        Args:
+            due: What was called.
+            lease: Seconds for which its row is leased.
+            seize: Earlier attempts that are said to be dead.
+            fresh: Seconds that are left of a lease, or of a heartbeat, that was renewed lately.
+        """
         if not is_name(due.task):
             return None
         task = {"task": due.task, "server": due.server}
         epochs = {"epoch": due.epoch, "last_epoch": due.epoch + seize}
         rows = yield Query(
-            self._sql[CLAIM_ONE], {**task, **epochs, "lease": lease, "worker": self.worker}
+            self._sql[CLAIM_ONE],
+            {**task, **epochs, "lease": lease, "fresh": fresh, "worker": self.worker},
         )
         if rows:
             return task_row(rows[0])

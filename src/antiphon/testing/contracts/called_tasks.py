@@ -86,6 +86,20 @@ async def a_worker_known_to_be_dead_is_not_waited_for(a: TaskStore, b: TaskStore
     assert (await claimed(b, due, seize=2)).epoch == heir.epoch + 1
 
 
+async def a_worker_that_was_heard_of_lately_is_not_dead(a: TaskStore, b: TaskStore) -> None:
+    due = await first_call(a, name("server"))
+    old = await claimed(a, due)
+    assert await b.claim_run(due, lease=LONG, seize=1, silent=LONG / 2) is None
+    await asyncio.sleep(0.3)
+    assert (await a.renew_runs([(old.id, old.epoch)], lease=LONG)) == {old.id: False}
+    assert await b.claim_run(due, lease=LONG, seize=1, silent=0.2) is None
+    await asyncio.sleep(0.3)
+    heir = await b.claim_run(due, lease=LONG, seize=1, silent=0.2)
+    assert isinstance(heir, TaskRow)
+    assert heir.epoch == old.epoch + 1
+    assert await a.renew_runs([(old.id, old.epoch)], lease=LONG) == {}
+
+
 async def an_old_call_takes_nothing_from_a_later_run(a: TaskStore, b: TaskStore) -> None:
     due = await first_call(a, name("server"))
     run = await claimed(a, due)
@@ -167,6 +181,7 @@ CALLED_TASK_CONTRACTS: tuple[TaskContract, ...] = (
     a_call_of_what_is_not_to_be_run_claims_nothing,
     a_call_that_comes_too_early_is_told_when,
     a_worker_known_to_be_dead_is_not_waited_for,
+    a_worker_that_was_heard_of_lately_is_not_dead,
     an_old_call_takes_nothing_from_a_later_run,
     tasks_that_nobody_came_for_are_overdue,
     whoever_calls_is_told_of_every_task_that_becomes_ready,

@@ -109,6 +109,20 @@ def story_server(folder: Path, store: str, carrier: "Carrier | str") -> Server:
         await ctx.once("act", tally.mark, run)
         return "by the first"
 
+    @server.tool(task="allowed")
+    async def act_slowly(ctx: Context, run: str) -> str:
+        """Act once, which takes until a word is given."""
+        tally.mark(f"{run} began")
+
+        async def act() -> str:
+            tally.mark(run)
+            (folder / f"first-{run}").write_text(str(os.getpid()))
+            while not (folder / f"go-{run}").exists():  # noqa: ASYNC110 - another process says so
+                await asyncio.sleep(0.02)
+            return "acted"
+
+        return await ctx.once("act", act)
+
     return server
 
 
@@ -346,6 +360,23 @@ async def answers_given_while_the_engine_is_away_are_run_after_its_return(kit: C
         assert [one.acted(run) for run in (*runs, hanging)] == [1] * 5
 
 
+async def a_run_goes_on_while_the_engine_is_away(kit: CarrierKit) -> None:
+    """Nobody has died: an effect that is under way stays with the worker that began it."""
+    if kit.away is None:
+        return
+    run = run_name()
+    async with story(kit) as one, kit.worker(), kit.worker():
+        id = await one.begin("act_slowly", run=run)
+        await one.holder(run)
+        async with kit.away():
+            await asyncio.sleep(2 * LEASE)  # longer than the engine takes a silent worker for alive
+        await one.text(await one.begin("work", run=run_name()))  # it carries again
+        await asyncio.sleep(2 * LEASE)  # in which others would be told that the worker is dead
+        (kit.folder / f"go-{run}").touch()
+        assert await one.text(id) == "acted"
+        assert (one.acted(run), one.acted(f"{run} began")) == (1, 1)
+
+
 CARRIER_CONTRACTS: tuple[CarrierContract, ...] = (
     a_called_task_is_run_asked_and_woken,
     a_pause_is_over_when_it_is_over,
@@ -356,5 +387,6 @@ CARRIER_CONTRACTS: tuple[CarrierContract, ...] = (
     a_frozen_worker_is_followed_and_wakes_up_fenced,
     a_worker_that_is_asked_to_end_finishes_its_runs,
     answers_given_while_the_engine_is_away_are_run_after_its_return,
+    a_run_goes_on_while_the_engine_is_away,
 )
 """Everything that a carrier must do."""
