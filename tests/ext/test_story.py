@@ -93,7 +93,7 @@ async def test_a_decline_of_the_first_question(host: Host, era: Any):
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_the_official_client(host: Host, mode: Any):
     async def fill(context: Any, params: Any) -> mcp_types.ElicitResult:
-        content = {"region": "us-east"} if "Where" in params.message else {"approve": True}
+        content: Any = {"region": "us-east"} if "Where" in params.message else {"approve": True}
         return mcp_types.ElicitResult(action="accept", content=content)
 
     name = f"official-{mode}"
@@ -219,7 +219,7 @@ async def test_a_tool_that_needs_a_scope_is_for_those_who_have_it(host_with_user
     async with Client(host_with_users.url, headers=as_("ada")) as client:
         assert said(await client.call_tool("stop_all")) == "all stopped"
     async with Client(host_with_users.url, headers=as_("bob")) as client:
-        with pytest.raises(ClientError, match="403|scope"):
+        with pytest.raises(ClientError, match=r"403|scope"):
             await client.call_tool("stop_all")
 
 

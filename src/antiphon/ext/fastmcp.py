@@ -184,6 +184,8 @@ class FastMCPHostedTool(Tool):
             case "task":
                 return CallWithTask(MadeTask.model_validate(result))
             case _:
+                if not isinstance(result.get("structuredContent"), dict):
+                    result.pop("structuredContent", None)  # theirs is an object; the text remains
                 return ToolResult.from_mcp_result(CallToolResult.model_validate(result))
 
 

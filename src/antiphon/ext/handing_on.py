@@ -17,7 +17,7 @@ from pydantic import ConfigDict
 
 from antiphon.core.quotas import weight
 from antiphon.core.request import LEGACY, Principal, Request
-from antiphon.errors import InvalidRequest
+from antiphon.errors import InvalidRequest, Unavailable
 from antiphon.server import Server
 from antiphon.transports.http.access import HttpRefusal
 from antiphon.transports.http.principal import IdentifiedCaller, identifier
@@ -87,9 +87,9 @@ async def hand_on(
     task = asyncio.ensure_future(_serve(server, context, method, params, tasks))
     await ended(task)
     try:
+        if task.cancelled():
+            raise Unavailable("the server is shutting down; call again")
         return _without_our_name(task.result())
-    except MCPError:
-        raise
     except Exception as error:  # noqa: BLE001 - the outermost: every error becomes an answer
         refused = server.dispatcher.refusal(error)
         raise MCPError(refused.code, refused.message, refused.data) from None

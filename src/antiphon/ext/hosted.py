@@ -130,4 +130,11 @@ class HostedTools:
 
 
 def _entries(listed: Mapping[str, Listed]) -> list[Entry]:
-    return [msgspec.json.decode(one.entry) for one in listed.values()]
+    return [_listable(msgspec.json.decode(one.entry)) for one in listed.values()]
+
+
+def _listable(entry: Entry) -> Entry:
+    """Leave out a schema that their lists cannot hold for old clients: one of no object."""
+    if entry.get("outputSchema", {}).get("type", "object") == "object":
+        return entry
+    return {name: one for name, one in entry.items() if name != "outputSchema"}
