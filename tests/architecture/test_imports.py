@@ -17,7 +17,7 @@ EVERY_PACKAGE = {
     "errors", "core", "ports", "wire", "forms", "seal", "audit", "environment", "engine",
     "subscriptions", "handlers", "tasks", "carriers", "auth", "console", "dev", "dispatcher",
     "lifetime", "assembly", "stores", "doctor", "client", "transports", "processes", "server",
-    "telemetry", "testing", "cli", "lint", "gateway", PACKAGE,
+    "telemetry", "testing", "cli", "lint", "gateway", "ext", PACKAGE,
 }  # fmt: skip
 
 _MIDDLE = {"errors", "core", "ports", "wire", "forms", "seal"}
@@ -65,11 +65,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transports": _MIDDLE | {"dispatcher", "subscriptions"},
     "processes": {"core", "errors", "ports", "wire", "transports"},
     "server": EVERY_PACKAGE
-    - {"server", "client", "dev", "doctor", "telemetry", "testing", "cli", "lint", PACKAGE},
-    "testing": EVERY_PACKAGE - {"cli", "dev"},
-    "cli": EVERY_PACKAGE - {"cli"},
+    - {"server", "client", "dev", "doctor", "ext", "telemetry", "testing", "cli", "lint", PACKAGE},
+    "ext": {"core", "errors", "handlers", "seal", "server", "transports"},
+    "testing": EVERY_PACKAGE - {"cli", "dev", "ext"},
+    "cli": EVERY_PACKAGE - {"cli", "ext"},
     PACKAGE: EVERY_PACKAGE
-    - {"testing", "cli", "dev", "doctor", "telemetry", "transports", "processes"},
+    - {"testing", "cli", "dev", "doctor", "ext", "telemetry", "transports", "processes"},
 }
 """Besides itself."""
 
@@ -110,6 +111,11 @@ THIRD_PARTY: dict[str, set[str]] = {
     "gateway/mount.py": {"mcp", "mcp_types", "pydantic"},
     "gateway/watching.py": {"mcp", "mcp_types"},
     "gateway/oauth.py": {"httpx2", "mcp"},
+    "ext/fastmcp.py": {"fastmcp", "mcp", "mcp_types", "pydantic"},
+    "ext/handing_on.py": {"mcp", "mcp_types", "pydantic"},
+    "ext/hosted.py": {"mcp", "mcp_types", "msgspec"},
+    "ext/mcp.py": {"mcp", "mcp_types", "pydantic"},
+    "ext/request_state.py": {"mcp"},
     "stores/*": {"msgspec"},
     "stores/postgres*": {"psycopg"},
     "stores/redis*": {"redis"},

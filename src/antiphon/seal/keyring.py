@@ -18,10 +18,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from antiphon.errors import ConfigError
 from antiphon.ports import Entropy
 
-Purpose: TypeAlias = Literal["token", "at-rest", "cursor"]
+Purpose: TypeAlias = Literal["token", "at-rest", "cursor", "request-state"]
 """What a subkey is for. What was sealed for one purpose never opens for another."""
 
 PURPOSES: Final[tuple[Purpose, ...]] = ("token", "at-rest", "cursor")
+"""What a server seals itself; `request-state` is what the official SDK has sealed by our keys."""
 
 VARIABLE: Final = "ANTIPHON_KEYS"
 """The environment variable that holds the keys, separated by commas."""

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
-import anyio
 import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server as SdkServer
@@ -29,6 +28,7 @@ from antiphon.dispatcher import Dispatcher
 from antiphon.errors import LEGACY_NOT_FOUND, ResourceNotFound, Unavailable
 from antiphon.ports import Entropy
 from antiphon.transports.legacy.back_channel import SessionChannel, SessionlessChannel
+from antiphon.transports.legacy.cancelling import ended
 from antiphon.transports.legacy.request_ids import RequestIds
 from antiphon.transports.legacy.revisions import abilities, degrade, server_capabilities
 from antiphon.wire import params as shapes
@@ -141,22 +141,11 @@ class LegacyHandlers:
         return degrade(method, msgspec.json.decode(result), context.protocol_version)
 
     async def _in_own_task(self, work: Coroutine[Any, Any, bytes]) -> bytes:
-        """Run in a task of its own, which is cancelled once.
-
-        The SDK's scopes cancel at every turn of the loop until their task has ended; an effect that
-        is shielded until it is settled would keep the loop spinning.
-        """
+        """Run in a task of its own, which is cancelled once, by the SDK or by `cut`."""
         task = asyncio.ensure_future(work)
         self._running.add(task)
         try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            task.cancel()
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait({task})
-            if not task.cancelled():
-                task.exception()  # retrieved: its client is gone
-            raise
+            await ended(task)
         finally:
             self._running.discard(task)
         if task.cancelled() and self._cut:
