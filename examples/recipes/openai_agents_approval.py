@@ -37,8 +37,9 @@ async def go_on(
     agent: Agent, kept: dict[str, Any], answers: Mapping[str, Any]
 ) -> dict[str, Any] | str:
     """Answer one round of every call that asks, by its id; then run the agent."""
-    state = await RunState.from_json(agent, kept)
-    steps = state._context.context["steps"]
+    context = kept["context"]["context"]
+    state = await RunState.from_json(agent, kept, context_override=context)
+    steps = context["steps"]
     for item in state.get_interruptions():
         call = item.raw_item.call_id
         steps[call] = await rounds.go_on(steps[call], answers[call])
