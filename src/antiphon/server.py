@@ -36,6 +36,8 @@ from antiphon.transports.legacy.gateway import LegacyGateway, SessionLink
 from antiphon.transports.pipes import own_stdio
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from antiphon.auth.resource_server import ResourceServer
     from antiphon.auth.settings import OAuth
     from antiphon.console.app import ConsoleApp
@@ -489,6 +491,7 @@ class Server(HandlerDecorators):
         approve: Iterable[str] | Mapping[str, str] = (),
         era: Literal["auto", "modern", "legacy"] = "auto",
         timeout: float = 300.0,
+        checked: bool = False,
         **options: Any,
     ) -> None:
         """Serve what another server offers beside our own, for as long as this server runs.
@@ -508,6 +511,8 @@ class Server(HandlerDecorators):
                 somebody with that role in the console's inbox; or a mapping from pattern to role.
             era: `legacy` for a server of both eras whose tools ask in the middle of a request.
             timeout: Seconds for one reply.
+            checked: Arguments that do not fit the schema of a tool are refused here and not sent;
+                those of tools that need an approval always are.
             options: Of the target, as for `Client`: `headers`, `auth`, `http_client`; `env`, `cwd`.
 
         Raises:
@@ -524,6 +529,7 @@ class Server(HandlerDecorators):
             policy=(allow, deny, approve),
             era=era,
             timeout=timeout,
+            checked=checked,
             options=options,
             theirs=target.dispatcher.changes if isinstance(target, Server) else None,
         )
@@ -532,6 +538,68 @@ class Server(HandlerDecorators):
                 "an approval by a role needs Server(console=Console(...)), where people decide"
             )
         self._mounts.add(made)
+
+    @classmethod
+    def from_openapi(
+        cls,
+        spec: "Mapping[str, Any] | str | Path",
+        *,
+        name: str | None = None,
+        url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        http_auth: Any = None,
+        http_client: Any = None,
+        timeout: float = 30.0,
+        allow: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        approve: Iterable[str] | Mapping[str, str] = (),
+        **options: Any,
+    ) -> "Server":
+        """Make a server with a tool for each operation of an HTTP API. Needs `antiphon[openapi]`.
+
+        Patterns are of names, as for `mount`, or of method and path: `"DELETE *"`,
+        `"POST /orders/*"`. One that matches no operation is an error.
+
+        Args:
+            spec: The OpenAPI document, version 3; or the path of a file with it, JSON or YAML.
+            name: Of the server; the title of the API unless given.
+            url: Where the API is; the first of the document's `servers` unless given.
+            headers: Sent with every request, such as `Authorization`.
+            http_auth: An `httpx2.Auth`, for every request.
+            http_client: An `httpx2.AsyncClient`, instead of the three above; you close it.
+            timeout: Seconds for one reply of the API.
+            allow: Only operations that match one of these are tools.
+            deny: Operations that match one of these are no tools.
+            approve: Operations that need an approval: `"DELETE *"` of the caller, `"DELETE *=ops"`
+                of somebody with that role in the console's inbox; or a mapping to roles.
+            options: As for `Server`.
+
+        Raises:
+            ConfigError: FastMCP is not installed, the document cannot be read, or the settings do
+                not fit.
+        """
+        from antiphon.gateway.openapi import read_api, read_document
+
+        api = read_api(
+            read_document(spec),
+            url=url,
+            headers=headers,
+            auth=http_auth,
+            http_client=http_client,
+            timeout=timeout,
+        )
+        allowed, denied, approved = api.patterns(allow, deny, approve)
+        options.setdefault("version", api.version)
+        server = cls(name or api.title, **options)
+        server.mount(
+            api.server,
+            allow=allowed,
+            deny=denied,
+            approve=approved,
+            timeout=timeout + 30.0,
+            checked=True,
+        )
+        return server
 
     def on_end(self, fn: F) -> F:
         """Call a function, sync or async, at the end of every call; it takes a `CallEnd`.

@@ -116,6 +116,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "ext/hosted.py": {"mcp", "mcp_types", "msgspec"},
     "ext/mcp.py": {"mcp", "mcp_types", "pydantic"},
     "ext/request_state.py": {"mcp"},
+    "gateway/openapi.py": {"httpx2"},
     "stores/*": {"msgspec"},
     "stores/postgres*": {"psycopg"},
     "stores/redis*": {"redis"},
@@ -159,6 +160,7 @@ LOADED_LATE: dict[str, set[str]] = {
     "server.py": {
         "antiphon.auth.resource_server",
         "antiphon.gateway.assembly",
+        "antiphon.gateway.openapi",
         "antiphon.processes.event_loop",
         "antiphon.processes.http_server",
     },

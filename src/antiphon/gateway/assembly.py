@@ -26,6 +26,7 @@ def mount_of(
     policy: Patterns,
     era: str,
     timeout: float,
+    checked: bool,
     options: Mapping[str, Any],
     theirs: Changes | None = None,
 ) -> Mount:
@@ -52,7 +53,9 @@ def mount_of(
         timeout=timeout,
         options=dict(options),
     )
-    settings = MountSettings(upstream=upstream, policy=Policy.read(*policy), prefix=prefix)
+    settings = MountSettings(
+        upstream=upstream, policy=Policy.read(*policy), prefix=prefix, checked=checked
+    )
     return Mount(settings, handlers, changes, theirs)
 
 

@@ -63,6 +63,9 @@ class MountSettings:
     prefix: str = ""
     """Put before the names of tools and prompts, with a line between."""
 
+    checked: bool = False
+    """Arguments that do not fit the schema of a tool are not sent."""
+
     park: float = PARK
 
 
@@ -208,7 +211,7 @@ class Mount:
             {**entry, "name": name},
             self._tool_run(name, entry["name"]),
             self._options(holds=holds),
-            checked=rule is not None,
+            checked=rule is not None or self._settings.checked,
         )
 
     def _options(self, *, holds: bool = False) -> Options:
