@@ -78,7 +78,7 @@ lock: ## resolve every requirements/*.in anew into its lock file, and peers/pack
 	for name in dev peer-mcp1 peer-fastmcp peer-langchain; do \
 		$(PYTHON) -m venv build/lock/$$name; \
 		build/lock/$$name/bin/python $(PIP_INSTALL) --upgrade pip; \
-		project=$$([ $$name = dev ] && echo "--editable .[postgres,redis,granian,auth,nats,temporal,dev]" || true); \
+		project=$$([ $$name = dev ] && echo "--editable .[postgres,redis,granian,auth,nats,temporal,metrics,dev]" || true); \
 		build/lock/$$name/bin/python $(PIP_INSTALL) -r requirements/$$name.in $$project; \
 		build/lock/$$name/bin/python -m pip freeze --exclude-editable > requirements/$$name.lock; \
 	done

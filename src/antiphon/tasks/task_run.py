@@ -98,7 +98,15 @@ class TaskRuns:
             return await self.cancelled(row)
         state = await self._service.opened(row)
         request = self._request(row, state)
-        change = await self._run(row, state, request)
+        telemetry = self._service.environment.telemetry
+        if telemetry is None:
+            change = await self._run(row, state, request)
+        else:
+            request.call, request.number = state.call, state.runs + 1
+            request.first_trace = state.trace
+            with telemetry.run(request):
+                change = await self._run(row, state, request)
+                request.outcome = change.status
         if request.audit is not None:
             await request.audit.end_run(state.call, state.runs, change.status)
         return change
@@ -295,7 +303,10 @@ class TaskRuns:
             decided = await service.decided(state.call)
             for key, digest in state.held.items():
                 if (key, digest) in decided:
-                    payload = decided_payload(decided[key, digest])
+                    approval = decided[key, digest]
+                    if service.environment.telemetry is not None:
+                        service.environment.telemetry.decided(approval.outcome)
+                    payload = decided_payload(approval)
                     state.journal.entries.append(Entry("ask", key, payload, digest))
             state.held = {}
         asks = {ask.wire_key: ask for ask in state.asks}
