@@ -140,9 +140,9 @@ class ServerLifetime:
         self._keys = keys
         self._lifespan = LifespanTask(lifespan, environment.lifespan) if lifespan else None
         self._calls = calls
-        self._levels: LevelReports | None = None
+        self.levels: LevelReports | None = None
         if environment.telemetry is not None:
-            self._levels = LevelReports(
+            self.levels = LevelReports(
                 environment, environment.telemetry, tasks.server, engine.parked
             )
         self._users = 0
@@ -296,12 +296,12 @@ class ServerLifetime:
             self._runner.start()
         if self._polling is not None:
             self._polling.start()
-        if self._levels is not None:
-            self._levels.start()
+        if self.levels is not None:
+            self.levels.start()
 
     async def _close(self) -> None:
-        if self._levels is not None:
-            await self._levels.stop()
+        if self.levels is not None:
+            await self.levels.stop()
         if self._polling is not None:
             await self._polling.stop()
         if self._runner is not None:
