@@ -88,7 +88,7 @@ lock: ## resolve every requirements/*.in anew into its lock file, and peers/pack
 		$(PYTHON) -m venv build/lock/$$name; \
 		build/lock/$$name/bin/python $(PIP_INSTALL) --upgrade pip; \
 		case $$name in \
-			dev) project="--editable .[postgres,redis,granian,auth,nats,temporal,dev]" ;; \
+			dev) project="--editable .[postgres,redis,granian,auth,nats,temporal,metrics,dev]" ;; \
 			peer-recipes) project="--editable ." ;; \
 			*) project="" ;; \
 		esac; \

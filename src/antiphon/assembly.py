@@ -31,6 +31,7 @@ from antiphon.handlers.catalog import Catalog
 from antiphon.handlers.registry import Registry, TaskHandlers
 from antiphon.lifetime import EnterLifespan, ServerLifetime
 from antiphon.ports import AuditTrail, Carrier, Clock, Entropy, Store, Telemetry
+from antiphon.ports.call_end import outcome_of
 from antiphon.seal.keys_in_use import HELD, KeysInUse, find_keys
 from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
@@ -179,7 +180,9 @@ def _traced(call: Serve, telemetry: Telemetry | None) -> Serve:
 
     async def traced(request: Request) -> bytes:
         with telemetry.round(request):
-            return await call(request)
+            result = await call(request)
+            request.failed = outcome_of(result) == "error"
+            return result
 
     return traced
 

@@ -14,6 +14,7 @@ from antiphon.core.inbox import InboxPlace
 from antiphon.core.limits import Limits
 from antiphon.core.occasional_log import OccasionalLog
 from antiphon.core.quotas import Holdings
+from antiphon.core.request import Request
 from antiphon.errors import HandlerError, StoreError, StoreFull, TokenRefused, Unavailable
 from antiphon.ports import AuditTrail, Clock, Entropy, Store, Telemetry
 from antiphon.ports.call_end import CallEnds
@@ -132,6 +133,11 @@ class Environment:
     def keeps_tasks(self) -> bool:
         """Whether the store keeps tasks."""
         return hasattr(self.store, "create_task")
+
+    def first_trace(self, request: Request) -> str:
+        """Return the trace context that later parts of a call link to, in its first round."""
+        here = "" if self.telemetry is None else self.telemetry.here()
+        return here or request.trace
 
     async def protect(self, data: bytes, place: str) -> bytes:
         """Seal what a durable store keeps; memory needs no seal."""

@@ -18,6 +18,7 @@ from antiphon.seal.keys_in_use import KeptInFile, KeysInUse
 from antiphon.subscriptions import TaskPolling
 from antiphon.tasks.calls import CarrierCalls
 from antiphon.tasks.held import HeldCalls
+from antiphon.tasks.levels import LevelReports
 from antiphon.tasks.runner import Runner
 from antiphon.tasks.service import TaskService
 
@@ -139,6 +140,11 @@ class ServerLifetime:
         self._keys = keys
         self._lifespan = LifespanTask(lifespan, environment.lifespan) if lifespan else None
         self._calls = calls
+        self.levels: LevelReports | None = None
+        if environment.telemetry is not None:
+            self.levels = LevelReports(
+                environment, environment.telemetry, tasks.server, engine.parked
+            )
         self._users = 0
         self._runner: Runner | None = None
         self._moving = asyncio.Lock()
@@ -290,8 +296,12 @@ class ServerLifetime:
             self._runner.start()
         if self._polling is not None:
             self._polling.start()
+        if self.levels is not None:
+            self.levels.start()
 
     async def _close(self) -> None:
+        if self.levels is not None:
+            await self.levels.stop()
         if self._polling is not None:
             await self._polling.stop()
         if self._runner is not None:

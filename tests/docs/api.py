@@ -30,7 +30,7 @@ MODULES = {
     "antiphon.testing": "Helpers for tests; see [testing](testing.md).",
     "antiphon.console": "Web pages where people answer; see [approvals by "
     "others](approvals-by-others.md).",
-    "antiphon.telemetry": "Traces and counters; see [embedding](embedding.md).",
+    "antiphon.telemetry": "Traces and counters; see [traces and metrics](observing.md).",
     "antiphon.ports": "What a store of your own provides; see [stores](stores.md).",
 }
 

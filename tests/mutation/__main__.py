@@ -36,7 +36,7 @@ TESTS = (
     "tests/core", "tests/engine", "tests/linear", "tests/seal", "tests/handlers", "tests/testing",
     "tests/requirements", "tests/security", "tests/stores/test_memory.py",
     "tests/tasks/test_becoming.py", "tests/tasks/test_uncertain_effects.py",
-    "tests/test_telemetry.py",
+    "tests/telemetry/test_rounds.py",
 )  # fmt: skip
 TOO_LONG = ("tests/linear/test_random_programs.py",)
 """Files of tests that would take minutes for every mutant."""

@@ -79,6 +79,14 @@ CONSOLE = Annotated[
         help="Serve the console's pages, and say where: with --stdio on a port of this machine.",
     ),
 ]
+METRICS = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Serve /metrics for Prometheus there; several workers take the ports from it on.",
+    ),
+]
 CONCURRENCY = Annotated[
     int | None,
     typer.Option("--concurrency", metavar="N", min=1, help="Tasks at a time; 16 unless set."),
@@ -96,6 +104,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     stateless: bool = False
+    metrics: str | None = None
 
     def application(self, name: str, link: Any = None) -> App:
         """Load the server and return its application; `link` connects it to the other workers."""
@@ -118,6 +127,7 @@ def serve(
     allow_origin: ALLOW_ORIGIN = None,
     stateless: STATELESS = False,
     console: CONSOLE = False,
+    metrics: METRICS = None,
 ) -> None:
     """Run a server over HTTP, or on standard input and output.
 
@@ -131,6 +141,9 @@ def serve(
     Over HTTP the pages of a server's console are served beside the endpoint in any case; --console
     checks that there are some. With --stdio they are served only if it is given.
 
+    --metrics needs antiphon[metrics] and a server with telemetry=OpenTelemetry(). It listens apart
+    from the endpoint, without authentication: name an address that only Prometheus reaches.
+
     Exit codes: 0 ended by a signal, 1 the server could not start, 2 wrong arguments or settings.
 
     Examples:
@@ -141,25 +154,34 @@ def serve(
       antiphon serve shop:server --http 0.0.0.0:8400 --allow-host shop.example --workers 4
       antiphon serve shop:server --stdio
       antiphon serve shop:server --stdio --console
+      antiphon serve shop:server --metrics 127.0.0.1:9464
     """
     if stdio and (http or workers > 1):
         fail("--stdio excludes --http and --workers", USAGE)
     if stdio:
+        show_metrics(metrics)
         _run_stdio(server, console=console)
         return
     if console:
         _check_console(server)
     host, port = address(http or DEFAULT_HTTP)
-    endpoint = Endpoint(path, tuple(allow_host or ()), tuple(allow_origin or ()), stateless)
+    hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
+    endpoint = Endpoint(path, hosts, origins, stateless, metrics)
     try:
         if workers > 1:
             raise typer.Exit(_run_several(server, endpoint, host, port, workers))
+        show_metrics(metrics)
         _run_one(configured(endpoint.application, server), host, port)
     except AntiphonError as error:
         fail(str(error))
 
 
-def worker(server: SERVER, concurrency: CONCURRENCY = None, per_tool: PER_TOOL = None) -> None:
+def worker(
+    server: SERVER,
+    concurrency: CONCURRENCY = None,
+    per_tool: PER_TOOL = None,
+    metrics: METRICS = None,
+) -> None:
     """Run the tasks of a server, in a process that serves no clients.
 
     The server needs a store that its processes share: postgresql://..., or sqlite:///... on one
@@ -181,6 +203,7 @@ def worker(server: SERVER, concurrency: CONCURRENCY = None, per_tool: PER_TOOL =
     limits = dict(_limit(text) for text in per_tool or ())
     loaded = configured(load_server, server)
     log_to_stderr()
+    show_metrics(metrics)
     try:
         run(loaded, concurrency=concurrency, per_tool=limits)
     except ConfigError as error:
@@ -308,12 +331,28 @@ def log_to_stderr() -> None:
     logging.getLogger("antiphon").setLevel(logging.INFO)
 
 
-def address(text: str) -> tuple[str, int]:
+def address(text: str, option: str = "--http") -> tuple[str, int]:
     """Read HOST:PORT, or print what is wrong with it and exit."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
-        fail(f"--http takes HOST:PORT, not {text!r}", USAGE)
+        fail(f"{option} takes HOST:PORT, not {text!r}", USAGE)
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def show_metrics(at: str | None, worker: int = 0) -> None:
+    """Serve the metrics of this process, if it is wanted, and say where.
+
+    Raises:
+        ConfigError: They cannot be served.
+    """
+    if at is None:
+        return
+    from antiphon.telemetry.prometheus import serve_metrics
+
+    host, port = address(at, "--metrics")
+    port = configured(partial(serve_metrics, host), port + worker if port else 0)
+    shown = f"[{host}]" if ":" in host else host
+    errors().print(f"metrics: http://{shown}:{port}/metrics", markup=False, soft_wrap=True)
 
 
 def _application_with_log(endpoint: Endpoint, server: str, link: Any) -> App:
@@ -330,6 +369,7 @@ def work(server: str, options: str) -> int:
         place = find_place()
         HELD.hold(receive_secret(place))
         endpoint = msgspec.json.decode(options, type=Endpoint)
+        show_metrics(endpoint.metrics, place.worker)
         run_worker(partial(_application_with_log, endpoint, server), place)
     except typer.Exit as refused:
         return refused.exit_code

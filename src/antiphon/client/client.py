@@ -50,6 +50,7 @@ from antiphon.client.read_asks import Task
 from antiphon.client.saved import SavedCall, load
 from antiphon.client.sdk_shim import ConnectionTask
 from antiphon.client.targets.target import TargetOptions, read_target
+from antiphon.client.tracing import traced_call
 from antiphon.core.capabilities import Capability
 from antiphon.core.request import Era
 from antiphon.ports import Clock
@@ -244,8 +245,9 @@ class Client:
         return step.result
 
     async def _to_the_end(self, call: PendingCall, **options: Any) -> Step:
-        prepared = await self.prepare(SavedCall(call=call), **options)
-        return prepared.conclude(await drive(prepared.flow, prepared))
+        with traced_call(SavedCall(call=call)) as saved:
+            prepared = await self.prepare(saved, **options)
+            return prepared.conclude(await drive(prepared.flow, prepared))
 
     async def prepare(
         self,
@@ -444,8 +446,9 @@ class Client:
     async def _by_steps(
         self, saved: SavedCall, can: frozenset[Capability], *, wait: float | None, **options: Any
     ) -> Step:
-        prepared = await self.prepare(saved, can=can, **options)
-        return prepared.conclude(await drive_by_hand(prepared.flow, prepared, wait))
+        with traced_call(saved) as traced:
+            prepared = await self.prepare(traced, can=can, **options)
+            return prepared.conclude(await drive_by_hand(prepared.flow, prepared, wait))
 
     def _by_hand(self, can: Iterable[Capability] | None) -> frozenset[Capability]:
         if can is not None:

@@ -148,7 +148,9 @@ class HttpDispatcher:
         if on_progress is not None:
             meta["progressToken"] = id
         with _tracer.start_as_current_span(
-            f"MCP send {method}", kind=SpanKind.CLIENT, attributes={"mcp.method.name": method}
+            _span_name(method, params),
+            kind=SpanKind.CLIENT,
+            attributes={"mcp.method.name": method, "jsonrpc.request.id": str(id)},
         ) as span:
             inject(meta)
             message = {
@@ -163,6 +165,7 @@ class HttpDispatcher:
                     return await self._reply(response, id, on_progress)
             except MCPError as error:
                 span.set_attribute("rpc.response.status_code", str(error.code))
+                span.set_attribute("error.type", str(error.code))
                 span.set_status(StatusCode.ERROR)
                 raise
             except httpx2.HTTPError as error:
@@ -229,6 +232,12 @@ class HttpDispatcher:
                 await self._on_notify(cast("Any", None), method, body)
         except Exception:
             logger.exception("a callback for %s failed", method)
+
+
+def _span_name(method: str, params: Mapping[str, Any]) -> str:
+    """Return the name of a request's span: a tool or a prompt is named in it."""
+    name = params.get("name")
+    return f"{method} {name}" if isinstance(name, str) else method
 
 
 def _within(timeout: float | None) -> AbstractContextManager[object]:

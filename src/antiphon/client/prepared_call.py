@@ -155,6 +155,7 @@ class PreparedCall:
             server=server,
             protocol=connection.protocol,
             received=saved.received,
+            trace=saved.trace,
         )
         self._caller = caller
         self._timeouts = timeouts

@@ -43,6 +43,9 @@ class SavedCall:
     received: float = 0.0
     """When the token was received, in seconds since the epoch."""
 
+    trace: str = ""
+    """The trace context in which the call began, where it was traced."""
+
     def with_call(self, call: PendingCall, *, received: float) -> "SavedCall":
         """Return a later state of the call on the same server."""
         return replace(self, call=call, received=received)
@@ -68,6 +71,8 @@ class SavedCall:
             data["token"] = call.token
         if call.answers is not None:
             data["answers"] = dict(call.answers)
+        if self.trace:
+            data["trace"] = self.trace
         if call.task is not None:
             keys = {key: [digest, key in call.answered] for key, digest in call.keys.items()}
             data["task"] = {**asdict(call.task), "keys": keys}
@@ -105,6 +110,7 @@ class _SavedText(msgspec.Struct):
     protocol: str = ""
     received: _Seconds = 0.0
     task: _SavedTask | None = None
+    trace: Annotated[str, msgspec.Meta(max_length=100)] = ""
 
 
 def load(text: str) -> SavedCall:
@@ -139,6 +145,7 @@ def load(text: str) -> SavedCall:
         server=data.server,
         protocol=data.protocol,
         received=data.received,
+        trace=data.trace,
     )
 
 

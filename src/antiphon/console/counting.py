@@ -8,15 +8,15 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from time import perf_counter
 from types import TracebackType
 
 from antiphon.core.request import Request
 from antiphon.environment import StoreTrouble
 from antiphon.errors import StoreError
-from antiphon.ports import Clock, Overview, Telemetry
+from antiphon.ports import Clock, Level, Overview, Telemetry
 
 log = logging.getLogger("antiphon")
 
@@ -55,6 +55,10 @@ class RoundCounts:
         counted = _CountedRound(self._rounds, round)
         return counted if self._inner is None else _both(counted, self._inner.round(round))
 
+    def run(self, run: Request) -> AbstractContextManager[None]:
+        """Enclose one run of a task; the page shows tasks as the store has them."""
+        return nullcontext() if self._inner is None else self._inner.run(run)
+
     def here(self) -> str:
         """Return the trace context of the running round, for its token."""
         return "" if self._inner is None else self._inner.here()
@@ -70,6 +74,31 @@ class RoundCounts:
         self._others["uncertain"] += 1
         if self._inner is not None:
             self._inner.uncertain(handler)
+
+    def resumed(self, round: Request, issued: float, expires: float) -> None:
+        """Pass on that the token of a round is open."""
+        if self._inner is not None:
+            self._inner.resumed(round, issued, expires)
+
+    def waits(self, expires: float) -> None:
+        """Pass on that a token was given out."""
+        if self._inner is not None:
+            self._inner.waits(expires)
+
+    def diverged(self, handler: str) -> None:
+        """Pass on that a re-run took another path."""
+        if self._inner is not None:
+            self._inner.diverged(handler)
+
+    def decided(self, outcome: str) -> None:
+        """Pass on that a held call has gone on with a decision."""
+        if self._inner is not None:
+            self._inner.decided(outcome)
+
+    def level(self, name: Level, known: Mapping[str, int]) -> None:
+        """Pass on how many there are now."""
+        if self._inner is not None:
+            self._inner.level(name, known)
 
     def store_failed(self, times: int) -> None:
         """Count requests that were refused because the store failed."""

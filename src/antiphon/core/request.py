@@ -202,10 +202,14 @@ class Request(msgspec.Struct, kw_only=True):
     """The trace context of round one, in a later round."""
 
     outcome: str = ""
-    """How the round ended: `complete`, `input_required`, `task` or `error`."""
+    """How the round ended: `complete`, `input_required`, `task` or `error`. Of a run of a task, the
+    status of the task after it."""
 
     repeated: bool = False
     """Whether the reply is what an earlier request with the same token was given."""
+
+    failed: bool = False
+    """Whether a tool said in its result that it failed; known where rounds are traced."""
 
     audit: RoundAudit | None = None
     """Where the round is noted; None where there is no audit."""

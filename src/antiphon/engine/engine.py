@@ -173,6 +173,8 @@ class Engine:
         key, version, expires = (claims.call, claims.round), claims.version, claims.expires
         request.call, request.first_trace = claims.call, call.trace
         request.number = claims.round % ROUNDS_PER_START
+        if self.environment.telemetry is not None:
+            self.environment.telemetry.resumed(request, claims.issued, expires)
         answers = call.accept(request.answers, self.environment.clock())
         if handler.guarded:
             handler.check_request(request, arguments)

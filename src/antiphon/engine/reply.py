@@ -30,6 +30,7 @@ from antiphon.errors import (
     ArgumentsInvalid,
     CallerError,
     CapabilityMissing,
+    Diverged,
     EffectFailed,
     EffectUncertain,
     HandlerError,
@@ -186,6 +187,8 @@ def ending(
 ) -> Reply:
     """Return the reply to a round that an error ended, in the handler or before its first line."""
     error = sole_error(error)
+    if isinstance(error, Diverged) and environment.telemetry is not None:
+        environment.telemetry.diverged(handler.identity)
     if isinstance(error, CapabilityMissing) and request is not None:
         return _unable(error, handler, environment, request)
     return _ending(error, handler, environment)

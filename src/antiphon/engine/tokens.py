@@ -115,14 +115,16 @@ class Tokens:
         journal, handle = execution.journal(), None
         if journal.entries and True in map(_secret_of, journal.entries):
             handle = await self._keep(execution, journal)
-        trace = call.trace
+        expires = min(now + (sealer.ttl if ttl is None else seconds(ttl)), call.deadline)
+        trace, telemetry = call.trace, environment.telemetry
+        if telemetry is not None:
+            telemetry.waits(expires)
         if not trace:
-            telemetry = environment.telemetry
-            trace = request.trace if telemetry is None else telemetry.here() or request.trace
+            trace = request.trace if telemetry is None else environment.first_trace(request)
         claims = Claims(
             FORMAT,
             now,
-            min(now + (sealer.ttl if ttl is None else seconds(ttl)), call.deadline),
+            expires,
             request.method,
             request.target,
             arguments_digest(request.arguments) if binding is None else binding.arguments,

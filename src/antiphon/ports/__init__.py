@@ -35,6 +35,7 @@ from antiphon.ports.effects import TakenOver as TakenOver
 from antiphon.ports.effects import Uncertain as Uncertain
 from antiphon.ports.environment import Clock as Clock
 from antiphon.ports.environment import Entropy as Entropy
+from antiphon.ports.environment import Level as Level
 from antiphon.ports.environment import Telemetry as Telemetry
 from antiphon.ports.inbox import HeldCall as HeldCall
 from antiphon.ports.inbox import Inbox as Inbox

@@ -43,7 +43,10 @@ async def take_decisions(service: TaskService, state: TaskState) -> None:
         known = await decided(service, state.call)
         for key, digest in state.held.items():
             if (key, digest) in known:
-                payload = decided_payload(known[key, digest])
+                approval = known[key, digest]
+                if service.environment.telemetry is not None:
+                    service.environment.telemetry.decided(approval.outcome)
+                payload = decided_payload(approval)
                 state.journal.entries.append(Entry("ask", key, payload, digest))
         state.held = {}
     asks = {ask.wire_key: ask for ask in state.asks}

@@ -39,7 +39,11 @@ class TaskRunDelivery(Delivery):
         """Return what people have decided about a question of this task; None while it is open."""
         if self._decided is None:
             self._decided = await decided(self._service, self.state.call)
-        return self._decided.get((key, question.digest))
+        found = self._decided.get((key, question.digest))
+        telemetry = self._service.environment.telemetry
+        if found is not None and telemetry is not None:
+            telemetry.decided(found.outcome)
+        return found
 
     async def cancel_wanted(self, execution: Execution) -> bool:
         """Return whether the owner has cancelled the task."""

@@ -153,7 +153,7 @@ class TaskService:
             version=handler.options.version,
             journal=msgspec.structs.replace(journal, asked=0, pauses=0),
             ttl=ttl,
-            trace=execution.call.trace or request.trace,
+            trace=execution.call.trace or environment.first_trace(request),
             method=request.method,
             held=returned_approvals(execution),
             own_message=message if grace is not None else None,

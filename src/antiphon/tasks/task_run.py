@@ -94,7 +94,15 @@ class TaskRuns:
             return await self.cancelled(row)
         state = await self._service.opened(row)
         request = self._request(row, state)
-        change = await self._run(row, state, request)
+        telemetry = self._service.environment.telemetry
+        if telemetry is None:
+            change = await self._run(row, state, request)
+        else:
+            request.call, request.number = state.call, state.runs + 1
+            request.first_trace = state.trace
+            with telemetry.run(request):
+                change = await self._run(row, state, request)
+                request.outcome = change.status
         if request.audit is not None:
             await request.audit.end_run(state.call, state.runs, change.status)
         return change
