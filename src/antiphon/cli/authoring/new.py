@@ -2,6 +2,7 @@
 
 import keyword
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -82,6 +83,12 @@ An MCP server. Its tool `ship` asks two things before it acts.
 """
 
 
+def _is_importable(module: str) -> bool:
+    """Whether Python or an installed package has a module of this name, which a file would hide."""
+    found = find_spec(module)
+    return found is not None and found.origin is not None
+
+
 def new(name: NAME) -> None:
     """Write a small project into a new folder: a server that asks, its test, a README.
 
@@ -100,8 +107,9 @@ def new(name: NAME) -> None:
             "9, - and _",
             USAGE,
         )
-    if module == "antiphon":
-        fail("a module called antiphon would hide the package: choose another name", USAGE)
+    for file in (module, f"test_{module}"):
+        if _is_importable(file):
+            fail(f"{file}.py would hide the module {file}: choose another name", USAGE)
     folder = Path(name)
     texts = {f"{module}.py": SERVER, f"test_{module}.py": TEST, "README.md": README}
     try:
