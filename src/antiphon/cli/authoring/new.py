@@ -2,7 +2,9 @@
 
 import keyword
 import re
-from importlib.util import find_spec
+import sys
+import sysconfig
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Annotated
 
@@ -83,9 +85,12 @@ An MCP server. Its tool `ship` asks two things before it acts.
 """
 
 
-def _is_importable(module: str) -> bool:
+def _is_taken(module: str) -> bool:
     """Whether Python or an installed package has a module of this name, which a file would hide."""
-    found = find_spec(module)
+    if module in sys.stdlib_module_names or module == "antiphon":
+        return True
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    found = PathFinder.find_spec(module, folders)
     return found is not None and found.origin is not None
 
 
@@ -108,7 +113,7 @@ def new(name: NAME) -> None:
             USAGE,
         )
     for file in (module, f"test_{module}"):
-        if _is_importable(file):
+        if _is_taken(file):
             fail(f"{file}.py would hide the module {file}: choose another name", USAGE)
     folder = Path(name)
     texts = {f"{module}.py": SERVER, f"test_{module}.py": TEST, "README.md": README}
