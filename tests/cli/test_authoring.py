@@ -44,8 +44,14 @@ def test_a_folder_that_exists_is_not_written_into(folder: Path) -> None:
     assert list((folder / "shop").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["", "../x", "Shop", "1shop", "class", "antiphon", "a b", "-x"])
-def test_a_name_that_cannot_be_a_module_is_refused(folder: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "../x", "Shop", "1shop", "class", "a b", "-x", "é", "x;y", "_x", "<b>", "x" * 65),
+        *("antiphon", "json", "asyncio", "pydantic", "mcp", "pytest", "token", "sys", "test"),
+    ],
+)
+def test_a_name_that_cannot_be_a_module_or_hides_one_is_refused(folder: Path, name: str) -> None:
     assert antiphon("new", "--", name).code == 2
     assert list(folder.iterdir()) == []
 

@@ -329,7 +329,7 @@ class Told:
 def test_the_telemetry_of_the_author_hears_everything() -> None:
     told = Told()
     counts = RoundCounts(told, lambda: 120.0)
-    request: Any = type("Request", (), {"outcome": "task", "repeated": False})()
+    request: Any = type("Request", (), {"outcome": "task", "repeated": False, "era": "modern"})()
     with counts.round(request):
         pass
     counts.refused("expired")
@@ -351,13 +351,21 @@ def test_times_are_counted_under_the_bound_that_holds_them(
     seconds: float, bound: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = RoundCounts(None, lambda: 120.0)
-    request: Any = type("Request", (), {"outcome": "", "repeated": False})()
+    request: Any = type("Request", (), {"outcome": "", "repeated": False, "era": "modern"})()
     times = iter([0.0, seconds])
     monkeypatch.setattr("antiphon.console.counting.perf_counter", lambda: next(times))
     with counts.round(request):
         pass
     monkeypatch.undo()
     assert counts.take() == {(2, "round:error"): 1, (2, f"time:{bound}"): 1}
+
+
+def test_the_time_of_a_session_is_that_of_a_person_and_is_not_counted() -> None:
+    counts = RoundCounts(None, lambda: 120.0)
+    request: Any = type("Request", (), {"outcome": "complete", "repeated": False, "era": "legacy"})
+    with counts.round(request()):
+        pass
+    assert counts.take() == {(2, "round:complete"): 1}
 
 
 @pytest.mark.parametrize(

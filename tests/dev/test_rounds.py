@@ -23,7 +23,7 @@ async def test_an_effect_above_a_question_is_marked_in_round_two(bench: Develope
     await bench.place()
     await expect(bench.ask("Start orders for 12.00 EUR?")).to_be_visible()
     await expect(marked).to_have_count(2)
-    assert await marked.locator(".source > code").all_inner_texts() == [
+    assert await marked.locator(".source > code").all_text_contents() == [
         "    charged.append(name)",
         "    await charge(name)",
     ]
@@ -33,7 +33,7 @@ async def test_an_effect_above_a_question_is_marked_in_round_two(bench: Develope
     await bench.approve()
     assert await bench.result() == "orders.eu-west is running."
     await expect(marked.nth(1).locator(".advice")).to_contain_text("Ran in 3 rounds")
-    unmarked = await bench.page.locator("tr:not(.again) .source > code").all_inner_texts()
+    unmarked = await bench.page.locator("tr:not(.again) .source > code").all_text_contents()
     for harmless in ("euros(cents)", "ctx.elicit", "ctx.once", "ctx.approve"):
         assert any(harmless in line for line in unmarked), harmless
 
@@ -41,7 +41,7 @@ async def test_an_effect_above_a_question_is_marked_in_round_two(bench: Develope
 async def marks(page: Page, kind: str = "again") -> list[tuple[str, str]]:
     """Return the lines that are marked, each with the rule."""
     rows = page.locator(f"table.lines tr.{kind}")
-    codes = await rows.locator(".source > code").all_inner_texts()
+    codes = await rows.locator(".source > code").all_text_contents()
     rules = await rows.locator(".advice .hint").all_inner_texts()
     return [(code.strip(), rule) for code, rule in zip(codes, rules, strict=True)]
 

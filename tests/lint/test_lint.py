@@ -161,10 +161,29 @@ PLANTED = {
         """
         region = ctx.elicit("Where?", Place).region  # HERE
         """,
+        """
+        place = ctx.elicit("Where?", Place)  # HERE
+        return f"{place}"
+        """,
+        """
+        place = ctx.elicit("Where?", Place)  # HERE
+        await create_vm(name, place.region)
+        """,
+        """
+        label = ctx.once("label", print_label, name)  # HERE
+        """,
     ],
 }
 
 SOUND = [
+    """
+    where, sure = ctx.elicit("Where?", Place), ctx.approve("Sure?")
+    place = ctx.elicit("Where?", Place)
+    if name:
+        place = await place
+    asked = ctx.approve("Go on?")
+    return await asyncio.wait_for(asked, 5), where, sure
+    """,
     """
     asyncio.create_task(look(name))
     order = Order()

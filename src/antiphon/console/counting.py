@@ -36,7 +36,7 @@ REPEATED = "repeated"
 """Instead of its outcome, for a round that was answered with what was recorded before."""
 
 RoundTimes = dict[str, list[int]]
-"""By outcome, how many rounds ended under each bound, and then beyond all of them."""
+"""By outcome, how many rounds ended under each bound, beyond all of them, and in sessions."""
 
 
 class RoundCounts:
@@ -109,7 +109,7 @@ class RoundCounts:
         taken = Counter(self._others)
         for outcome, times in self._rounds.items():
             taken[f"round:{outcome or 'error'}"] += sum(times)
-            for bound, number in zip((*BUCKETS, 0), times, strict=True):
+            for bound, number in zip((*BUCKETS, 0), times[:-1], strict=True):
                 taken[f"time:{bound}"] += number
         self._others.clear()
         self._rounds.clear()
@@ -150,8 +150,12 @@ class _CountedRound(AbstractContextManager[None]):
         try:
             times = self._rounds[outcome]
         except KeyError:
-            times = self._rounds[outcome] = [0] * (len(BUCKETS) + 1)
-        times[bisect_left(_BOUNDS, perf_counter() - self._began)] += 1
+            times = self._rounds[outcome] = [0] * (len(BUCKETS) + 2)
+        # In a session a round lasts as long as a person thinks, which says nothing of the server.
+        if request.era == "legacy":
+            times[-1] += 1
+        else:
+            times[bisect_left(_BOUNDS, perf_counter() - self._began)] += 1
 
 
 @contextmanager

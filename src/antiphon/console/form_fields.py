@@ -93,7 +93,7 @@ def _fields(
 def _field(
     name: str, prop: Mapping[str, Any], sent: list[str] | None, *, required: bool, error: str
 ) -> Field:
-    given = _default_texts(prop) if sent is None else sent
+    given = texts_of(prop, prop.get("default")) if sent is None else sent
     return Field(
         name=name,
         label=safe(str(prop.get("title") or name), _LABEL),
@@ -121,17 +121,17 @@ def _kind(prop: Mapping[str, Any]) -> str:
             return _INPUT_TYPES.get(str(prop.get("format")), "text")
 
 
-def _default_texts(prop: Mapping[str, Any]) -> list[str]:
-    default = prop.get("default")
-    if default is None:
+def texts_of(prop: Mapping[str, Any], value: object) -> list[str]:
+    """Return what is typed or chosen in a field that has this value."""
+    if value is None:
         return []
-    if isinstance(default, bool):
-        return ["true" if default else "false"]
-    if isinstance(default, list):
-        return [str(each) for each in cast("list[object]", default)]
+    if isinstance(value, bool):
+        return ["true" if value else "false"]
+    if isinstance(value, list):
+        return [str(each) for each in cast("list[object]", value)]
     if prop.get("format") == "date-time":
-        return [_local(str(default))]
-    return [str(default)]
+        return [_local(str(value))]
+    return [str(value)]
 
 
 def _local(text: str) -> str:

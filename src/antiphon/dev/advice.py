@@ -16,6 +16,8 @@ from antiphon.lint.judge import Judge, Kind, evaluated, statements
 from antiphon.lint.names import own_names, own_nodes
 
 _AGAIN = "runs-again"
+LONGEST = 160
+"""Characters of code that advice may contain."""
 
 AGAIN: dict[Kind, Rule] = {
     "effect": EFFECT_ABOVE_ASK,
@@ -59,6 +61,9 @@ class SourceReading(msgspec.Struct, frozen=True):
     functions: tuple[tuple[int, int, str], ...]
     """First line, last line and name of every function."""
 
+    instead: dict[int, str] = {}
+    """By first line: an effect as it could be written."""
+
     text: tuple[str, ...] = ()
     asks: frozenset[int] = frozenset()
     """First lines of statements that go through the context."""
@@ -70,7 +75,7 @@ def read_source(source: str) -> SourceReading:
     try:
         return _read(ast.parse(source), source, text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return SourceReading({}, {}, {}, (), text)
+        return SourceReading({}, {}, {}, (), text=text)
 
 
 def _read(tree: ast.Module, source: str, text: tuple[str, ...]) -> SourceReading:
@@ -78,6 +83,7 @@ def _read(tree: ast.Module, source: str, text: tuple[str, ...]) -> SourceReading
     first: dict[int, int] = {}
     again: dict[int, Rule] = {}
     wrong: dict[int, Rule] = {}
+    instead: dict[int, str] = {}
     asks: set[int] = set()
     for function in judge.names.functions:
         given, own = contexts(function), own_names(function)
@@ -91,6 +97,8 @@ def _read(tree: ast.Module, source: str, text: tuple[str, ...]) -> SourceReading
             does = judge.statement(statement, parts, own)
             if does is not None:
                 again[statement.lineno] = AGAIN[does]
+            if does == "effect" and (better := _wrapped(statement, given)):
+                instead[statement.lineno] = better
     for finding in check_source(source, Path()):
         about = again if finding.rule.id in _ABOUT_RUNNING_AGAIN else wrong
         about[first.get(finding.line, finding.line)] = finding.rule
@@ -100,7 +108,7 @@ def _read(tree: ast.Module, source: str, text: tuple[str, ...]) -> SourceReading
     functions = tuple(
         (node.lineno, node.end_lineno or node.lineno, node.name) for node in judge.names.functions
     )
-    return SourceReading(first, again, wrong, functions, text, frozenset(asks))
+    return SourceReading(first, again, wrong, functions, instead, text, frozenset(asks))
 
 
 def _is_context(node: ast.AST, contexts: frozenset[str]) -> bool:
@@ -112,6 +120,21 @@ def _is_context(node: ast.AST, contexts: frozenset[str]) -> bool:
     while isinstance(called, ast.Attribute | ast.Subscript):
         called = called.value
     return any(isinstance(one, ast.Name) and one.id in contexts for one in [called, *given])
+
+
+def _wrapped(statement: ast.stmt, contexts: frozenset[str]) -> str:
+    """Return a statement that calls a plain function with `ctx.once` around the call, if it can."""
+    if len(contexts) != 1 or not isinstance(statement, ast.Expr | ast.Assign):
+        return ""
+    call = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
+        return ""
+    (context,) = contexts
+    given = [f'"{call.func.id}"', *(ast.unparse(one) for one in [call.func, *call.args])]
+    written = f"await {context}.once({', '.join(given)})"
+    if isinstance(statement, ast.Assign):
+        written = " = ".join([*(ast.unparse(one) for one in statement.targets), written])
+    return written if len(written) <= LONGEST else ""
 
 
 def _lines(statement: ast.stmt, parts: list[ast.AST]) -> range:

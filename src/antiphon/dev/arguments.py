@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.console.form_fields import Field, fields_of, read_fields
+from antiphon.console.form_fields import Field, fields_of, read_fields, texts_of
 from antiphon.core.text import safe
 from antiphon.errors import UnsupportedForm
 
@@ -74,6 +74,16 @@ def read_arguments(
     if read.values is None or errors:
         return None, argument_fields(schema, sent, errors)
     return values, []
+
+
+def typed_arguments(schema: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return what was typed into the form of a call that has these arguments."""
+    flat, nested = _split(schema)
+    sent = {f"field-{name}": texts_of(flat[name], values[name]) for name in flat if name in values}
+    for name in nested:
+        if name in values:
+            sent[f"field-{name}"] = [msgspec.json.encode(values[name]).decode()]
+    return sent
 
 
 def prompt_schema(arguments: Sequence[Any]) -> dict[str, Any]:

@@ -16,12 +16,19 @@ from pydantic import BaseModel
 
 from antiphon.client import Client
 from antiphon.client.asks import AnyAsk, FormAsk, RootsAsk, SampleAsk, Step, UrlAsk
-from antiphon.client.errors import AnswerUnfit, ClientError, ConnectionLost, RemoteError
+from antiphon.client.errors import (
+    AbilityMissing,
+    AnswerUnfit,
+    ClientError,
+    ConnectionLost,
+    RemoteError,
+)
 from antiphon.client.flow_types import PendingCall, Timeouts
 from antiphon.client.read_asks import Task
 from antiphon.core.capabilities import Capability
 from antiphon.core.request import Era
 from antiphon.core.text import safe_line
+from antiphon.dev.process import ServerProcess
 from antiphon.dev.wire import Exchange, http_client
 from antiphon.ports import EffectRow
 
@@ -30,6 +37,16 @@ TIMEOUTS = Timeouts(rounds=1_000, pauses=1_000, total=86_400.0, answer=86_400.0,
 KEPT_NOTES = 500
 NOTICED_WITHIN = 0.2
 """Seconds after which it is known that a server which dropped a connection has ended."""
+
+
+class ServerEnded(ClientError):
+    """The server's process ended while it ran a round."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the server's process ended while it ran this round",
+            "What it printed last is below; start it again, and the round can be sent again.",
+        )
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -41,6 +58,8 @@ class Wanted(msgspec.Struct, frozen=True):
     era: Era
     can: frozenset[Capability]
     client: str = ""
+    offered: str = ""
+    """The name under which the server lists it: of a resource perhaps a template."""
 
     @property
     def pending(self) -> PendingCall:
@@ -91,17 +110,15 @@ class AnswerGiven(msgspec.Struct, frozen=True):
 class DevCall:
     """One call, from its first request to its end."""
 
-    def __init__(
-        self, wanted: Wanted, changed: Callable[[], None], starts: Callable[[], int]
-    ) -> None:
+    def __init__(self, wanted: Wanted, changed: Callable[[], None], process: ServerProcess) -> None:
         """Prepare a call.
 
         Args:
             wanted: What is called.
             changed: Called whenever the page would show something else.
-            starts: Counts how often the server was started.
+            process: The server's.
         """
-        self._count_starts = starts
+        self._process = process
         self.starts = 0
         """How often the server had been started when the call ended; 0 before."""
 
@@ -127,7 +144,6 @@ class DevCall:
         self._told = changed
         self._replaced: asyncio.Future[Step] | None = None
         self._step: Step | None = None
-        self._up: asyncio.Event | None = None
         self.running: asyncio.Task[None] | None = None
 
     def changed(self) -> None:
@@ -137,9 +153,8 @@ class DevCall:
 
     # --- driving ---------------------------------------------------------------------------------
 
-    def start(self, url: str, up: asyncio.Event) -> None:
+    def start(self, url: str) -> None:
         """Begin the call; while the server is away, as during a reload, its requests wait."""
-        self._up = up
         self.running = asyncio.create_task(self._run(url), name=f"antiphon dev call {self.id}")
 
     async def _run(self, url: str) -> None:
@@ -153,6 +168,9 @@ class DevCall:
                 else:
                     self.result = await self._to_the_end(client)
             self.state = "done"
+        except AbilityMissing as error:
+            self.state = "failed"
+            self.error = f"{error.what}. Another client may have it: choose one for a new call."
         except ClientError as error:
             self.state, self.error = "failed", str(error)
         except asyncio.CancelledError:
@@ -161,7 +179,7 @@ class DevCall:
             self.state, self.error = "failed", f"{type(error).__name__}: {error}"
         finally:
             self.open, self.ended = {}, time.time()  # noqa: TID251 - for display
-            self.starts = self._count_starts()
+            self.starts = self._process.starts
             self.changed()
 
     def _client(self, url: str, http: Any) -> Client:
@@ -209,11 +227,14 @@ class DevCall:
             self._note("log", f"not sent: {unfit}")
             return step
         except (ConnectionLost, RemoteError) as lost:
-            # A token may be sent again, as any client may: its round runs once.
+            # A token may be sent again, as any client may: its round runs once. Not if the round
+            # has ended the process, which it would do again.
             if isinstance(lost, ConnectionLost):
                 await asyncio.sleep(NOTICED_WITHIN)
-            elif self._up is None or self._up.is_set():
+            elif self._process.up.is_set():
                 raise
+            if self._process.state == "ended":
+                raise ServerEnded from lost
             self._note("log", f"{lost.what}; the round is sent again when the server is back")
             return await self._sent(send)
 
@@ -232,8 +253,7 @@ class DevCall:
     async def _sent(self, send: Callable[[], Awaitable[Step]]) -> Step:
         self.state = "running"
         self.changed()
-        if self._up is not None:
-            await self._up.wait()
+        await self._process.up.wait()
         return await send()
 
     # --- questions -------------------------------------------------------------------------------
@@ -316,6 +336,13 @@ class DevCall:
         if len(self.notes) < KEPT_NOTES:
             self.notes.append(Noted(time.time(), kind, safe_line(text.strip(), 500)))  # noqa: TID251
         self.changed()
+
+    @property
+    def task_status(self) -> str:
+        """Of a call that has become a task, its status; the last one is never asked for."""
+        if self.task is None:
+            return ""
+        return "completed" if self.state == "done" else self.task.status
 
     @property
     def shown_state(self) -> str:

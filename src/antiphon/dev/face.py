@@ -5,7 +5,6 @@ file or an address: those are what `antiphon dev` was started with.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -25,12 +24,14 @@ from antiphon.console.sessions import Session
 from antiphon.core.capabilities import Capability
 from antiphon.core.inbox import Item
 from antiphon.core.request import Era
-from antiphon.dev.arguments import argument_fields, read_arguments
+from antiphon.core.text import clip, escape
+from antiphon.dev.arguments import argument_fields, read_arguments, typed_arguments
 from antiphon.dev.call import DevCall, OpenAsk, Wanted, message_of
 from antiphon.dev.disturb import disturb
 from antiphon.dev.hosts import ABILITIES, PROFILES, ClientProfile, profile_of
 from antiphon.dev.promises import DISTURBANCES, TITLES
 from antiphon.dev.timeline import claims_of, moment
+from antiphon.dev.wire import as_text, shown_exchanges
 from antiphon.dev.workbench import Offered, Workbench
 from antiphon.errors import UnsupportedForm
 
@@ -38,6 +39,12 @@ KINDS = {"form": "a form", "url": "a page to visit", "sample": "a completion", "
 BY_HAND = "by-hand"
 LEAST_PAUSE = 0.15
 """Seconds between two notices to one page."""
+
+LONGEST_TEXT = 20_000
+"""Characters of one text that a page shows."""
+
+LONGEST_LINE = 500
+SHOWN_TEXTS = 20
 
 
 class AskOnPage(msgspec.Struct, frozen=True):
@@ -64,7 +71,9 @@ class DevFace:
 
     filters: Mapping[str, Callable[[Any], str]] = {
         "clock": moment,
-        "json": lambda value: _as_json(value),
+        "json": lambda value: clip(as_text(value), LONGEST_TEXT),
+        "text": lambda value: escape(clip(value, LONGEST_TEXT)),
+        "line": lambda value: escape(clip(value, LONGEST_LINE)),
     }
 
     def __init__(self, bench: Workbench, base: str, root: str) -> None:
@@ -90,6 +99,7 @@ class DevFace:
         return [
             route("", self._start),
             route("/call", self._begin, "POST"),
+            route("/restart", self._restart, "POST"),
             route("/events", self._events),
             route("/call/{id}", self._call),
             route("/call/{id}/answer", self._answer, "POST"),
@@ -104,10 +114,22 @@ class DevFace:
         session = await desk.signed(request)
         offered = await self._bench.list_offered()
         query = request.query_params
+        like = self._bench.calls.get(query.get("like", ""))
+        if like is not None:
+            return self._like(desk, session, like.wanted)
         chosen = self._bench.find(query.get("kind", "tool"), query.get("name", ""))
         if chosen is None and offered and "name" not in query:
             chosen = offered[0]
         fields = [] if chosen is None else argument_fields(chosen.schema)
+        return self._start_page(desk, session, chosen, fields)
+
+    def _like(self, desk: Desk, session: Session, wanted: Wanted) -> Response:
+        """Offer a call with the arguments of an earlier one."""
+        chosen = self._bench.find(wanted.kind, wanted.offered)
+        if chosen is None:
+            return self._start_page(desk, session, None, [])
+        given = {"uri": wanted.name} if chosen.template else wanted.arguments
+        fields = argument_fields(chosen.schema, typed_arguments(chosen.schema, given))
         return self._start_page(desk, session, chosen, fields)
 
     def _start_page(
@@ -123,7 +145,7 @@ class DevFace:
             "dev_start.html",
             422 if problem else 200,
             **self._common(session),
-            heading=chosen.name if chosen is not None else "Nothing to call",
+            heading=chosen.name if chosen is not None else "Nothing is chosen",
             chosen=chosen,
             call=None,
             fields=fields,
@@ -168,6 +190,13 @@ class DevFace:
         await self._bench.settled(call)
         return desk.to(f"dev/call/{call.id}")
 
+    async def _restart(self, desk: Desk, request: Request) -> Response:
+        session = await desk.signed(request)
+        sent = await desk.form(request, session)
+        await self._bench.process.restart()
+        call = self._bench.calls.get(_one(sent, "call"))
+        return desk.to("dev" if call is None else f"dev/call/{call.id}")
+
     # --- one call --------------------------------------------------------------------------------
 
     def _found(self, request: Request) -> DevCall:
@@ -182,6 +211,7 @@ class DevFace:
         await self._bench.list_offered()
         bench, reveal = self._bench, request.query_params.get("reveal") == "1"
         rounds, records = await bench.rounds(call)
+        files = records.files()
         ids = [one.claims.call for one in rounds if one.claims is not None]
         for row in await bench.timeline.effects(ids[-1] if ids else records.call):
             call.effects[row.key] = row
@@ -198,13 +228,18 @@ class DevFace:
             asks=[_shown(one) for one in list(call.open.values())],
             kinds=KINDS,
             root=self._root,
-            files=records.files(),
+            files=files,
+            marked=sum(file.marked for file in files),
+            arguments=clip(msgspec.json.encode(call.wanted.arguments).decode(), LONGEST_LINE),
             edited=records.edited(call.starts or bench.process.starts),
             diverged=records.diverged,
             raised=records.raised,
-            journal=bench.timeline.journal_lines(rounds, reveal=reveal),
+            journal=bench.timeline.journal_lines(
+                rounds, await bench.task_journal(call), reveal=reveal
+            ),
             effects=list(call.effects.values()),
             claims=claims_of(rounds),
+            wire=shown_exchanges(call.wire),
             reveal=reveal,
             result=result,
             texts=_texts(result),
@@ -314,7 +349,8 @@ def _profile(sent: Mapping[str, Sequence[str]]) -> ClientProfile:
 def _wanted(chosen: Offered, arguments: dict[str, Any], profile: ClientProfile) -> Wanted:
     name = str(arguments.pop("uri")) if chosen.template else chosen.name
     kind = cast("Any", chosen.kind)
-    return Wanted(kind, name, arguments, profile.era, frozenset(profile.can), profile.name)
+    can = frozenset(profile.can)
+    return Wanted(kind, name, arguments, profile.era, can, profile.name, chosen.name)
 
 
 def _shown(opened: OpenAsk) -> AskOnPage:
@@ -397,8 +433,4 @@ def _texts(result: Any) -> list[str]:
             if isinstance(message.get("content"), dict)
         ),
     ]
-    return [str(part["text"]) for part in parts if "text" in part]
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return [str(part["text"]) for part in parts if "text" in part][:SHOWN_TEXTS]

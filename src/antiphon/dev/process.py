@@ -32,6 +32,9 @@ START_LIMIT = 30.0
 """Seconds that a server may take to start."""
 
 STOP_LIMIT = 5.0
+OUTPUT_LIMIT = 1.0
+"""Seconds within which the last of what the child has printed is read."""
+
 KEPT_LINES = 500
 KEPT_ROUNDS = 2_000
 LONGEST_LINE = 4_000
@@ -102,6 +105,7 @@ class ServerProcess:
         """The author's files by name and start."""
 
         self._pump: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
@@ -181,6 +185,7 @@ class ServerProcess:
         assert process.stdin is not None
         self._process = process
         self._pump = asyncio.create_task(self._print(process), name="antiphon dev output")
+        self._ending = asyncio.create_task(self._note_end(process), name="antiphon dev end")
         process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
         with contextlib.suppress(TimeoutError, ConnectionError):
             await asyncio.wait_for(self._until_ready(process), START_LIMIT)
@@ -216,7 +221,9 @@ class ServerProcess:
                 process.kill()
                 await process.wait()
         if pump is not None:
-            await pump
+            # A process that the child has started may hold its output open for ever.
+            await asyncio.wait({pump}, timeout=OUTPUT_LIMIT)
+            pump.cancel()
         self.read_records()
         self._process = self._pump = None
         self.state = "stopped"
@@ -230,10 +237,15 @@ class ServerProcess:
             self._add_line(text)
             sys.stderr.write(f"{text}\n")
             self._changed()
+
+    async def _note_end(self, process: asyncio.subprocess.Process) -> None:
+        """Say it when the child has ended without having been asked to."""
+        code = await process.wait()
         if process is self._process and self.state == "running":
             self.state = "ended"
             self.up.clear()
-        self._changed()
+            self._add_line(f"The server's process has ended by itself, exit code {code}.")
+            self._changed()
 
     async def watch_records(self) -> None:
         """Tell open pages of new records; ends when it is cancelled."""

@@ -26,6 +26,9 @@ from antiphon.ports import EffectRow
 from antiphon.seal.claims import Claims, decode_journal
 
 SHOWN_SOURCE = 400
+DEEPEST = 40
+"""Blanks before a line that are shown."""
+
 SOON = 5.0
 """Seconds within which a request that was sent is begun."""
 
@@ -58,7 +61,7 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class JournalLine(msgspec.Struct, frozen=True):
-    """An entry of the journal, and the round whose token first had it."""
+    """An entry of the journal, and the round whose token first had it; 0 in a task."""
 
     entry: Entry
     round: int
@@ -69,6 +72,7 @@ class ShownLine(msgspec.Struct, frozen=True):
     """A line of the author's code."""
 
     number: int
+    indent: str
     text: str
     ran: tuple[int, ...]
     """By run: how often."""
@@ -80,6 +84,8 @@ class ShownLine(msgspec.Struct, frozen=True):
     """Whether what is wrong is that it ran in several runs."""
 
     asks: bool = False
+    instead: str = ""
+    """How it could be written, if that is known."""
 
 
 class ShownFile(msgspec.Struct, frozen=True):
@@ -88,6 +94,11 @@ class ShownFile(msgspec.Struct, frozen=True):
     name: str
     rounds: tuple[int, ...]
     lines: tuple[ShownLine, ...]
+
+    @property
+    def marked(self) -> int:
+        """How many of its lines are marked."""
+        return sum(1 for line in self.lines if line.rule is not None)
 
 
 class Edited(msgspec.Struct, frozen=True):
@@ -227,7 +238,10 @@ class CallRecords:
         if repeated:
             rule = reading.again[number]
         text = reading.text[number - 1] if number <= len(reading.text) else ""
-        return ShownLine(number, text, ran, rule, repeated, number in reading.asks)
+        instead = reading.instead.get(number, "") if repeated else ""
+        code = text.expandtabs(4).lstrip(" ")
+        indent = " " * min(len(text.expandtabs(4)) - len(code), DEEPEST)
+        return ShownLine(number, indent, code, ran, rule, repeated, number in reading.asks, instead)
 
 
 def _could_be(begun: RunBegan, call: DevCall, sent: float) -> bool:
@@ -311,19 +325,27 @@ class Timeline:
         except StoreError:
             return ()
 
-    def journal_lines(self, rounds: Sequence[Round], *, reveal: bool) -> list[JournalLine]:
-        """Return the entries of the newest journal, each with the round that made it."""
+    def journal_lines(
+        self, rounds: Sequence[Round], task: Journal | None, *, reveal: bool
+    ) -> list[JournalLine]:
+        """Return the entries of the newest journal, each with the round that made it.
+
+        That of a task is in the store, and does not say in which of its runs it grew.
+        """
         made: dict[tuple[str, str], int] = {}
         newest: Journal | None = None
         for one in rounds:
             if one.journal is not None:
                 newest = one.journal
                 for entry in newest.entries:
-                    made.setdefault((entry.kind, entry.key), one.number)
+                    made.setdefault(_place(entry), one.number)
+        newest = task or newest
         if newest is None:
             return []
         return [
-            JournalLine(entry, made[entry.kind, entry.key], _value(entry) if reveal else "")
+            JournalLine(
+                entry, made.get((entry.kind, entry.key), 0), _value(entry) if reveal else ""
+            )
             for entry in newest.entries
         ]
 
@@ -356,6 +378,10 @@ def claims_of(rounds: Sequence[Round]) -> dict[str, str]:
 def moment(at: float) -> str:
     """Return a point in time, to the second, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
+
+
+def _place(entry: Entry) -> tuple[str, str]:
+    return entry.kind, entry.key
 
 
 def _value(entry: Entry) -> str:

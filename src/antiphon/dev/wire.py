@@ -1,11 +1,15 @@
 """What went over the wire: an HTTP transport that keeps every exchange as it passes."""
 
+import json
 import time
 from collections.abc import AsyncIterator, Callable
+from itertools import islice
 from typing import Any, cast
 
 import httpx2
 import msgspec
+
+from antiphon.core.text import clip
 
 KEPT_BYTES = 2 * 1024 * 1024
 """Of one request or one response; what is longer is cut in the record only."""
@@ -13,6 +17,14 @@ KEPT_BYTES = 2 * 1024 * 1024
 KEPT_EXCHANGES = 1_000
 
 SESSION = "mcp-session-id"
+
+SHOWN_EXCHANGES = 30
+SHOWN_MESSAGES = 20
+LONGEST_MESSAGE = 20_000
+"""Characters of one message that are shown."""
+
+MOST_SHOWN = 200_000
+"""Characters of all messages that are shown; the newest come first."""
 
 
 class Exchange:
@@ -58,6 +70,38 @@ class Exchange:
             if "method" not in message and message.get("id") == wanted:
                 return message
         return None
+
+
+class ShownExchange(msgspec.Struct, frozen=True):
+    """An exchange for a page, which must not grow without end."""
+
+    number: int
+    exchange: Exchange
+    texts: tuple[str, ...]
+    left_out: int
+    """Messages that are not shown."""
+
+
+def shown_exchanges(exchanges: list[Exchange]) -> list[ShownExchange]:
+    """Return the newest exchanges, as much of each as a page can hold."""
+    left = MOST_SHOWN
+    shown: list[ShownExchange] = []
+    for number in range(len(exchanges), max(0, len(exchanges) - SHOWN_EXCHANGES), -1):
+        exchange = exchanges[number - 1]
+        messages = [message for message in (exchange.message, *exchange.messages) if message]
+        texts: list[str] = []
+        for message in islice(reversed(messages), SHOWN_MESSAGES):
+            if left > 0:
+                texts.append(clip(as_text(message), min(left, LONGEST_MESSAGE)))
+                left -= len(texts[-1])
+        kept = tuple(reversed(texts))
+        shown.append(ShownExchange(number, exchange, kept, len(messages) - len(kept)))
+    return shown[::-1]
+
+
+def as_text(value: Any) -> str:
+    """Return JSON for people."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 def as_object(data: bytes) -> dict[str, Any]:

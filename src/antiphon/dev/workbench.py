@@ -13,13 +13,16 @@ import msgspec
 from antiphon.client import Client
 from antiphon.client.errors import ClientError
 from antiphon.core.inbox import Item
+from antiphon.core.journal import Journal
 from antiphon.dev.arguments import prompt_schema
 from antiphon.dev.call import DevCall, Wanted
 from antiphon.dev.process import ServerProcess
 from antiphon.dev.records import RoundRecord
 from antiphon.dev.timeline import CallRecords, CodeVersions, Round, RunKey, Timeline
 from antiphon.environment import Environment
+from antiphon.errors import AntiphonError
 from antiphon.ports import Inbox, ItemFilter, Tasks
+from antiphon.tasks.state import decode_state
 
 KEPT_CALLS = 50
 SHOWN_ITEMS = 50
@@ -154,7 +157,7 @@ class Workbench:
 
     def begin(self, wanted: Wanted) -> DevCall:
         """Begin a call; the oldest ones are forgotten."""
-        call = DevCall(wanted, self.changed, lambda: self.process.starts)
+        call = DevCall(wanted, self.changed, self.process)
         self.calls[call.id] = call
         self._records[call.id] = CallRecords(self._versions)
         while len(self.calls) > KEPT_CALLS:
@@ -162,7 +165,7 @@ class Workbench:
             forgotten.cancel()
             del self._records[old]
         assert self.process.ready is not None
-        call.start(self.process.ready.url, self.process.up)
+        call.start(self.process.ready.url)
         return call
 
     async def settled(self, call: DevCall, within: float = 2.0) -> None:
@@ -171,6 +174,19 @@ class Workbench:
         end = loop.time() + within
         while call.state == "running" and loop.time() < end:
             await self.change(end - loop.time())
+
+    async def task_journal(self, call: DevCall) -> Journal | None:
+        """Return the journal of a call that has become a task, from the store."""
+        if call.task is None:
+            return None
+        try:
+            row = await self.tasks.task(call.task.id)
+            if row is None:
+                return None
+            state = await self.environment.reveal(row.state, f"task {row.id}")
+            return decode_state(state).journal
+        except AntiphonError:
+            return None
 
     async def rounds(self, call: DevCall) -> tuple[list[Round], CallRecords]:
         """Return the rounds of a call, and the runs of its handler."""

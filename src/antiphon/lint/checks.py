@@ -83,9 +83,28 @@ def not_awaited(handler: HandlerSource) -> Iterator[ast.AST]:
                 places = list(_conditions(test))
             case ast.Attribute(value=call) | ast.Subscript(value=call):
                 places = [call]
+            case ast.Assign(targets=[ast.Name(id=name)], value=call):
+                places = [call] if _is_used_as_value(handler.function, name) else []
             case _:
                 continue
         yield from (place for place in places if handler.method(place) in AWAITED)
+
+
+_VALUE_PLACES = (
+    ast.Attribute, ast.Subscript, ast.FormattedValue, ast.If, ast.While, ast.IfExp, ast.BoolOp,
+    ast.UnaryOp, ast.BinOp, ast.Compare,
+)  # fmt: skip
+
+
+def _is_used_as_value(function: ast.AST, name: str) -> bool:
+    """Say whether a name stands only where a coroutine makes no sense, so is awaited nowhere."""
+    parents = [
+        parent
+        for parent in ast.walk(function)
+        for node in ast.iter_child_nodes(parent)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+    ]
+    return all(isinstance(parent, _VALUE_PLACES) for parent in parents)
 
 
 CHECKS: tuple[tuple[Rule, Check], ...] = (

@@ -2,6 +2,9 @@
 
 import keyword
 import re
+import sys
+import sysconfig
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Annotated
 
@@ -82,6 +85,15 @@ An MCP server. Its tool `ship` asks two things before it acts.
 """
 
 
+def _is_taken(module: str) -> bool:
+    """Whether Python or an installed package has a module of this name, which a file would hide."""
+    if module in sys.stdlib_module_names or module == "antiphon":
+        return True
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    found = PathFinder.find_spec(module, folders)
+    return found is not None and found.origin is not None
+
+
 def new(name: NAME) -> None:
     """Write a small project into a new folder: a server that asks, its test, a README.
 
@@ -100,8 +112,9 @@ def new(name: NAME) -> None:
             "9, - and _",
             USAGE,
         )
-    if module == "antiphon":
-        fail("a module called antiphon would hide the package: choose another name", USAGE)
+    for file in (module, f"test_{module}"):
+        if _is_taken(file):
+            fail(f"{file}.py would hide the module {file}: choose another name", USAGE)
     folder = Path(name)
     texts = {f"{module}.py": SERVER, f"test_{module}.py": TEST, "README.md": README}
     try:

@@ -22,7 +22,17 @@ function refresh(page) {
     part.replaceChildren(...now.childNodes);
     part.className = now.className;
     for (const one of part.querySelectorAll("details")) if (open.has(one.id)) one.open = true;
+    if ("end" in part.dataset) toEnd(part);
   }
+}
+
+// What was printed last is what matters.
+function toEnd(part) {
+  for (const text of part.querySelectorAll("pre")) text.scrollTop = text.scrollHeight;
+}
+for (const part of document.querySelectorAll("[data-end]")) {
+  toEnd(part);
+  part.closest("details").addEventListener("toggle", () => toEnd(part));
 }
 
 let asking = false;
