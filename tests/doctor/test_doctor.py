@@ -454,6 +454,25 @@ def test_a_module_that_fails_while_it_is_loaded_is_no_finding_and_no_success(
     assert "cannot be loaded" in ran.err
 
 
+def test_a_mistake_in_a_file_with_a_byte_order_mark_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_KEYS", "")
+    (planted,) = PLANTED["not-awaited"]
+    path = tmp_path / "marked_project.py"
+    path.write_text(planted.text, "utf-8-sig")
+    assert found_in(load_server(str(path))) == ["not-awaited"]
+
+
+def test_source_that_is_nested_too_deeply_is_no_finding_and_no_success(tmp_path: Path) -> None:
+    path = tmp_path / "project.py"
+    deep = f"return 'yes' if {'not ' * 1_500}name else 'no'"
+    path.write_text(Planted(body=deep).text)
+    ran = spawned("doctor", str(path), ANTIPHON_KEYS="")
+    assert (ran.code, ran.out) == (2, "")
+    assert "nested too deeply" in ran.err
+
+
 def test_a_handler_with_a_variable_that_has_no_value_yet_is_looked_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

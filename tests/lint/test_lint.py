@@ -1,10 +1,13 @@
 """`antiphon lint`: each mistake is found where it stands, and sound handlers are left alone."""
 
 import json
+import re
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 
 from antiphon.lint.files import check_file
 from antiphon.lint.findings import RULES
@@ -145,6 +148,12 @@ PLANTED = {
         finally:
             return "done"  # HERE
         """,
+        """
+        try:
+            await ctx.approve("Go on?")
+        except* BaseException:  # HERE
+            pass
+        """,
     ],
     "not-awaited": [
         """
@@ -171,6 +180,22 @@ PLANTED = {
         """,
         """
         label = ctx.once("label", print_label, name)  # HERE
+        """,
+        """
+        agreed = ctx.approve("Delete everything?")  # HERE
+        if agreed:
+            return "deleted"
+        """,
+        """
+        agreed = ctx.approve("Delete everything?")  # HERE
+        return f"{agreed.outcome}"
+        """,
+        """
+        if ctx.approve("Delete everything?") is not None:  # HERE
+            return "deleted"
+        """,
+        """
+        return f"You said {ctx.elicit('What?', Place)}"  # HERE
         """,
     ],
 }
@@ -232,6 +257,14 @@ SOUND = [
     """
     both = asyncio.gather(ctx.memo("a", look), ctx.memo("b", look))
     await both
+    asked = ctx.approve("Go on?")
+    agreed = await asked
+    if agreed and asked is not None:
+        return "went on"
+    first = ctx.memo("c", look)
+    await asyncio.gather(first)
+    if first:
+        return "looked"
     ctx.on_commit("mail", send_mail, name)
     """,
     """
@@ -298,6 +331,77 @@ def test_a_file_that_cannot_be_read_is_told_and_others_are_still_checked(
     assert f"{name}: cannot be read as Python" in ran.err
     assert "Traceback" not in ran.err
     assert "1 found" in ran.out
+
+
+BAD_LINE = "async def handler(ctx: Context):\n    ctx.approve('x')"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xef\xbb\xbf" + BAD_LINE.encode(),
+        b"# -*- coding: latin-1 -*-\n# caf\xe9\n" + BAD_LINE.encode(),
+        BAD_LINE.replace("\n", "\r\n").encode(),
+        # Nested deeply, and still read by Python: no reason to leave the file out.
+        f"{BAD_LINE}\n    x = {'name' + '+name' * 2_000}\n".encode(),
+        (BAD_LINE + "\n    if a:\n        pass\n" + "    elif b:\n        pass\n" * 2_000).encode(),
+    ],
+    ids=["byte order mark", "declared encoding", "line ends", "sum", "elif"],
+)
+def test_a_file_is_read_as_python_reads_it(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "handlers.py"
+    path.write_bytes(data)
+    assert [finding.rule.id for finding in check_file(path)] == ["not-awaited"]
+
+
+def test_lines_are_counted_as_python_counts_them(tmp_path: Path) -> None:
+    path = tmp_path / "handlers.py"
+    allowed = f"{BAD_LINE}  # antiphon: allow not-awaited\n"
+    path.write_text(f"import os\n\x0c\ntext = '\u2028'\n{allowed}", "utf-8")
+    assert check_file(path) == []
+
+
+def test_a_long_handler_takes_no_longer_than_its_length(tmp_path: Path) -> None:
+    """What each line costs must not grow with the lines around it: a commit waits for this."""
+
+    def steps(lines: int) -> int:
+        path = file_of(tmp_path, "await create_vm(name)\n" * lines + 'await ctx.approve("Go?")')
+        counted = 0
+
+        def count(*_: object) -> None:
+            nonlocal counted
+            counted += 1
+
+        sys.setprofile(count)
+        try:
+            assert len(check_file(path)) == lines
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert steps(800) < 6 * steps(200)
+
+
+def test_a_folder_whose_name_ends_like_a_file_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "package.py").mkdir()
+    file_of(tmp_path, SOUND[0])
+    ran = spawned("lint", str(tmp_path))
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_the_hook_of_pre_commit_stops_a_commit_with_a_mistake(tmp_path: Path) -> None:
+    """The hook is what pre-commit starts: its entry, with the names of the changed files."""
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    (block,) = re.findall(r"```yaml\n(.+?)```", (ROOT / "docs" / "lint.md").read_text(), re.DOTALL)
+    (told,) = yaml.safe_load(block)["repos"][0]["hooks"]
+    assert (told["id"], told["entry"]) == (hook["id"], hook["entry"])
+    assert hook["types"] == told["types"] == ["python"]
+    program, *words = hook["entry"].split()
+    assert program == "antiphon"
+    bad, good = file_of(tmp_path, PLANTED["not-awaited"][0]), tmp_path / "good.py"
+    good.write_text("x = 1\n")
+    assert spawned(*words, str(good), str(bad)).code == 1
+    assert spawned(*words, str(good)).code == 0
 
 
 def test_a_comment_allows_one_rule_on_one_line(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.lint.files import allowed_on, check_source
+from antiphon.lint.files import allowed_on, check_source, lines_of
 from antiphon.lint.findings import EFFECT_ABOVE_ASK, WRITE_ABOVE_ASK, Rule
 from antiphon.lint.handlers import contexts
 from antiphon.lint.judge import Judge, Kind, evaluated, statements
@@ -71,7 +71,7 @@ class SourceReading(msgspec.Struct, frozen=True):
 
 def read_source(source: str) -> SourceReading:
     """Read a file; one that is no Python has nothing to say."""
-    text = tuple(source.splitlines())
+    text = tuple(lines_of(source))
     try:
         return _read(ast.parse(source), source, text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

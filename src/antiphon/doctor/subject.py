@@ -12,9 +12,10 @@ from antiphon.assembly import ServerParts
 from antiphon.engine.handler import Handler
 from antiphon.handlers.registry import Listed
 from antiphon.handlers.signature import Resolve
-from antiphon.lint.handlers import HandlerSource, contexts
+from antiphon.lint.files import read_python
+from antiphon.lint.handlers import HandlerSource, contexts, read_function
 from antiphon.lint.judge import Judge
-from antiphon.lint.names import Function, own_names, own_nodes
+from antiphon.lint.names import Function
 from antiphon.server import Server
 
 
@@ -119,9 +120,7 @@ def _read(fn: Any, trees: dict[Path, ast.Module | None]) -> ReadFunction | None:
     node = _function(tree, code)
     if node is None:
         return None
-    own = [part for statement in node.body for part in own_nodes(statement)]
-    source = HandlerSource(node, contexts(node), own, own_names(node), Judge(tree))
-    return ReadFunction(source, _names_of(fn))
+    return ReadFunction(read_function(node, contexts(node), Judge(tree)), _names_of(fn))
 
 
 def _names_of(fn: Any) -> Mapping[str, Any]:
@@ -145,6 +144,6 @@ def _function(tree: ast.Module, code: CodeType) -> Function | None:
 
 def _parsed(path: Path) -> ast.Module | None:
     try:
-        return ast.parse(path.read_text("utf-8"), str(path))
-    except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+        return ast.parse(read_python(path), str(path))
+    except (OSError, SyntaxError, ValueError):
         return None

@@ -1,6 +1,7 @@
 """The checks: each takes a handler and yields the nodes that break one rule."""
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeGuard, cast
 
@@ -20,15 +21,18 @@ Check = Callable[[HandlerSource], Iterator[ast.AST]]
 
 
 def effects_above_asks(handler: HandlerSource) -> Iterator[ast.AST]:
+    asking = _asking(handler)
     for node in handler.own:
-        if _judged(handler, node) == "effect" and _is_run_again(handler, node):
+        if _judged(handler, node) == "effect" and _is_run_again(handler, node, asking):
             yield node
 
 
 def writes_above_asks(handler: HandlerSource) -> Iterator[ast.AST]:
+    asking = _asking(handler)
     for node in handler.own:
         changed = changes_outside(node, handler.names)
-        if (changed or _judged(handler, node) == "state") and _is_run_again(handler, node):
+        changed = changed or _judged(handler, node) == "state"
+        if changed and _is_run_again(handler, node, asking):
             yield node
 
 
@@ -53,8 +57,9 @@ def volatile_questions(handler: HandlerSource) -> Iterator[ast.AST]:
 
 
 def swallowed_suspensions(handler: HandlerSource) -> Iterator[ast.AST]:
+    asking = _asking(handler)
     for node in handler.own:
-        if isinstance(node, ast.Try) and _suspends(handler, node.body):
+        if isinstance(node, ast.Try | ast.TryStar) and not asking.isdisjoint(node.body):
             yield from (caught for caught in node.handlers if _catches_all(caught))
             yield from (
                 end
@@ -62,7 +67,7 @@ def swallowed_suspensions(handler: HandlerSource) -> Iterator[ast.AST]:
                 for end in own_nodes(statement)
                 if isinstance(end, ast.Return)
             )
-        if isinstance(node, ast.With | ast.AsyncWith) and _suspends(handler, node.body):
+        if isinstance(node, ast.With | ast.AsyncWith) and not asking.isdisjoint(node.body):
             for item in node.items:
                 if _suppresses_all(item.context_expr):
                     yield item.context_expr
@@ -70,41 +75,65 @@ def swallowed_suspensions(handler: HandlerSource) -> Iterator[ast.AST]:
 
 def not_awaited(handler: HandlerSource) -> Iterator[ast.AST]:
     """A coroutine of the context that stands where only its value makes sense."""
+    held = _held_coroutines(handler)
+    for node in handler.own:
+        for place in _places_of_values(node):
+            if isinstance(place, ast.Name):
+                place = held.get(place.id, place)
+            if handler.method(place) in AWAITED:
+                yield place
+    loaded = {
+        node.id
+        for node in ast.walk(handler.function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    yield from (value for name, value in held.items() if name not in loaded)
+
+
+def _places_of_values(node: ast.AST) -> list[ast.expr]:
+    """Return what a node uses as a value: a coroutine there was not awaited."""
+    match node:
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+            return list(_conditions(test))
+        case ast.Assert(test=test):
+            return list(_conditions(test))
+        case ast.Expr(value=call) | ast.Attribute(value=call) | ast.Subscript(value=call):
+            return [call]
+        case ast.FormattedValue(value=call):
+            return [call]
+        case ast.Compare(left=left, comparators=others):
+            return [left, *others]
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+        case _:
+            return []
+
+
+def _held_coroutines(handler: HandlerSource) -> dict[str, ast.expr]:
+    """Return what names stand for that hold a coroutine of the context and nothing else.
+
+    One that is awaited or passed on somewhere may be meant to be held.
+    """
+    held: dict[str, ast.expr] = {}
+    stored: Counter[str] = Counter()
+    used: set[str] = set()
     for node in handler.own:
         match node:
-            case ast.Expr(value=call):
-                places = [call]
-            case (
-                ast.If(test=test)
-                | ast.While(test=test)
-                | ast.IfExp(test=test)
-                | ast.Assert(test=test)
-            ):
-                places = list(_conditions(test))
-            case ast.Attribute(value=call) | ast.Subscript(value=call):
-                places = [call]
-            case ast.Assign(targets=[ast.Name(id=name)], value=call):
-                places = [call] if _is_used_as_value(handler.function, name) else []
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if handler.method(value) in AWAITED:
+                    held[name] = value
+            case ast.Await(value=ast.Name(id=name)):
+                used.add(name)
+            case ast.Call(args=args, keywords=keywords):
+                given = [*args, *(keyword.value for keyword in keywords)]
+                used |= {one.id for one in given if isinstance(one, ast.Name)}
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                used |= {one.id for one in elements if isinstance(one, ast.Name)}
+            case ast.Name(id=name, ctx=ast.Store()):
+                stored[name] += 1
             case _:
-                continue
-        yield from (place for place in places if handler.method(place) in AWAITED)
-
-
-_VALUE_PLACES = (
-    ast.Attribute, ast.Subscript, ast.FormattedValue, ast.If, ast.While, ast.IfExp, ast.BoolOp,
-    ast.UnaryOp, ast.BinOp, ast.Compare,
-)  # fmt: skip
-
-
-def _is_used_as_value(function: ast.AST, name: str) -> bool:
-    """Say whether a name stands only where a coroutine makes no sense, so is awaited nowhere."""
-    parents = [
-        parent
-        for parent in ast.walk(function)
-        for node in ast.iter_child_nodes(parent)
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-    ]
-    return all(isinstance(parent, _VALUE_PLACES) for parent in parents)
+                pass
+    return {name: value for name, value in held.items() if stored[name] == 1 and name not in used}
 
 
 CHECKS: tuple[tuple[Rule, Check], ...] = (
@@ -116,27 +145,37 @@ CHECKS: tuple[tuple[Rule, Check], ...] = (
 )
 
 
-def _is_run_again(handler: HandlerSource, node: ast.AST) -> bool:
+def _asking(handler: HandlerSource) -> set[ast.AST]:
+    """Return the nodes that ask, by themselves or by what is in them."""
+    asking: set[ast.AST] = set()
+    for node in handler.own:
+        if handler.suspends(node):
+            asking.add(node)
+            asking.update(parent for parent, _ in _outward(handler, node))
+    return asking
+
+
+def _is_run_again(handler: HandlerSource, node: ast.AST, asking: set[ast.AST]) -> bool:
     """Say whether the handler can ask after `node`: further down, or in a loop around it."""
-    for parent, child in _outward(handler.function, node):
+    for parent, child in _outward(handler, node):
         if isinstance(parent, ast.Call) and handler.method(parent) in SUSPENDS:
             return True
-        if isinstance(parent, ast.Try | ast.TryStar) and _tries_to_ask(handler, parent, child):
+        if isinstance(parent, ast.Try | ast.TryStar) and _tries_to_ask(parent, child, asking):
             return True
         for block in blocks(parent):
             if child not in block:
                 continue
             at = block.index(cast("ast.stmt", child))
-            if _asks_before_it_leaves(handler, block[at + 1 :]):
+            if _asks_before_it_leaves(block[at + 1 :], asking):
                 return True
             if any(isinstance(below, _LEAVES) for below in block[at:]):
                 return False
-            if isinstance(parent, _LOOPS) and _suspends(handler, parent.body):
+            if isinstance(parent, _LOOPS) and not asking.isdisjoint(parent.body):
                 return True
     return False
 
 
-def _tries_to_ask(handler: HandlerSource, parent: ast.Try | ast.TryStar, child: ast.AST) -> bool:
+def _tries_to_ask(parent: ast.Try | ast.TryStar, child: ast.AST, asking: set[ast.AST]) -> bool:
     """Say whether another part of a `try` asks; what is in `finally` runs when it does."""
     if child in parent.body:
         after = [*parent.handlers, *parent.orelse, *parent.finalbody]
@@ -144,33 +183,28 @@ def _tries_to_ask(handler: HandlerSource, parent: ast.Try | ast.TryStar, child: 
         after = [*parent.body, *parent.handlers, *parent.orelse]
     else:
         after = parent.finalbody
-    return _suspends(handler, after)
+    return not asking.isdisjoint(after)
 
 
 _LEAVES = (ast.Return, ast.Raise)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-def _asks_before_it_leaves(handler: HandlerSource, statements: Sequence[ast.AST]) -> bool:
+def _asks_before_it_leaves(statements: Sequence[ast.AST], asking: set[ast.AST]) -> bool:
     for statement in statements:
-        if _suspends(handler, [statement]):
+        if statement in asking:
             return True
         if isinstance(statement, _LEAVES):
             return False
     return False
 
 
-def _suspends(handler: HandlerSource, statements: Sequence[ast.AST]) -> bool:
-    """Say whether one of the statements asks, by itself or in a function that gets the context."""
-    return any(handler.suspends(node) for statement in statements for node in own_nodes(statement))
-
-
-def _outward(root: ast.AST, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Yield each parent with its child, from `node` out to `root`."""
-    parents = {child: parent for parent in ast.walk(root) for child in ast.iter_child_nodes(parent)}
-    while node is not root:
-        yield parents[node], node
-        node = parents[node]
+def _outward(handler: HandlerSource, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Yield each parent with its child, from `node` out to the function."""
+    while node is not handler.function:
+        parent = handler.parents[node]
+        yield parent, node
+        node = parent
 
 
 def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ def python_files(paths: Iterable[Path]) -> Iterator[Path]:
             yield path
             continue
         for found in sorted(path.rglob("*.py")):
+            if found.is_dir():
+                continue
             parts = found.relative_to(path).parts[:-1]
             if not any(part.startswith(".") or part in _SKIPPED for part in parts):
                 yield found
@@ -32,12 +35,27 @@ def check_file(path: Path) -> list[Finding]:
         SyntaxError: It is no Python; UnicodeDecodeError or ValueError likewise.
         RecursionError: It is nested too deeply to be read.
     """
-    return check_source(path.read_text("utf-8"), path)
+    return check_source(read_python(path), path)
+
+
+def read_python(path: Path) -> str:
+    """Return the text of a file as Python reads it: by its byte order mark or declared encoding.
+
+    Raises:
+        SyntaxError: Its encoding is not known; UnicodeDecodeError: it is in another one.
+    """
+    with tokenize.open(path) as file:
+        return file.read()
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text as Python counts them: a form feed, for instance, ends none."""
+    return text.split("\n")
 
 
 def check_source(text: str, path: Path) -> list[Finding]:
     """Return what is wrong in the text of a file."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     found = [
         _finding(path, handler.function.name, node, lines, rule)
         for handler in handlers(ast.parse(text, str(path)))

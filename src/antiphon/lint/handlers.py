@@ -1,7 +1,7 @@
 """Finds the functions that take a context, and tells the calls on it from other calls."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from antiphon.lint.judge import Judge
@@ -28,6 +28,9 @@ class HandlerSource:
 
     judge: Judge
     """Of its file."""
+
+    parents: Mapping[ast.AST, ast.AST]
+    """Of every node in the function, by node."""
 
     def method(self, node: ast.AST) -> str | None:
         """Return the name of the context's method that `node` calls."""
@@ -61,8 +64,16 @@ def handlers(tree: ast.Module) -> Iterator[HandlerSource]:
     for function in judge.names.functions:
         named = contexts(function)
         if named:
-            own = [part for statement in function.body for part in own_nodes(statement)]
-            yield HandlerSource(function, named, own, own_names(function), judge)
+            yield read_function(function, named, judge)
+
+
+def read_function(function: Function, named: frozenset[str], judge: Judge) -> HandlerSource:
+    """Return a function of a file with what is known of it."""
+    own = [part for statement in function.body for part in own_nodes(statement)]
+    parents = {
+        child: parent for parent in ast.walk(function) for child in ast.iter_child_nodes(parent)
+    }
+    return HandlerSource(function, named, own, own_names(function), judge, parents)
 
 
 def contexts(function: Function) -> frozenset[str]:

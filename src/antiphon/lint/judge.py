@@ -192,11 +192,12 @@ def _assigned(target: ast.expr) -> Iterator[ast.expr]:
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements of a function, without those of functions inside it."""
-    for statement in body:
+    waiting = list(reversed(body))
+    while waiting:
+        statement = waiting.pop()
         yield statement
         if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            for inner in blocks(statement):
-                yield from statements(inner)
+            waiting += reversed([inner for block in blocks(statement) for inner in block])
 
 
 def blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 Function = ast.AsyncFunctionDef | ast.FunctionDef
 
+_SCOPES = (ast.AsyncFunctionDef, ast.FunctionDef, ast.Lambda, ast.ClassDef)
+
 _COLLECTIONS = frozenset(
     {"dict", "list", "set", "defaultdict", "Counter", "deque", "OrderedDict", "frozenset", "tuple"}
 )
@@ -105,8 +107,9 @@ def root_name(node: ast.expr) -> str:
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """Yield a node and what is in it, in the order of the source, without functions inside it."""
-    yield node
-    if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef | ast.Lambda | ast.ClassDef):
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from own_nodes(child)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _SCOPES):
+            waiting += reversed(list(ast.iter_child_nodes(node)))

@@ -48,7 +48,8 @@ def doctor(
     as the server would (a SQLite file that does not exist is not made). It calls no tool. The
     findings of `antiphon lint` for the files of the handlers are among its own.
 
-    Exit codes: 0 nothing found, 1 something found, 2 the server cannot be loaded.
+    Exit codes: 0 nothing found, 1 something found, 2 the server cannot be loaded,
+    or its source is nested too deeply.
 
     Examples:
 
@@ -68,6 +69,8 @@ def doctor(
         found = asyncio.run(examine(loaded, deployment, offline=offline))
     except AntiphonError as error:
         fail(str(error))
+    except (RecursionError, MemoryError):
+        fail("the source of a handler is nested too deeply to be looked over", USAGE)
     keys = loaded.parts.keys.ids
     if as_json:
         shown = [one.as_json() for one in found]
