@@ -203,7 +203,7 @@ def test_imports_point_inward_only() -> None:
     assert flat([places(module, strays(module)) for module in MODULES.values()]) == []
 
 
-def test_each_third_party_package_stays_in_its_room() -> None:
+def test_each_third_party_package_stays_in_its_package() -> None:
     def strays(module: Module) -> list[Import]:
         matching = (names for glob, names in THIRD_PARTY.items() if fnmatch(module.within, glob))
         allowed = set[str]().union(*matching) | {PACKAGE, *sys.stdlib_module_names}

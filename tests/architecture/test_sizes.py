@@ -51,7 +51,7 @@ MORE_PARAMETERS = {
 """Options of a command and of the two public constructors, each given by name."""
 
 SMALL = 70
-SMALL_MODULES = 49
+SMALL_MODULES = 48
 """How many modules may be below it, besides `__init__.py`: a file is for a whole idea."""
 
 IGNORED = {

@@ -3,11 +3,12 @@
 Owns the exit codes and the two streams: results go to standard output, messages to standard error.
 """
 
+import asyncio
 import json
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Coroutine, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -33,6 +34,9 @@ from antiphon.client.errors import (
 from antiphon.client.read_asks import MAX_ID, Task
 from antiphon.core.text import escape, safe, safe_line
 from antiphon.core.web_url import MAX_URL
+from antiphon.errors import AntiphonError, ConfigError
+
+_T = TypeVar("_T")
 
 DONE = 0
 FAILED = 1
@@ -56,6 +60,16 @@ def errors() -> Console:
 def say(text: str) -> None:
     """Print a message without breaking the line, so that commands in it can be copied."""
     errors().print(Text(escape(text)), soft_wrap=True)
+
+
+def run_or_fail(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run what a command does; an error of ours ends the command with its text."""
+    try:
+        return asyncio.run(work)
+    except ConfigError as error:
+        fail(str(error), USAGE)
+    except AntiphonError as error:
+        fail(str(error))
 
 
 def fail(message: str, code: int = FAILED) -> NoReturn:

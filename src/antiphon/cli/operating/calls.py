@@ -3,11 +3,10 @@
 Shows names, states and times. Results and outcomes are sealed in the store and are not shown.
 """
 
-import asyncio
 import json
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -21,12 +20,12 @@ from antiphon.cli.connect import interactive
 from antiphon.cli.default_command import default_command
 from antiphon.cli.load_server import load_server
 from antiphon.cli.operating import call_story
-from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, age, fail, say
+from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, age, fail, run_or_fail, say
 from antiphon.cli.serve import configured
 from antiphon.core.inbox import DecisionRecord, Item
 from antiphon.core.text import safe_line
 from antiphon.environment import effect_place
-from antiphon.errors import AntiphonError, ConfigError
+from antiphon.errors import ConfigError
 from antiphon.ports import CallRow, EffectRow, Inbox, ItemFilter, Store
 from antiphon.seal.key_sources import keys_from
 from antiphon.seal.sealer import Sealer
@@ -194,7 +193,7 @@ def settle(
         )
     _confirm(wanted, outcome, yes=yes)
     if result is not None and isinstance(source, Server):
-        settled = _run(_decide_for(source, wanted, result))
+        settled = run_or_fail(_decide_for(source, wanted, result))
     else:
         settled = with_store(source, lambda opened: _decide(opened, wanted, result, sealer))
     for effect in settled:
@@ -284,7 +283,9 @@ def source_of(text: str) -> Server | str:
 
 def with_store(source: Server | str, work: Callable[[Store], Awaitable[_T]]) -> _T:
     """Open a store that other processes use, run `work` on it, and close it."""
-    return _run(_in_server(source, work) if isinstance(source, Server) else _at(source, work))
+    return run_or_fail(
+        _in_server(source, work) if isinstance(source, Server) else _at(source, work)
+    )
 
 
 async def _in_server(server: Server, work: Callable[[Store], Awaitable[_T]]) -> _T:
@@ -305,15 +306,6 @@ async def _at(url: str, work: Callable[[Store], Awaitable[_T]]) -> _T:
         return await work(store)
     finally:
         await store.close()
-
-
-def _run(work: Coroutine[Any, Any, _T]) -> _T:
-    try:
-        return asyncio.run(work)
-    except ConfigError as error:
-        fail(str(error), USAGE)
-    except AntiphonError as error:
-        fail(str(error))
 
 
 async def _one(store: Store, call: str) -> tuple[list[EffectRow], list[Asked]]:

@@ -1,12 +1,11 @@
 """`antiphon inbox`: a one-time link to the inbox, and the log of its decisions."""
 
-import asyncio
 import getpass
 import sys
 import time
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
@@ -15,7 +14,7 @@ from antiphon.cli.connect import interactive
 from antiphon.cli.default_command import default_command
 from antiphon.cli.load_server import load_server
 from antiphon.cli.operating.calls import with_store
-from antiphon.cli.output import USAGE, fail, say
+from antiphon.cli.output import USAGE, fail, run_or_fail, say
 from antiphon.cli.serve import SERVER, configured
 from antiphon.client.terminal import find_browser
 from antiphon.console import OneTimeLink, Person
@@ -24,10 +23,8 @@ from antiphon.console.login import LINK_ISSUER
 from antiphon.core.chain import verify_chain
 from antiphon.core.inbox import DecisionRecord
 from antiphon.core.text import safe_line
-from antiphon.errors import AntiphonError, ConfigError
+from antiphon.errors import ConfigError
 from antiphon.ports import Inbox, Store
-
-_T = TypeVar("_T")
 
 inbox = typer.Typer(
     cls=default_command("open"),
@@ -65,7 +62,7 @@ def open_inbox(server: SERVER, as_name: AS = None, role: ROLE = None) -> None:
     if loaded.console is None:
         fail("this server has no inbox: give it Server(console=Console(...))", USAGE)
     if isinstance(loaded.console.login, OneTimeLink):
-        address = _run(_link(loaded, _person(loaded.console, as_name, role or [])))
+        address = run_or_fail(_link(loaded, _person(loaded.console, as_name, role or [])))
         say("The link works once, within ten minutes, while the server or its console runs.")
     elif as_name or role:
         fail("--as and --role are for Console(login=OneTimeLink()): sign in on the page", USAGE)
@@ -129,7 +126,7 @@ def export(source: FROM, server: NAMED = None) -> None:
     if "://" not in source:
         if server is not None:
             fail("--server goes with the URL of a store", USAGE)
-        _run(_export_server(configured(load_server, source)))
+        run_or_fail(_export_server(configured(load_server, source)))
         return
     if server is None:
         fail("a store may keep the decisions of several servers: name one with --server", USAGE)
@@ -197,12 +194,3 @@ def _remembered(
     for record in records:
         last[:] = [record]
         yield record
-
-
-def _run(work: Coroutine[Any, Any, _T]) -> _T:
-    try:
-        return asyncio.run(work)
-    except ConfigError as error:
-        fail(str(error), USAGE)
-    except AntiphonError as error:
-        fail(str(error))

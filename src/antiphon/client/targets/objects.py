@@ -29,23 +29,32 @@ _STOP = 2.0
 """Seconds that a server may take to end after its streams were closed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamTarget:
-    """A pair of streams of the official SDK, or something that opens one."""
+class NamelessTarget:
+    """What has no address: no saved call can refer to it."""
 
-    open_streams: Callable[[], AbstractAsyncContextManager[Any]]
+    __slots__ = ()
 
     @property
     def origin(self) -> str:
+        """No origin."""
         return ""
 
     @property
     def address(self) -> str:
+        """No address."""
         return ""
 
     @property
     def saved(self) -> None:
+        """Nothing that could be saved."""
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamTarget(NamelessTarget):
+    """A pair of streams of the official SDK, or something that opens one."""
+
+    open_streams: Callable[[], AbstractAsyncContextManager[Any]]
 
     @property
     def cancels_by_closing(self) -> bool:

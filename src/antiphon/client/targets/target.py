@@ -25,7 +25,7 @@ from antiphon.client.errors import CannotConnect
 from antiphon.client.http import MAX_EVENT, HttpDispatcher, RawDispatcher
 from antiphon.client.sdk_shim import Failures, contained_client
 from antiphon.client.stdio import child_server
-from antiphon.client.targets.objects import stream_target
+from antiphon.client.targets.objects import NamelessTarget, stream_target
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
@@ -226,22 +226,10 @@ class CommandTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTarget:
+class LocalTarget(NamelessTarget):
     """A server object in this process."""
 
     server: InProcessServer
-
-    @property
-    def origin(self) -> str:
-        return ""
-
-    @property
-    def address(self) -> str:
-        return ""
-
-    @property
-    def saved(self) -> None:
-        return None
 
     @property
     def cancels_by_closing(self) -> bool:
