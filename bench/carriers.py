@@ -3,10 +3,13 @@
 python -m bench.carriers [--samples 40] [--waiting 100000] [--seconds 3] [--idle 100]
 
 The carriers take turns in one run, on one PostgreSQL that writes to disk. Latencies are from the
-request to the first line of the run in another process; processor times are what the system counts
-for the worker, the engine and the database. `created a second` is with four processes of eight
-callers each; beside it the same with the notice inside the transaction that writes, as releases did
-before notices were sent after the commit.
+request to the first line of the run in another process. Then four processes with eight callers each
+make tasks that one worker runs: how many a second are made and are run, and what the system counts
+for one of them in the worker, the engine and the database, its making included.
+
+`created a second` is the store alone, with four processes of eight callers each; beside it the same
+with the notice inside the transaction that writes, as releases did before notices were sent after
+the commit.
 """
 
 import argparse
@@ -17,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -29,13 +32,15 @@ from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sql import dialect as dialects
 from antiphon.stores.sql.tasks import CREATE, new_task
 from bench import report
-from bench.procs import ROOT
+from bench.procs import ROOT, cpu_ns
 from bench.servers.carried import make
 from tests import servers
 from tests.tasks.task_client import Peer
 
 WORKER_START = 30.0
 CREATORS, CALLERS = 4, 8
+STRETCHES = 5
+"""How often idle workers are compared with the same workers while tasks are woken."""
 
 
 class Bound(NamedTuple):
@@ -47,19 +52,22 @@ class Bound(NamedTuple):
     at_most: bool = True
 
 
-def ticks(pid: int) -> float:
-    """Return the processor seconds of a process and of its children, dead or alive."""
-    total = 0.0
-    todo = [pid]
+def spent(pid: int) -> float:
+    """Return the processor seconds of a process and of its children, dead or alive.
+
+    Those of the dead are counted in hundredths.
+    """
+    total, todo = 0.0, [pid]
     while todo:
         one = todo.pop()
         try:
             fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
             todo += map(int, Path(f"/proc/{one}/task/{one}/children").read_text().split())
+            total += cpu_ns(one) / 1e9
         except OSError:
             continue
-        total += sum(map(int, fields[11:15]))
-    return total / os.sysconf("SC_CLK_TCK")
+        total += sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 @contextmanager
@@ -115,19 +123,38 @@ class Carried:
                 peer = Peer(server)
                 await asyncio.sleep(2.0)  # the worker listens
                 await self._latencies(peer, marks, range(first, first + samples))
-                watched = {"worker": process.pid, "engine": self._engine, "database": database}
-                before = {who: ticks(pid) for who, pid in watched.items() if pid is not None}
-                numbers = range(first + samples, first + 9 * samples)
-                began = time.perf_counter()
-                for start in range(0, len(numbers), 16):
-                    some = numbers[start : start + 16]
-                    await asyncio.gather(*(peer.begin("nothing", number=n) for n in some))
-                await marks.of("nothing", numbers)
-                self.figures["runs/s"] = len(numbers) / (time.perf_counter() - began)
-                await asyncio.sleep(0.5)
-                for who, spent in before.items():
-                    cost = ticks(watched[who] or 0) - spent
-                    self.figures[f"{who} ms"] = 1000 * cost / len(numbers)
+            watched = {"worker": process.pid, "engine": self._engine, "database": database}
+            pids = {who: pid for who, pid in watched.items() if pid is not None}
+            numbers = range(first + samples, first + 9 * samples)
+            await self._throughput(Path(name), dsn, pids, numbers)
+
+    async def _throughput(
+        self, folder: Path, dsn: str, pids: Mapping[str, int], numbers: range
+    ) -> None:
+        """Have four processes make tasks, and see what a run costs each process."""
+        share = len(numbers) // CREATORS
+        command = [sys.executable, "-m", "bench.carriers", "--begin", str(folder), dsn, self.url]
+        creators = [
+            await asyncio.create_subprocess_exec(
+                *command, str(start), str(share), cwd=ROOT, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            for start in range(numbers.start, numbers.stop, share)
+        ]  # fmt: skip
+        for one in creators:
+            assert one.stdout is not None
+            await one.stdout.readline()  # it has connected
+        before = {who: spent(pid) for who, pid in pids.items()}
+        said = await asyncio.gather(*(one.communicate(b"go\n") for one in creators))
+        times = [list(map(float, line.split())) for line, _ in said]
+        began = min(start for start, _ in times)
+        made, ran = Marks(folder), max(end for _, end in times) - began
+        self.figures["created/s"] = len(numbers) / ran
+        ended = max(await made.of("nothing", numbers))
+        self.figures["runs/s"] = len(numbers) / (ended - began)
+        await asyncio.sleep(0.5)
+        for who, pid in pids.items():
+            self.figures[f"{who} ms"] = 1000 * (spent(pid) - before[who]) / len(numbers)
 
     async def _latencies(self, peer: Peer, marks: Marks, numbers: range) -> None:
         starts: list[float] = []
@@ -148,6 +175,27 @@ class Carried:
 
 
 # --- creating ------------------------------------------------------------------------------------
+
+
+async def begin(folder: str, dsn: str, carrier: str, first: int, number: int) -> None:
+    """Make tasks as a process does that accepts calls; prints when it began and had made them."""
+    server = make(Path(folder), dsn, carrier)
+    todo = iter(range(first, first + number))
+    async with server.running():
+        peer = Peer(server)
+
+        async def one() -> None:
+            for task in todo:
+                await peer.begin("nothing", number=task)
+
+        await asyncio.sleep(1.0)  # the carrier is connected
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        began = time.time()
+        await asyncio.gather(*(one() for _ in range(CALLERS)))
+        print(began, time.time(), flush=True)
+        await asyncio.sleep(1.0)  # what was not called yet is called
+
 
 INSIDE = dialects.POSTGRES.write(
     f"WITH made AS ({CREATE} RETURNING 1) SELECT pg_notify('antiphon_bench', '') FROM made"
@@ -219,11 +267,12 @@ async def wake_cost(dsn: str, database: int, workers: int, wakes: int = 60) -> f
         ]
         await asyncio.sleep(12)  # a few listen
         costs: list[float] = []
-        for _ in range(4):
-            spent = [await stretch(stores[0], database, wakes if busy else 0) for busy in (0, 1)]
-            costs.append(1000 * (spent[1] - spent[0]) / wakes)
+        for _ in range(STRETCHES):
+            idle = await stretch(stores[0], database, 0)
+            busy = await stretch(stores[0], database, wakes)
+            costs.append(1000 * (busy - idle) / wakes)
         async with asyncio.timeout(60):
-            while len(claimed) < 4 * wakes:  # noqa: ASYNC110
+            while len(claimed) < STRETCHES * wakes:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         for task in tasks:
             task.cancel()
@@ -233,7 +282,7 @@ async def wake_cost(dsn: str, database: int, workers: int, wakes: int = 60) -> f
 
 async def stretch(store: PostgresStore, database: int, wakes: int) -> float:
     """Return the database's processor seconds in six seconds, with so many tasks made in them."""
-    before, end = ticks(database), time.monotonic() + 6.0
+    before, end = spent(database), time.monotonic() + 6.0
     for _ in range(wakes):
         task = NewTask(
             id=f"wake-{os.urandom(8).hex()}", server="waking", owner="o", tool="t",
@@ -243,7 +292,7 @@ async def stretch(store: PostgresStore, database: int, wakes: int) -> float:
         await store.create_task(task)
         await asyncio.sleep(5.0 / wakes)
     await asyncio.sleep(max(0.0, end - time.monotonic()))
-    return ticks(database) - before
+    return spent(database) - before
 
 
 FILL = """
@@ -314,6 +363,10 @@ def main() -> None:
     if sys.argv[1:2] == ["--create"]:
         kind, dsn, seconds = sys.argv[2:]
         print(asyncio.run(create(dsn, kind, float(seconds))))
+        return
+    if sys.argv[1:2] == ["--begin"]:
+        folder, dsn, carrier, first, number = sys.argv[2:]
+        asyncio.run(begin(folder, dsn, carrier, int(first), int(number)))
         return
     parser = argparse.ArgumentParser(prog="bench.carriers", description=__doc__)
     parser.add_argument("--samples", type=int, default=40)

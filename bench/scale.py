@@ -20,7 +20,7 @@ import psycopg
 from antiphon.ports import NewTask, TaskChange
 from antiphon.stores.postgres import PostgresStore
 from bench import report
-from bench.carriers import create, fill, ticks, wake_cost
+from bench.carriers import create, fill, spent, wake_cost
 from tests import servers
 from tests.servers import opened
 
@@ -45,10 +45,10 @@ class Costs(NamedTuple):
 
 async def cost(database: int, step: Callable[[int], Awaitable[object]], times: int) -> float:
     """Return the database's milliseconds for one step."""
-    before = ticks(database)
+    before = spent(database)
     for number in range(times):
         await step(number)
-    return 1000 * (ticks(database) - before) / times
+    return 1000 * (spent(database) - before) / times
 
 
 async def measure(dsn: str, database: int, rows: int, workers: int, times: int) -> Costs:

@@ -1,5 +1,6 @@
-"""A carrier of one's own: Restate. `carry` needs its SDK (`pip install restate-sdk`)."""
+"""A carrier of one's own: Restate. `carry` needs its SDK (`pip install restate-sdk hypercorn`)."""
 
+from datetime import timedelta
 from typing import Any
 
 import httpx2
@@ -38,10 +39,17 @@ class RestateCarrier:
         import hypercorn.config
         import restate
 
-        runs = restate.VirtualObject("AntiphonRuns")
+        runs = restate.VirtualObject(
+            "AntiphonRuns",
+            inactivity_timeout=timedelta(days=30),  # a run may think for long without a word
+            journal_retention=timedelta(0),
+            invocation_retry_policy=restate.InvocationRetryPolicy(
+                initial_interval=timedelta(milliseconds=100), max_interval=timedelta(seconds=5)
+            ),
+        )
 
         @runs.handler("run")
-        async def run_task(ctx: Any, payload: dict[str, Any]) -> None:
+        async def run_task(ctx: restate.ObjectContext, payload: dict[str, Any]) -> None:
             # Only one invocation of an object runs: an earlier attempt is over, or cut off.
             again = await run(msgspec.convert(payload, Due), seize=1)
             if again is not None:
@@ -49,5 +57,6 @@ class RestateCarrier:
 
         config = hypercorn.config.Config()
         config.bind = [self._listen_on]
+        config.graceful_timeout = 30.0  # for runs at the end of the worker
         app: Any = restate.app([runs])
         await hypercorn.asyncio.serve(app, config, shutdown_trigger=run.stopping.wait)

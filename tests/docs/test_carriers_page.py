@@ -1,48 +1,58 @@
-"""The page about carriers: its example calls tasks as Restate's ingress wants them called."""
+"""The page about carriers: its example is held to the contracts of carriers with a real Restate."""
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
-import msgspec
+import pytest
 
-from antiphon.ports import Due
+from antiphon.testing.contracts import CarrierContract, carriers
+from antiphon.testing.contracts.carriers import CarrierKit
 from docs_src.listening import behind_a_pooler
-from docs_src.my_carrier import RestateCarrier
+from tests.recipes.restate_server import restate
+from tests.servers import free_port
+from tests.tasks.story_workers import carrier_of
+from tests.tasks.test_carriers import Workers
 
-OK = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+CONTRACTS: tuple[CarrierContract, ...] = (
+    carriers.a_called_task_is_run_asked_and_woken,
+    carriers.a_pause_is_over_when_it_is_over,
+    carriers.calls_that_come_twice_or_late_change_nothing,
+    carriers.a_lost_call_is_found,
+    carriers.a_wish_to_cancel_reaches_the_worker,
+    carriers.a_killed_worker_is_followed,
+    carriers.a_worker_that_is_asked_to_end_finishes_its_runs,
+)
+"""Without a balancer a worker that is frozen keeps the address, and nobody follows it."""
 
 
 def test_a_store_may_be_listened_to_past_its_pooler() -> None:
     assert type(behind_a_pooler()._services.store).__name__ == "PostgresStore"
 
 
-async def test_the_example_sends_a_call_to_the_object_of_its_task() -> None:
-    """A server stands in for the ingress; how Restate answers workers is not tested."""
-    heard: list[tuple[str, Due]] = []
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CarrierKit]:
+    folder, address = tmp_path_factory.mktemp("restate"), f"127.0.0.1:{free_port()}"
+    store = f"sqlite:///{folder / 'ledger.db'}"
+    with restate() as engine:
+        url = f"restate:{engine.ingress}#{address}"
+        workers = Workers(folder, store, url)
 
-    async def ingress(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        size = next(
-            int(line.partition(":")[2])
-            for line in head.splitlines()
-            if line.lower().startswith("content-length")
-        )
-        body = await reader.readexactly(size)
-        heard.append((head.split()[1], msgspec.json.decode(body, type=Due)))
-        writer.write(OK)
-        await writer.drain()
-        writer.close()
+        @asynccontextmanager
+        async def worker() -> AsyncIterator[int]:
+            """Start one; it is known to Restate, or stands by until the address is free."""
+            async with workers.one() as pid:
+                await asyncio.to_thread(engine.register, f"http://{address}")
+                yield pid
 
-    due = Due("task", "shop", "refund", "caller", 3, 9)
-    async with await asyncio.start_server(ingress, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        carrier = RestateCarrier(f"http://127.0.0.1:{port}")
-        await carrier.open()
         try:
-            await carrier.call(due)
-            await carrier.call(msgspec.structs.replace(due, after=1.5))
+            yield CarrierKit(folder, store, lambda: carrier_of(url), worker)
         finally:
-            await carrier.close()
-    assert heard == [
-        ("/AntiphonRuns/task/run/send", due),
-        ("/AntiphonRuns/task/run/send?delay=1500ms", due),
-    ]
+            workers.close()
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.__name__)
+async def test_the_example_keeps_the_contract_of_carriers(
+    contract: CarrierContract, kit: CarrierKit
+) -> None:
+    await contract(kit)

@@ -36,6 +36,11 @@ def carrier_of(url: str, server: str = NAME) -> Carrier | str:
 
         address = url.removeprefix("temporal://").partition("/")[0]
         return TemporalCarrier(address, server, heartbeat=HEARTBEAT)
+    if url.startswith("restate:"):
+        from docs_src.my_carrier import RestateCarrier
+
+        ingress, _, listen_on = url.removeprefix("restate:").partition("#")
+        return RestateCarrier(ingress, listen_on)
     return url
 
 

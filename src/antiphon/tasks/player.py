@@ -189,15 +189,23 @@ class TaskPlayer:
         return None
 
     async def _claim(self, due: Due, *, seize: int) -> TaskRow | Due | None:
-        store = self._service.store
-        claim = partial(
-            store.claim_run, due, lease=self.lease, seize=seize, silent=_SILENT * self._renew_every
-        )
+        store, silent = self._service.store, _SILENT * self._renew_every
+        claim = partial(store.claim_run, due, lease=self.lease, seize=seize, silent=silent)
         claimed = await claim()
         if isinstance(claimed, Due) and claimed.after <= _SOON:
             await asyncio.sleep(claimed.after)
             return await claim()
+        if claimed is None and seize and await self._is_held(due.task):
+            # Said to be dead, and heard of lately: by then it has renewed its lease, or will not.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), silent)
+                return msgspec.structs.replace(due, after=_NO_PLACE)
+            return await claim()
         return claimed
+
+    async def _is_held(self, id: str) -> bool:
+        row = await self._service.store.task(id)
+        return row is not None and row.leased
 
     async def start(self, rows: Sequence[TaskRow], *, claimed_at: float) -> None:
         """Run claimed tasks in the background; give them back when this worker ends."""
