@@ -516,6 +516,30 @@ async def a_long_journal_is_kept_in_the_store_and_refused_without_one(hosting: H
 
 
 @scenario
+async def arguments_are_bounded_as_in_a_server_of_ours(hosting: Hosting) -> None:
+    tools = hosting.tools("cloud")
+
+    @tools.tool
+    def take(value: Any) -> str:
+        """Take anything."""
+        return "taken"
+
+    server = hosting.server(tools)
+    for era in ERAS:
+        async with Client(server, era=era) as client:
+            assert said(await client.call_tool("take", {"value": nested(40)})) == "taken"
+            with refused(RemoteError, "nested deeper than 64 levels"):
+                await client.call_tool("take", {"value": nested(80)})
+
+
+def nested(levels: int) -> Any:
+    value: Any = "inside"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@scenario
 async def a_round_may_wait_as_long_as_its_call(hosting: Hosting) -> None:
     tools = hosting.tools("cloud", limits=Limits(call=timedelta(days=30)))
     deploying(tools)
