@@ -257,6 +257,18 @@ async def a_call_with_an_idempotency_key_is_begun_once(hosting: Hosting) -> None
     assert done == ["paid"]
 
 
+@scenario
+async def the_end_of_every_call_is_told(hosting: Hosting) -> None:
+    tools, ends = hosting.tools("cloud"), list[str]()
+    deploying(tools)
+    tools.on_end(lambda end: ends.append(f"{end.name} {end.outcome} after {end.rounds}"))
+    server = hosting.server(tools)
+    for era in ERAS:
+        async with Client(server, answers=lambda ask: EU, era=era) as client:
+            await client.call_tool("deploy", {"name": "db"})
+    assert ends == ["deploy complete after 2", "deploy complete after 1"]
+
+
 # --- their middleware, tools and lists -----------------------------------------------------------
 
 

@@ -43,6 +43,7 @@ class FastMCPTools(HostedTools, ServerExtension):
     """Tools and prompts of ours for one `FastMCP`."""
 
     identifier: str
+    _names: tuple[Sequence[str], Sequence[str]] = ((), ())
 
     def install(self, server: FastMCP, *, own_request_state: bool = False) -> None:
         """Add everything that is registered to a server, before it runs.
@@ -81,8 +82,6 @@ class FastMCPTools(HostedTools, ServerExtension):
             provider.add_prompt(_prompt(self, entry))
         server.add_provider(provider)
         self._names = [entry["name"] for entry in tools], [entry["name"] for entry in prompts]
-
-    _names: tuple[list[str], list[str]] = ([], [])
 
     # --- what FastMCP asks an extension for -------------------------------------------------------
 
