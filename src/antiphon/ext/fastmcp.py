@@ -29,7 +29,13 @@ from fastmcp.server.extensions import MethodBinding, ServerExtension
 from fastmcp.server.providers import LocalProvider
 from fastmcp.tools import FunctionTool, InputRequiredToolResult, Tool, ToolResult
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, GetPromptResult, InputRequiredResult, ToolAnnotations
+from mcp_types import (
+    CallToolResult,
+    GetPromptResult,
+    InputRequiredResult,
+    TextContent,
+    ToolAnnotations,
+)
 from pydantic import BaseModel, ConfigDict, Field
 
 from antiphon.core.methods import TASK_METHODS
@@ -136,13 +142,14 @@ class RefusedCall(ToolResult):
     data: Any = None
 
     def __init__(self, error: MCPError) -> None:
+        told = error.error
         BaseModel.__init__(
             self,
-            content=[],
+            content=[TextContent(type="text", text=told.message)],
             is_error=True,
-            code=error.error.code,
-            message=error.error.message,
-            data=error.error.data,
+            code=told.code,
+            message=told.message,
+            data=told.data,
         )
 
 
@@ -153,12 +160,15 @@ class MadeTask(BaseModel):
 
 
 class CallWithTask(ToolResult):
-    """A call that goes on as a task."""
+    """A call that goes on as a task; an error for whoever takes it for the result of the call."""
 
     task: MadeTask
 
     def __init__(self, task: MadeTask) -> None:
-        BaseModel.__init__(self, content=[], task=task)
+        text = "The call goes on as a task, and nobody here could tell the client."
+        BaseModel.__init__(
+            self, content=[TextContent(type="text", text=text)], is_error=True, task=task
+        )
 
 
 class FastMCPHostedTool(Tool):
