@@ -66,7 +66,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "processes": {"core", "errors", "ports", "wire", "transports"},
     "server": EVERY_PACKAGE
     - {"server", "client", "dev", "doctor", "ext", "telemetry", "testing", "cli", "lint", PACKAGE},
-    "ext": {"core", "errors", "handlers", "seal", "server", "transports"},
+    "ext": {"core", "errors", "handlers", "seal", "server", "transports", "wire"},
     "testing": EVERY_PACKAGE - {"cli", "dev", "ext"},
     "cli": EVERY_PACKAGE - {"cli", "ext"},
     PACKAGE: EVERY_PACKAGE

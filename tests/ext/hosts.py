@@ -22,6 +22,7 @@ class Host:
 
     def __init__(self, name: str, folder: Path, *, users: bool = False) -> None:
         self.name = name
+        self.folder = folder
         self.events = folder / "events"
         own = {key: one for key, one in os.environ.items() if not key.startswith("ANTIPHON_")}
         self.environment = {

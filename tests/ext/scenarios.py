@@ -257,6 +257,18 @@ async def a_call_with_an_idempotency_key_is_begun_once(hosting: Hosting) -> None
     assert done == ["paid"]
 
 
+@scenario
+async def the_end_of_every_call_is_told(hosting: Hosting) -> None:
+    tools, ends = hosting.tools("cloud"), list[str]()
+    deploying(tools)
+    tools.on_end(lambda end: ends.append(f"{end.name} {end.outcome} after {end.rounds}"))
+    server = hosting.server(tools)
+    for era in ERAS:
+        async with Client(server, answers=lambda ask: EU, era=era) as client:
+            await client.call_tool("deploy", {"name": "db"})
+    assert ends == ["deploy complete after 2", "deploy complete after 1"]
+
+
 # --- their middleware, tools and lists -----------------------------------------------------------
 
 
@@ -513,6 +525,30 @@ async def a_long_journal_is_kept_in_the_store_and_refused_without_one(hosting: H
         large = await client.call_tool("remember")
         assert large.is_error
         assert (await client.list_tools())[0].name == "remember"
+
+
+@scenario
+async def arguments_are_bounded_as_in_a_server_of_ours(hosting: Hosting) -> None:
+    tools = hosting.tools("cloud")
+
+    @tools.tool
+    def take(value: Any) -> str:
+        """Take anything."""
+        return "taken"
+
+    server = hosting.server(tools)
+    for era in ERAS:
+        async with Client(server, era=era) as client:
+            assert said(await client.call_tool("take", {"value": nested(40)})) == "taken"
+            with refused(RemoteError, "nested deeper than 64 levels"):
+                await client.call_tool("take", {"value": nested(80)})
+
+
+def nested(levels: int) -> Any:
+    value: Any = "inside"
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 @scenario

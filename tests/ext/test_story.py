@@ -1,5 +1,6 @@
 """One story for three servers: the handlers of examples/provision.py in ours and in two others."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -161,6 +162,18 @@ async def test_a_token_that_is_used_twice(host: Host):
         done = [await client.resume(first, {"approve": YES}) for _ in range(2)]
     assert [said(one.result) for one in done] == ["twice.eu-west is running."] * 2
     assert host.happened("twice") == ["create twice.eu-west", "start twice.eu-west"]
+
+
+async def test_two_processes_redeem_a_token_once(host: Host):
+    with over_http(host.name, host.folder) as other:
+        async with Client(host.url) as client, Client(other.url) as elsewhere:
+            step = await client.begin("provision", {"name": "raced"})
+            both = [one.resume(step, {"placement": PLACE}) for one in (client, elsewhere)]
+            first, second = await asyncio.gather(*both)
+            assert list(first.asks) == list(second.asks) == ["approve"]
+            last = await elsewhere.resume(first, {"approve": YES})
+    assert said(last.result) == "raced.eu-west is running."
+    assert host.happened("raced") == ["create raced.eu-west", "start raced.eu-west"]
 
 
 async def test_a_token_for_other_arguments_is_refused(host: Host):

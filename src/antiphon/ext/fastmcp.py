@@ -29,7 +29,13 @@ from fastmcp.server.extensions import MethodBinding, ServerExtension
 from fastmcp.server.providers import LocalProvider
 from fastmcp.tools import FunctionTool, InputRequiredToolResult, Tool, ToolResult
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, GetPromptResult, InputRequiredResult, ToolAnnotations
+from mcp_types import (
+    CallToolResult,
+    GetPromptResult,
+    InputRequiredResult,
+    TextContent,
+    ToolAnnotations,
+)
 from pydantic import BaseModel, ConfigDict, Field
 
 from antiphon.core.methods import TASK_METHODS
@@ -43,6 +49,7 @@ class FastMCPTools(HostedTools, ServerExtension):
     """Tools and prompts of ours for one `FastMCP`."""
 
     identifier: str
+    _names: tuple[Sequence[str], Sequence[str]] = ((), ())
 
     def install(self, server: FastMCP, *, own_request_state: bool = False) -> None:
         """Add everything that is registered to a server, before it runs.
@@ -81,8 +88,6 @@ class FastMCPTools(HostedTools, ServerExtension):
             provider.add_prompt(_prompt(self, entry))
         server.add_provider(provider)
         self._names = [entry["name"] for entry in tools], [entry["name"] for entry in prompts]
-
-    _names: tuple[list[str], list[str]] = ([], [])
 
     # --- what FastMCP asks an extension for -------------------------------------------------------
 
@@ -137,13 +142,14 @@ class RefusedCall(ToolResult):
     data: Any = None
 
     def __init__(self, error: MCPError) -> None:
+        told = error.error
         BaseModel.__init__(
             self,
-            content=[],
+            content=[TextContent(type="text", text=told.message)],
             is_error=True,
-            code=error.error.code,
-            message=error.error.message,
-            data=error.error.data,
+            code=told.code,
+            message=told.message,
+            data=told.data,
         )
 
 
@@ -154,12 +160,15 @@ class MadeTask(BaseModel):
 
 
 class CallWithTask(ToolResult):
-    """A call that goes on as a task."""
+    """A call that goes on as a task; an error for whoever takes it for the result of the call."""
 
     task: MadeTask
 
     def __init__(self, task: MadeTask) -> None:
-        BaseModel.__init__(self, content=[], task=task)
+        text = "The call goes on as a task, and nobody here could tell the client."
+        BaseModel.__init__(
+            self, content=[TextContent(type="text", text=text)], is_error=True, task=task
+        )
 
 
 class FastMCPHostedTool(Tool):

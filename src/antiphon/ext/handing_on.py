@@ -24,6 +24,7 @@ from antiphon.transports.http.principal import IdentifiedCaller, identifier
 from antiphon.transports.legacy.back_channel import SessionChannel, SessionlessChannel
 from antiphon.transports.legacy.cancelling import ended
 from antiphon.transports.legacy.handlers import CALL_BYTES
+from antiphon.wire.envelope import is_deeper
 
 HostContext = ServerRequestContext[Any, Any]
 
@@ -114,6 +115,9 @@ async def _serve(
 async def _request(
     server: Server, context: HostContext, method: str, params: Mapping[str, Any], tasks: bool
 ) -> Request:
+    # Their parser bounds the nesting by what it can bear; digests of ours bear less.
+    if is_deeper(dict(params), server.limits.depth):
+        raise InvalidRequest(f"the message is nested deeper than {server.limits.depth} levels")
     caller = await _caller(context)
     version = context.protocol_version
     if version not in LEGACY:

@@ -160,7 +160,7 @@ def check_shape(
     if brackets > depth:
         if brackets > CONTAINERS:
             raise _invalid(f"the message has more than {CONTAINERS} brackets")
-        if _deeper(message, depth):
+        if is_deeper(message, depth):
             raise _invalid(f"the message is nested deeper than {depth} levels")
     if _encode(message) != raw:
         _refuse_doubled(message, raw)
@@ -186,7 +186,8 @@ def _skip(_: str) -> None:
     """Ignore a number: only names matter here, and a number may have many digits."""
 
 
-def _deeper(value: object, depth: int) -> bool:
+def is_deeper(value: object, depth: int) -> bool:
+    """Whether a JSON value is nested more than so many levels deep."""
     level = [value]
     for _ in range(depth):
         level = [inner for one in level for inner in _contained(one)]
