@@ -4,7 +4,7 @@ Upstreams are started once; one gateway process stands before all of them. Their
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,12 +70,17 @@ def fill(ask: FormAsk) -> Accept:
     return Accept({"room": "oak" if "oneOf" in properties["room"] else "Oak", "seats": 4})
 
 
-ANSWERS = Answers(
-    elicit=fill,
-    elicit_url=lambda ask: Accept(),
-    sample=lambda ask: "carpe diem",
-    roots=lambda ask: ["/srv"],
-)
+def answered(forms: Callable[[FormAsk], Accept | Decline]) -> Answers:
+    """Answer everything that can be asked, forms by a function."""
+    return Answers(
+        elicit=forms,
+        elicit_url=lambda ask: Accept(),
+        sample=lambda ask: "carpe diem",
+        roots=lambda ask: ["/srv"],
+    )
+
+
+ANSWERS = answered(fill)
 
 
 def said(result: Any) -> str:
@@ -137,7 +142,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("name", ["ours", "session"])
+@pytest.mark.parametrize("name", BOOKERS)
 async def test_pages_completions_and_roots_pass(world: World, name: str, era: str):
     async with client(world, era) as connected:
         told = [said(await connected.call_tool(f"{name}_{tool}")) for tool in ASKING]
@@ -193,7 +198,7 @@ async def test_the_official_client_gets_through(world: World, name: str, mode: A
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("name", ["resolvers", "ours", "session"])
+@pytest.mark.parametrize("name", BOOKERS)
 async def test_progress_passes(world: World, name: str, era: str):
     seen: list[tuple[float, float | None, str | None]] = []
     async with client(world, era) as connected:
@@ -218,9 +223,9 @@ async def test_log_messages_pass(world: World, name: str, era: str):
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("name", ["ours", "session"])
+@pytest.mark.parametrize("name", BOOKERS)
 async def test_cancelling_reaches_the_server(world: World, name: str, era: str):
-    server = {"ours": "rooms-by-antiphon", "session": "rooms-in-session"}[name]
+    server = SERVERS[name]
     before = world.upstreams.happened().count(f"{server} holding")
     async with client(world, era) as connected:
         call = asyncio.create_task(connected.call_tool(f"{name}_hold"))
@@ -228,6 +233,16 @@ async def test_cancelling_reaches_the_server(world: World, name: str, era: str):
         call.cancel()
         await asyncio.wait({call})
         await _until(world, f"{server} let go", before + 1)
+
+
+SERVERS = {
+    "resolvers": "rooms-by-resolvers",
+    "lowlevel": "rooms-by-hand",
+    "session": "rooms-in-session",
+    "fastmcp": "rooms-by-fastmcp",
+    "typescript": "rooms-by-typescript",
+    "ours": "rooms-by-antiphon",
+}
 
 
 async def _until(world: World, line: str, times: int) -> None:
@@ -359,27 +374,68 @@ async def test_commands_behind_and_a_pipe_before_the_gateway(
 ):
     targets = {name: [*programs.COMMANDS[name], "stdio"] for name in BOOKERS}
     events = tmp_path / "events"
-    file = programs.describe(tmp_path, targets, events)
-    command = programs.command(str(file), "--stdio")
+    running = Upstreams(events)
+    declining: list[bool] = []
+
+    def decide(ask: FormAsk) -> Accept | Decline:
+        return Decline() if declining else fill(ask)
+
+    async with _over_a_pipe(tmp_path, targets, era, answered(decide)) as connected:
+        for name in BOOKERS:
+            booked = said(await connected.call_tool(f"{name}_book", {"day": "friday"}))
+            assert booked == BOOKED[name]
+            asked = [said(await connected.call_tool(f"{name}_{tool}")) for tool in ASKING]
+            assert [text.split()[1] for text in asked] == ["accept", "carpe", "1"], name
+            seen: list[Any] = []
+            await connected.call_tool(
+                f"{name}_count", {"to": 2}, on_progress=lambda *r, seen=seen: seen.append(r)
+            )
+            assert [one[0] for one in seen] == [1.0, 2.0], name
+            await _cancelled(connected, f"{name}_hold", running, SERVERS[name])
+        assert said(await connected.call_tool("ours_work", {"label": "it"})) == "it: True"
+        declining.append(True)
+        for name in BOOKERS:
+            told = await _told(connected, f"{name}_book", {"day": "sunday"})
+            assert REFUSED[name] in told, name
+    assert not [line for line in running.happened() if "booked sunday" in line]
+
+
+async def test_a_gateway_on_a_pipe_that_ends_between_any_two_rounds_goes_on(
+    world: World, tmp_path: Path
+):
+    names = MODERN_BOOKERS
+    targets = {name: world.urls[name] for name in names}
+    async with _over_a_pipe(tmp_path, targets, "modern", None) as connected:
+        begun = [await connected.begin(f"{name}_book", {"day": "friday"}) for name in names]
+    for _ in range(2):  # another process for each round
+        saved = [Step.from_json(step.to_json()) for step in begun]
+        async with _over_a_pipe(tmp_path, targets, "modern", None) as connected:
+            begun = [await connected.resume(step, given(step)) for step in saved]
+    assert [said(step.result) for step in begun] == [BOOKED[name] for name in names]
+
+
+@asynccontextmanager
+async def _over_a_pipe(
+    folder: Path, targets: Mapping[str, str | list[str]], era: str, answers: Any
+) -> AsyncIterator[Client]:
+    """Start a gateway on a pipe before commands; it ends with the block."""
+    events = folder / "events"
+    file = programs.describe(folder, targets, events)
     async with (
-        asyncio.timeout(2 * programs.PATIENCE),
+        asyncio.timeout(3 * programs.PATIENCE),
         Client(
-            command, answers=ANSWERS, era=era, connect=programs.PATIENCE,  # type: ignore[arg-type]
-            env=programs.environment(events), cwd=tmp_path, probe=programs.PATIENCE,
+            programs.command(str(file), "--stdio"), answers=answers, era=era,  # type: ignore[arg-type]
+            env=programs.environment(events), cwd=folder,
+            connect=programs.PATIENCE, probe=programs.PATIENCE,
         ) as connected,
     ):  # fmt: skip
-        found = {
-            name: said(await connected.call_tool(f"{name}_book", {"day": "friday"}))
-            for name in BOOKERS
-        }
-        assert found == BOOKED
-        asked = [
-            said(await connected.call_tool(f"{name}_{tool}"))
-            for name in ("ours", "session")
-            for tool in ASKING
-        ]
-        assert [text.split()[1] for text in asked] == ["accept", "carpe", "1"] * 2
-        seen: list[Any] = []
-        await connected.call_tool("ours_count", {"to": 2}, on_progress=lambda *r: seen.append(r))
-        assert [one[0] for one in seen] == [1.0, 2.0]
-        assert said(await connected.call_tool("ours_work", {"label": "it"})) == "it: True"
+        yield connected
+
+
+async def _cancelled(connected: Client, tool: str, running: Upstreams, server: str) -> None:
+    """Cancel a call that holds, and wait until its server has let go."""
+    call = asyncio.create_task(connected.call_tool(tool))
+    await asyncio.to_thread(running.await_event, f"{server} holding")
+    call.cancel()
+    await asyncio.wait({call})
+    await asyncio.to_thread(running.await_event, f"{server} let go")

@@ -163,7 +163,9 @@ async def test_fastmcp_is_mounted_in_its_own_environment():
     async with asyncio.timeout(55):
         out, errors = await process.communicate()
     assert process.returncode == 0, errors.decode()
-    assert json.loads(out) == {"names": ["own", "rooms_book"], "booked": "Oak for 4 on friday"}
+    found = json.loads(out)
+    assert {"own", "rooms_book"} <= set(found["names"])
+    assert found["booked"] == "Oak for 4 on friday"
 
 
 # --- what passes, and what is approved first -----------------------------------------------------

@@ -1,10 +1,11 @@
 """A hand-built server on the official low-level `Server`: form, completion, roots, pause, refusal.
 
-Run as a program: `stdio`, or `http`, which prints its port.
+Run as a program: `stdio`, or `http`, which prints its port. `hold` writes to the file `EVENTS`.
 """
 
 import asyncio
 import json
+import os
 import socket
 import sys
 from typing import Any
@@ -44,6 +45,57 @@ def asks(requests: dict[str, Any] | None, state: Any) -> types.InputRequiredResu
     )
 
 
+def sample() -> types.CreateMessageRequest:
+    message = types.SamplingMessage(
+        role="user", content=types.TextContent(type="text", text="A motto?")
+    )
+    return types.CreateMessageRequest(
+        params=types.CreateMessageRequestParams(messages=[message], max_tokens=50)
+    )
+
+
+def page() -> types.ElicitRequest:
+    return types.ElicitRequest(
+        params=types.ElicitRequestURLParams(
+            message="Sign in", url="https://example.org/sign-in", elicitation_id="visit-1"
+        )
+    )
+
+
+def on_asking(name: str, answers: dict[str, Any]) -> Any:
+    """Ask one thing, and tell what came back."""
+    requests = {"visit": page, "dream": sample, "where": types.ListRootsRequest}
+    if name not in answers:
+        return asks({name: requests[name]()}, None)
+    found = answers[name]
+    told = {
+        "visit": lambda: found.action,
+        "dream": lambda: found.content.text,
+        "where": lambda: len(found.roots),
+    }
+    return text(f"{name}: {told[name]()}")
+
+
+def note(what: str) -> None:
+    with open(os.environ["EVENTS"], "a") as events:
+        events.write(f"{server.name} {what}\n")
+
+
+async def hold() -> types.CallToolResult:
+    note("holding")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        note("let go")
+    return text("never")
+
+
+async def count(ctx: Any, to: int) -> types.CallToolResult:
+    for number in range(1, to + 1):
+        await ctx.session.report_progress(number, to, f"at {number}")
+    return text("counted")
+
+
 async def on_call(ctx: Any, params: types.CallToolRequestParams) -> Any:
     answers = params.input_responses or {}
     state = json.loads(params.request_state) if params.request_state else None
@@ -55,18 +107,8 @@ async def on_call(ctx: Any, params: types.CallToolRequestParams) -> Any:
             answer: Any = answers["room"]
             if answer.action != "accept":
                 return text(f"the room was {answer.action}", error=True)
-            sample = types.CreateMessageRequest(
-                params=types.CreateMessageRequestParams(
-                    messages=[
-                        types.SamplingMessage(
-                            role="user", content=types.TextContent(type="text", text="A motto?")
-                        )
-                    ],
-                    max_tokens=50,
-                )
-            )
             return asks(
-                {"motto": sample, "where": types.ListRootsRequest()},
+                {"motto": sample(), "where": types.ListRootsRequest()},
                 {"at": "paused", "content": answer.content},
             )
         case "book", {"at": "paused", "content": content}:
@@ -79,6 +121,12 @@ async def on_call(ctx: Any, params: types.CallToolRequestParams) -> Any:
                 f"{content['room']} for {content['seats']} on {day}, "
                 f"{content['motto']!r}, {content['roots']} roots"
             )
+        case ("visit" | "dream" | "where") as name, _:
+            return on_asking(name, answers)
+        case "count", _:
+            return await count(ctx, (params.arguments or {})["to"])
+        case "hold", _:
+            return await hold()
         case "ask", None:
             return asks({"room": form("Which?", SCHEMA)}, {"at": "room"})
         case "ask", {"at": "room"}:
@@ -93,6 +141,10 @@ async def on_list(ctx: Any, params: Any) -> types.ListToolsResult:
         tools=[
             types.Tool(name="book", description="Book a room.", input_schema=schema),
             types.Tool(name="ask", description="Ask, then refuse the state.", input_schema=schema),
+            *(
+                types.Tool(name=name, description=f"To {name}.", input_schema={"type": "object"})
+                for name in ("visit", "dream", "where", "count", "hold")
+            ),
         ]
     )
 

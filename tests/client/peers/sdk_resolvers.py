@@ -1,15 +1,18 @@
 """The official SDK's `MCPServer` with resolvers: asks a room, then a confirmation, then books.
 
-Run as a program: `stdio`, or `http`, which prints its port.
+Run as a program: `stdio`, or `http`, which prints its port. `hold` writes to the file `EVENTS`.
 """
 
+import asyncio
+import os
 import socket
 import sys
 from typing import Annotated, Literal
 
+import mcp_types as types
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.resolve import Elicit, Resolve
+from mcp.server.mcpserver.resolve import Elicit, ListRoots, Resolve, Sample
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import BaseModel, Field
 
@@ -41,6 +44,57 @@ async def book(
 ) -> str:
     """Book a room."""
     return f"{room.room} for {room.seats} on {day}" if sure.sure else "nothing booked"
+
+
+async def motto() -> Sample:
+    text = types.TextContent(type="text", text="A motto?")
+    return Sample([types.SamplingMessage(role="user", content=text)], max_tokens=20)
+
+
+async def places() -> ListRoots:
+    return ListRoots()
+
+
+@server.tool()
+async def visit(ctx: Context) -> str | types.InputRequiredResult:
+    """Send somebody to a page; there is no resolver for that."""
+    answers = ctx.input_responses or {}
+    if "visit" in answers:
+        return f"visit: {answers['visit'].action}"  # pyright: ignore[reportAttributeAccessIssue]
+    page = types.ElicitRequestURLParams(
+        message="Sign in", url="https://example.org/sign-in", elicitation_id="visit-1"
+    )
+    return types.InputRequiredResult(
+        result_type="input_required", input_requests={"visit": types.ElicitRequest(params=page)}
+    )
+
+
+@server.tool()
+async def dream(found: Annotated[types.CreateMessageResult, Resolve(motto)]) -> str:
+    """Ask for a completion."""
+    return f"dream: {found.content.text}"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@server.tool()
+async def where(found: Annotated[types.ListRootsResult, Resolve(places)]) -> str:
+    """Ask for the roots."""
+    return f"where: {len(found.roots)}"
+
+
+def note(what: str) -> None:
+    with open(os.environ["EVENTS"], "a") as events:
+        events.write(f"{server.name} {what}\n")
+
+
+@server.tool()
+async def hold() -> str:
+    """Wait until cancelled."""
+    note("holding")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        note("let go")
+    return "never"
 
 
 @server.tool()
