@@ -140,8 +140,10 @@ class Server(HandlerDecorators):
             console = around.console_for(console)
             middleware, task_runs = (*around.middleware, *middleware), "in_process"
             carrier = "leases:"
-        self.name, self.version, self.instructions = name, version, instructions
-        self.limits = limits or Limits()
+        self.name: str = name
+        self.version: str = version
+        self.instructions: str | None = instructions
+        self.limits: Limits = limits or Limits()
         self.eras = eras
         self._principal = principal
         self.auth = auth
@@ -170,7 +172,7 @@ class Server(HandlerDecorators):
         self.dispatcher: Dispatcher = parts.dispatcher
         """What transports are given."""
 
-        self.audience = parts.environment.sealer.audience
+        self.audience: str = parts.environment.sealer.audience
         """Whom the tokens are for: the server's name, unless `Seal(audience=...)` names another."""
 
         clock = parts.environment.clock

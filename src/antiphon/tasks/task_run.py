@@ -60,7 +60,7 @@ from antiphon.tasks.service import TaskService, request_of, returned_approvals
 from antiphon.tasks.state import TaskState
 from antiphon.tasks.tries import count_lost_run, pause_before_next
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _MESSAGE = 500
 _LOOK_AGAIN = 60.0

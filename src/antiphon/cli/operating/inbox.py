@@ -29,7 +29,7 @@ from antiphon.ports import Inbox, Store
 
 _T = TypeVar("_T")
 
-inbox = typer.Typer(
+inbox: typer.Typer = typer.Typer(
     cls=default_command("open"),
     no_args_is_help=True,
     help="Open the inbox with a one-time link, or export and verify the log of decisions.",

@@ -39,7 +39,7 @@ from antiphon.ports import (
     Uncertain,
 )
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _Leased: TypeAlias = LeasedRound | LeasedTaskRun | None
 Leaving: TypeAlias = Callable[[], bool]
