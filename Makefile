@@ -18,7 +18,7 @@ PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/recipes/.made \
 	$(PEERS)/node/.made $(PEERS)/restate/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
-.PHONY: help env peers lock run check format test test-all docs examples dist try-dist hosts screenshots chaos soak fuzz mutants conformance bench clean
+.PHONY: help env peers lock run check types format test test-all docs examples dist try-dist hosts screenshots chaos soak fuzz mutants conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -105,6 +105,9 @@ check: $(DEV) ## lint, format and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/basedpyright --level error
+
+types: $(DEV) ## every public name has a type that is written down, as users' checkers see it
+	$(VENV)/bin/python tools/verify_types.py
 
 format: $(DEV) ## let ruff mend what it can
 	$(VENV)/bin/ruff check --fix .

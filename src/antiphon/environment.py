@@ -24,7 +24,7 @@ Redeem = Literal["once", "strict"]
 T = TypeVar("T")
 
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 
 class StoreTrouble:
@@ -33,7 +33,7 @@ class StoreTrouble:
     def __init__(self, clock: Callable[[], float]) -> None:
         """Take a clock for the rate of the log."""
         self._log = OccasionalLog(log, clock)
-        self.failures = 0
+        self.failures: int = 0
         """Requests that were refused since the process began."""
 
     def refused(self, error: StoreError) -> Unavailable:

@@ -140,7 +140,7 @@ class TokenRefused(CallerError):
         self.reason = reason
         """A short fixed code for the log. Never text from the token."""
 
-        self.detail = detail or _REFUSALS.get(reason, reason)
+        self.detail: str = detail or _REFUSALS.get(reason, reason)
         """The reason as the log says it."""
 
 
@@ -354,7 +354,7 @@ class StateTooLarge(HandlerError):
         )
         self.size = size
         self.budget = budget
-        self.largest = tuple(largest)
+        self.largest: tuple[tuple[str, int], ...] = tuple(largest)
 
 
 class TooManyRounds(HandlerError):
@@ -455,7 +455,7 @@ class EffectUncertain(EffectError):
     def __init__(self, call_id: str, key: str) -> None:
         self.call_id = call_id
         self.key = key
-        self.command = f"antiphon calls settle STORE {call_id} {shlex.quote(key)}"
+        self.command: str = f"antiphon calls settle STORE {call_id} {shlex.quote(key)}"
         """What an operator gives to a shell, with `--done RESULT` or `--not-done`."""
 
         super().__init__(
@@ -485,7 +485,7 @@ class AnswerInvalid(AntiphonError):
 
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__("; ".join(reasons))
-        self.reasons = tuple(reasons)
+        self.reasons: tuple[str, ...] = tuple(reasons)
 
 
 class StoreError(AntiphonError):

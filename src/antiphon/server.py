@@ -140,8 +140,10 @@ class Server(HandlerDecorators):
         if around is not None:
             console = around.console_for(console)
             middleware, task_runs = (*around.middleware, *middleware), "in_process"
-        self.name, self.version, self.instructions = name, version, instructions
-        self.limits = limits or Limits()
+        self.name: str = name
+        self.version: str = version
+        self.instructions: str | None = instructions
+        self.limits: Limits = limits or Limits()
         self.eras = eras
         self._principal, self.auth = principal, auth
         self._stand_in = None if around is None or auth is None else around.auth
@@ -170,7 +172,7 @@ class Server(HandlerDecorators):
         self.dispatcher: Dispatcher = parts.dispatcher
         """What transports are given."""
 
-        self.audience = parts.environment.sealer.audience
+        self.audience: str = parts.environment.sealer.audience
         """Whom the tokens are for: the server's name, unless `Seal(audience=...)` names another."""
 
         self._console = None if console is None else _served(console, counts, parts)

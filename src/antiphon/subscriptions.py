@@ -67,14 +67,14 @@ class Subscription:
         self.accepted = accepted
         """The part of the filter that is served; what the acknowledgement says."""
 
-        self.ended = False
+        self.ended: bool = False
         """Whether the server has ended the subscription."""
 
         self.principal = principal
         self.size = size
         """Bytes that its owner is charged with."""
 
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._all = all_
         self._wanted = frozenset(_changes_in(accepted))
         self._changed: dict[Change, None] = {}
@@ -152,7 +152,7 @@ class Subscriptions:
         self._open: set[Subscription] = set()
         self._sessions: set[Subscription] = set()
         self._closed = False
-        self.tasks_wanted = asyncio.Event()
+        self.tasks_wanted: asyncio.Event = asyncio.Event()
         """Set while somebody may listen to a task."""
 
         announced.subscribe(self._notify)

@@ -23,7 +23,7 @@ from antiphon.core.request import Principal, Request
 from antiphon.errors import CallerError, ConfigError, StoreError
 from antiphon.ports import AuditStore, Clock, Entropy, Store
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _MOST_NAME = 500
 BATCH = 256
@@ -72,7 +72,7 @@ class AuditLog:
         """
         self.settings = settings
         self.server = server
-        self.process = entropy(8).hex()
+        self.process: str = entropy(8).hex()
         self.digest = digest
         self.refused = refused
         """Logs that the store failed; returns what a client is told."""

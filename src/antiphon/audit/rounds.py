@@ -59,7 +59,7 @@ class AuditedRound:
         self._task = task
         self._asked: list[AuditedAsk] = []
         self._began = time.perf_counter()
-        self.started = False
+        self.started: bool = False
         """Whether the round belongs to a call: it began one, or its token was good."""
 
     # --- while it goes on ------------------------------------------------------------------------

@@ -60,8 +60,8 @@ class TokenHeader:
         kid = header.get("kid")
         if kid is not None and not isinstance(kid, str):
             raise TokenInvalid("its kid is no text")
-        self.algorithm = str(header["alg"])
-        self.kid = kid
+        self.algorithm: str = str(header["alg"])
+        self.kid: str | None = kid
 
 
 class PublicKeys:

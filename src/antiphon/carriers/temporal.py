@@ -10,7 +10,7 @@ cancel the task.
 import asyncio
 import secrets
 from datetime import timedelta
-from logging import getLogger
+from logging import Logger, getLogger
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ from temporalio.worker import Worker
 
 from antiphon.ports import Due, RunTask
 
-log = getLogger("antiphon")
+log: Logger = getLogger("antiphon")
 
 _ACTIVITY = "antiphon-task-run"
 _LONGEST = timedelta(days=30)

@@ -16,7 +16,7 @@ from antiphon.cli.gateways.command import gateway
 from antiphon.cli.login import commands as login
 from antiphon.cli.operating import audit, calls, doctor, inbox, lint
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="antiphon",
     help="MCP servers and clients whose calls take several round trips.",
     no_args_is_help=True,

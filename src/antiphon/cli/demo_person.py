@@ -18,7 +18,7 @@ class ReadPage(HTMLParser):
         self.links: list[str] = []
         self.hidden: dict[str, str] = {}
         self.buttons: set[str] = set()
-        self.status = ""
+        self.status: str = ""
         self._in_status = False
         self.feed(html)
 
@@ -52,7 +52,7 @@ class PlayedPerson:
         self._origin = f"{parts.scheme}://{parts.netloc}"
         # Pages on this machine are not fetched through a proxy.
         self._opener = build_opener(ProxyHandler({}), HTTPCookieProcessor())
-        self.inbox = self._read(link, {})
+        self.inbox: ReadPage = self._read(link, {})
 
     def question(self, view: str) -> ReadPage:
         """Open the first question of a list."""

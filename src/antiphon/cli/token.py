@@ -20,7 +20,9 @@ from antiphon.seal.key_sources import keys_from
 from antiphon.seal.keyring import Keyring, generate_key
 from antiphon.seal.sealer import Sealer
 
-token = typer.Typer(no_args_is_help=True, help="Read tokens with the keys of their server.")
+token: typer.Typer = typer.Typer(
+    no_args_is_help=True, help="Read tokens with the keys of their server."
+)
 
 REFUSED = (
     "the token cannot be read: it was sealed with other keys, is damaged, or is of another release"

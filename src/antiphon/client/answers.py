@@ -122,7 +122,7 @@ class Answers(Combining):
         needs: set[Capability] = {_NEEDS[kind] for kind, name in METHODS.items() if given[name]}
         if sampling_tools and sample:
             needs.add("sampling.tools")
-        self.abilities = frozenset(needs)
+        self.abilities: frozenset[Capability] = frozenset(needs)
         for name, function in given.items():
             if function is not None:
                 setattr(self, name, function)
@@ -141,7 +141,7 @@ class RawAnswers:
         The function returns the answer as the protocol has it, or raises `AnswerFailed`.
         """
         self.raw = raw
-        self.abilities = frozenset(can)
+        self.abilities: frozenset[Capability] = frozenset(can)
 
     async def elicit_url(self, ask: UrlAsk) -> Any:
         """Answer a visit that the server demands with an error instead of asking."""
@@ -175,7 +175,7 @@ class Scripted(Combining):
         needs: set[Capability] = set()
         for value in self._answers.values():
             needs |= _could_answer(value)
-        self.abilities = frozenset(needs)
+        self.abilities: frozenset[Capability] = frozenset(needs)
 
     @staticmethod
     def parse(texts: Iterable[str]) -> "TypedScript":
@@ -229,7 +229,7 @@ class TypedScript(Scripted):
         """Take the texts by name."""
         super().__init__()
         self._pairs = tuple(pairs)
-        self.abilities = could_answer(self._pairs)
+        self.abilities: frozenset[Capability] = could_answer(self._pairs)
 
     def has(self, key: str) -> bool:
         """Return whether a key has an answer."""
@@ -268,8 +268,10 @@ class FirstOf(Combining):
 
     def __init__(self, *answerers: Answerer) -> None:
         """Take the answerers, the first to be tried first."""
-        self.answerers = tuple(answerers)
-        self.abilities = frozenset[Capability]().union(*(abilities(each) for each in answerers))
+        self.answerers: tuple[Answerer, ...] = tuple(answerers)
+        self.abilities: frozenset[Capability] = frozenset[Capability]().union(
+            *(abilities(each) for each in answerers)
+        )
 
     def choose(self, ask: AnyAsk) -> list[Answerer]:
         """Return those that take this kind of ask."""

@@ -55,7 +55,7 @@ from antiphon.core.capabilities import Capability
 from antiphon.core.request import Era
 from antiphon.ports import Clock
 
-logger = logging.getLogger("antiphon.client")
+logger: logging.Logger = logging.getLogger("antiphon.client")
 
 BY_HAND: frozenset[Capability] = frozenset({"form", "url", "sampling", "roots"})
 """Declared by `begin` when the client has no `answers`: the caller answers."""

@@ -88,12 +88,14 @@ class ServerConnection:
         """Take a negotiated session and the dispatcher below it."""
         self.session = session
         self.era: Era = era
-        self.usable = True
+        self.usable: bool = True
         """False after the connection or the session ended; a new one is opened then."""
 
-        self.protocol = session.protocol_version or ""
+        self.protocol: str = session.protocol_version or ""
         info = session.server_info
-        self.server = {"name": info.name, "version": info.version} if info else None
+        self.server: dict[str, str] | None = (
+            {"name": info.name, "version": info.version} if info else None
+        )
         """Name and version that the server gives itself."""
 
         self._wire = wire

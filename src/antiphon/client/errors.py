@@ -87,7 +87,7 @@ class AbilityMissing(RemoteError):
 
     def __init__(self, message: str, data: object, required: Mapping[str, Any]) -> None:
         self.required = required
-        self.names = _paths(required)
+        self.names: list[str] = _paths(required)
         """The capabilities, each as a path such as `sampling` or `elicitation.url`."""
 
         shown = preview(", ".join(self.names) or "unnamed", _SHOWN)
@@ -207,7 +207,7 @@ class Unanswered(ClientError):
         super().__init__(
             f"no answer for: {names}", "Pass answers for these keys, or save the call."
         )
-        self.keys = tuple(keys)
+        self.keys: tuple[str, ...] = tuple(keys)
 
 
 class AnswerUnfit(AnswerInvalid, ClientError):

@@ -50,10 +50,10 @@ class FieldPrompt:
         self._form = FlatSchema.tolerant(
             {"type": "object", "properties": {name: schema}, "required": [name]}
         )
-        self.multiple = schema.get("type") == "array"
-        self.choices = _choices(schema)
-        self.label = safe_line(str(schema.get("title") or name), LABEL)
-        self.description = safe_line(str(schema.get("description") or ""), HINT)
+        self.multiple: Any = schema.get("type") == "array"
+        self.choices: tuple[Choice, ...] = _choices(schema)
+        self.label: str = safe_line(str(schema.get("title") or name), LABEL)
+        self.description: str = safe_line(str(schema.get("description") or ""), HINT)
 
     @property
     def default(self) -> Any:

@@ -33,7 +33,7 @@ from pydantic_core import to_jsonable_python
 
 from antiphon.core.text import preview
 
-logger = logging.getLogger("antiphon.client")
+logger: logging.Logger = logging.getLogger("antiphon.client")
 
 MAX_EVENT = 16 * 1024 * 1024
 """Bytes of one event of a stream: enough for a result with an image."""

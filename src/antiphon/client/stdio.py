@@ -48,6 +48,9 @@ _ENDED = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceErro
 class ChildServer:
     """The process, and the two tasks between its pipes and the streams of a session."""
 
+    incoming: MemoryObjectReceiveStream[_Incoming]
+    outgoing: MemoryObjectSendStream[SessionMessage]
+
     def __init__(self, process: ServerProcess, failures: Failures) -> None:
         """Take a process with pipes for its input and output, and where a fault is noted."""
         self._process = process

@@ -68,7 +68,7 @@ class ConsoleApp:
         self._console = console
         self._login: Login = as_login(console.login)
         self._sessions = Sessions(environment, store)
-        self.view = InboxView(environment, store, console)
+        self.view: InboxView = InboxView(environment, store, console)
         self._first = faces[0].path if faces else "inbox"
         if isinstance(store, Overview):
             view = OpsView(environment, store, store)

@@ -27,7 +27,7 @@ class BrowserLogin:
         self._clock = clock
         self._cookie = console.cookie + "-login"
         self._browser = request.cookies.get(self._cookie, "")[:128] or sessions.secret()
-        self.following = following
+        self.following: str = following
 
     @property
     def callback(self) -> str:
@@ -62,5 +62,6 @@ class BrowserLogin:
         kept = await self._sessions.recall(self._browser, state)
         if kept is None:
             return None
-        self.following, data = json.loads(kept)
+        following, data = json.loads(kept)
+        self.following = str(following)
         return str(data).encode()

@@ -18,7 +18,7 @@ from antiphon.environment import StoreTrouble
 from antiphon.errors import StoreError
 from antiphon.ports import Clock, Level, Overview, Telemetry
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 """Upper bounds, in milliseconds, by which times of rounds are counted; then no bound."""

@@ -29,7 +29,7 @@ from antiphon.environment import Environment
 from antiphon.errors import StoreError, TokenRefused
 from antiphon.ports import Inbox, ItemFilter
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 NOTE = 2_000
 """Characters of an approver's note."""

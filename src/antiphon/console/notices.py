@@ -17,7 +17,7 @@ from antiphon.environment import Environment
 from antiphon.errors import StoreError, TokenRefused
 from antiphon.ports import Inbox, Notification
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 EVERY = 1.0
 LEASE = 30.0

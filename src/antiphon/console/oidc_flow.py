@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from antiphon.console.login import LoginAttempt
     from antiphon.console.oidc import OIDC
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 TIMEOUT = 10.0
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]

@@ -188,8 +188,8 @@ class AuditCheck:
         self._seen = known is None or known.sequence == 0
         self._start = NO_HEAD
         self._confirmed = True
-        self.count = 0
-        self.head = NO_HEAD
+        self.count: int = 0
+        self.head: ChainHead = NO_HEAD
         self.broken: BrokenChain | None = None
 
     def take(self, record: AuditRecord) -> None:

@@ -12,7 +12,7 @@ so does returning without having read the recorded asks and effects. Entries mad
 (a *branch*) are not held against the handler's own task: a branch may be slow, or cancelled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal
@@ -29,8 +29,8 @@ EntryOutcome = Literal["ok", "failed", "not-done", "uncertain", "cut"]
 """What the handler saw: a value, an error, `NotDone`, `EffectUncertain`, or (`cut`) that its own
 code, such as a time limit, cancelled what it was waiting for."""
 
-encode_value = msgspec.json.encode
-decode_value = msgspec.json.decode
+encode_value: Callable[[Any], bytes] = msgspec.json.encode
+decode_value: Callable[[bytes], Any] = msgspec.json.decode
 
 _REPEATABLE = frozenset({"not-done", "cut"})
 """Outcomes after which one execution may use the key again."""

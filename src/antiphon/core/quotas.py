@@ -46,12 +46,12 @@ class Quota:
             most: In all.
             each: For one authenticated caller.
         """
-        self.most = most
-        self.each = min(each, most)
-        self.together = max(self.each, most - most // 2)
+        self.most: int = most
+        self.each: int = min(each, most)
+        self.together: int = max(self.each, most - most // 2)
         """For all callers without authentication together."""
 
-        self.used = 0
+        self.used: int = 0
         """How much is used in all."""
 
         self.by_owner: dict[str, int] = {}
@@ -185,14 +185,16 @@ class Holdings:
             text = f"{name}, Limits({setting}=..., {setting}_per_principal=...)"
             return Allowance(text, Quota(most, each), held)
 
-        self.sessions = kind(
+        self.sessions: Allowance = kind(
             "legacy sessions", "sessions", limits.sessions, limits.sessions_per_principal
         )
-        self.legacy_calls = kind(
+        self.legacy_calls: Allowance = kind(
             "legacy calls", "legacy_calls", limits.legacy_calls, limits.legacy_calls_per_principal
         )
-        self.parked = kind("parked handlers", "parked", limits.parked, limits.parked_per_principal)
-        self.listeners = kind(
+        self.parked: Allowance = kind(
+            "parked handlers", "parked", limits.parked, limits.parked_per_principal
+        )
+        self.listeners: Allowance = kind(
             "listen streams", "listeners", limits.listeners, limits.listeners_per_principal
         )
 

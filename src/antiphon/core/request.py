@@ -132,8 +132,8 @@ class ConnectedChannel(Channel):
     keeps it running (`on_disconnect`), and everything else cancels it.
     """
 
-    disconnected = False
-    over = False
+    disconnected: bool = False
+    over: bool = False
     """Whether the round has ended, so that nothing is left to cancel."""
 
     _cancel: Callable[[], object] | None = None

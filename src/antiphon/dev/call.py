@@ -119,13 +119,13 @@ class DevCall:
             process: The server's.
         """
         self._process = process
-        self.starts = 0
+        self.starts: int = 0
         """How often the server had been started when the call ended; 0 before."""
 
-        self.id = secrets.token_hex(4)
+        self.id: str = secrets.token_hex(4)
         self.wanted = wanted
-        self.began = time.time()  # noqa: TID251 - for display
-        self.ended = 0.0
+        self.began: float = time.time()  # noqa: TID251 - for display
+        self.ended: float = 0.0
         self.state: CallState = "running"
         self.open: dict[str, OpenAsk] = {}
         self.given: list[AnswerGiven] = []
@@ -133,8 +133,8 @@ class DevCall:
         self.wire: list[Exchange] = []
         self.task: Task | None = None
         self.result: Any = None
-        self.error = ""
-        self.revision = 0
+        self.error: str = ""
+        self.revision: int = 0
         self.attempts: list[Any] = []
         """What was done to its rounds on purpose."""
 

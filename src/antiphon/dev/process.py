@@ -87,14 +87,14 @@ class ServerProcess:
         self._reader = RecordReader(Path(settings.records))
         self._process: asyncio.subprocess.Process | None = None
         self._moving = asyncio.Lock()
-        self.up = asyncio.Event()
+        self.up: asyncio.Event = asyncio.Event()
         """Set while it accepts connections."""
 
         self.state: ProcessState = "stopped"
         self.ready: ServerReady | None = None
-        self.starts = 0
+        self.starts: int = 0
         self.printed: deque[PrintedLine] = deque(maxlen=KEPT_LINES)
-        self.lines = 0
+        self.lines: int = 0
         """Lines that it has printed so far, those included that are not kept."""
 
         self.rounds: deque[tuple[int, RoundRecord]] = deque(maxlen=KEPT_ROUNDS)

@@ -137,7 +137,7 @@ class CallRecords:
     def __init__(self, versions: CodeVersions) -> None:
         self._versions = versions
         self._runs: dict[RunKey, RoundRecord] = {}
-        self.call = ""
+        self.call: str = ""
 
     @property
     def runs(self) -> list[tuple[int, RoundRecord]]:

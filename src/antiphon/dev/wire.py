@@ -32,14 +32,16 @@ class Exchange:
 
     def __init__(self, request: httpx2.Request, sent: bytes) -> None:
         """Begin with the request."""
-        self.began = time.time()  # noqa: TID251 - for display
-        self.verb = request.method
-        self.headers = {name: value for name, value in request.headers.items() if _kept(name)}
-        self.sent = sent[:KEPT_BYTES]
+        self.began: float = time.time()  # noqa: TID251 - for display
+        self.verb: str = request.method
+        self.headers: dict[str, str] = {
+            name: value for name, value in request.headers.items() if _kept(name)
+        }
+        self.sent: bytes = sent[:KEPT_BYTES]
         self.status = 0
         self.media = ""
         self.session = ""
-        self.received = bytearray()
+        self.received: bytearray = bytearray()
         self.over = False
 
     @property

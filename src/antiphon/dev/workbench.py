@@ -57,10 +57,10 @@ class Workbench:
         self.tasks = tasks
         self.process = process
         self.target = target
-        self.timeline = Timeline(environment)
+        self.timeline: Timeline = Timeline(environment)
         self.calls: OrderedDict[str, DevCall] = OrderedDict()
         self.offered: list[Offered] = []
-        self.trouble = ""
+        self.trouble: str = ""
         self._listed = 0
         self._audience = environment.sealer.audience
         self._versions = CodeVersions(process.sources)

@@ -72,9 +72,13 @@ class Subject:
         self.parts: ServerParts = server.parts
         trees: dict[Path, ast.Module | None] = {}
         steps = {flow.name: flow.functions for flow in server.flows}
-        self.handlers = [_sourced(listed.handler, trees, steps) for listed in self.listed()]
-        self.files = sorted(path for path, tree in trees.items() if tree is not None)
-        self.trees = {path: tree for path, tree in trees.items() if tree is not None}
+        self.handlers: list[SourcedHandler] = [
+            _sourced(listed.handler, trees, steps) for listed in self.listed()
+        ]
+        self.files: list[Path] = sorted(path for path, tree in trees.items() if tree is not None)
+        self.trees: dict[Path, ast.Module] = {
+            path: tree for path, tree in trees.items() if tree is not None
+        }
 
     def listed(self) -> Iterator[Listed]:
         """Yield everything that the server offers."""

@@ -65,12 +65,12 @@ class Call:
         trace: str = "",
     ) -> None:
         """A call without an id begins in this round; its id is drawn when it is first needed."""
-        self.number = number
+        self.number: int = number
         """Of this round in tokens and the ledger; unlike `round` it also counts the starts."""
 
-        self.deadline = deadline
-        self.journal = journal
-        self.entries = journal.entries
+        self.deadline: float = deadline
+        self.journal: Journal = journal
+        self.entries: list[Entry] = journal.entries
         """What the execution reads: the entries of the journal, and the answers of this round."""
 
         self._entropy = entropy
@@ -81,11 +81,11 @@ class Call:
             self.pending = dict(zip(map(_key_of, pending), pending, strict=True))
         """The asks that the round before put, by key."""
 
-        self.trace = trace
+        self.trace: str = trace
         self.handle: Handle | None = None
         """Where the journal is, while it has not been fetched from the store."""
 
-        self.began_effect = False
+        self.began_effect: bool = False
         """Whether an effect of this call was claimed by this process."""
 
         self.rejected: Mapping[str, Rejected] = _NOTHING

@@ -200,7 +200,7 @@ def coroutine_of(task: "asyncio.Task[Any]") -> Any:
 _inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("antiphon_inside", default=())
 """Whose effects or memos this code runs in. Child tasks and threads inherit it."""
 
-get_inside = _inside.get
+get_inside: Callable[[], tuple[tuple[object, str], ...]] = _inside.get
 """Whose effects or memos this code runs in; empty for nearly all code."""
 
 
@@ -234,13 +234,13 @@ class Branches:
         self._waiting: set[asyncio.Future[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._idle_times = 0
-        self.cancellations = 0
+        self.cancellations: int = 0
         """How often the handler's own task was cancelled to end the round."""
 
-        self.cut = False
+        self.cut: bool = False
         """Whether the author's code has cancelled a call on the context in a branch."""
 
-        self.new = ""
+        self.new: str = ""
         """The first new ask, memo or effect of a branch that came while recorded entries were
         unread: if they stay unread, it is what the error names."""
 

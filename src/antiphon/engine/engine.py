@@ -57,7 +57,7 @@ from antiphon.errors import (
 from antiphon.ports import ROUNDS_PER_START
 from antiphon.wire import results
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _EMPTY = Journal(b"")
 """What a new call knows. Nobody changes a journal; each round makes the next one."""
@@ -73,8 +73,8 @@ class Engine:
         self, environment: Environment, handlers: Handlers, tasks: TaskMaker, held: HeldCallMaker
     ) -> None:
         self.environment = environment
-        self.redemptions = Redemptions(environment, self._redeemed)
-        self.parked = ParkedHandlers(environment.holdings.parked)
+        self.redemptions: Redemptions = Redemptions(environment, self._redeemed)
+        self.parked: ParkedHandlers = ParkedHandlers(environment.holdings.parked)
         self._find = handlers.find
         self._listeners = environment.ends.listeners
         self._tasks = tasks

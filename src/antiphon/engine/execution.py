@@ -129,7 +129,7 @@ class Execution:
     branches: Branches | None = None
     """Made when the first child task uses the context."""
 
-    started = 0.0
+    started: float = 0.0
     """When the handler first waited, by the event loop's clock."""
 
     verdict: "Exception | Abandoned | None" = None
@@ -181,10 +181,10 @@ class Execution:
         self.binding = binding
         """What a token of this request is bound to, where that is known already."""
 
-        self.native = call.journal.native
-        self.replay = Replay(call.entries, not self.native)
-        self.keys = Keys()
-        self.state = RUNNING
+        self.native: bool = call.journal.native
+        self.replay: Replay = Replay(call.entries, not self.native)
+        self.keys: Keys = Keys()
+        self.state: ExecutionState = RUNNING
         self.asked: dict[str, Asked] = {}
         """What this round asks the client, by key."""
 

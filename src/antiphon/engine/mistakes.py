@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from antiphon.engine.execution import Execution
     from antiphon.engine.questions import Question
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 
 def needs_async(handler: str, what: str) -> CannotAsk:
@@ -47,7 +47,7 @@ def called_too_late(what: str) -> CannotAsk:
     )
 
 
-caller = sys._getframe  # pyright: ignore[reportPrivateUsage]
+caller: Callable[[int], FrameType] = sys._getframe  # pyright: ignore[reportPrivateUsage]
 """Return the frame so many calls up."""
 
 Place: TypeAlias = tuple[CodeType, int]

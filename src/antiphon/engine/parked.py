@@ -42,8 +42,8 @@ class ParkedHandler(Delivery):
 
     def __init__(self) -> None:
         """One that is not started yet."""
-        self.owner = ""
-        self.size = 0
+        self.owner: str = ""
+        self.size: int = 0
         """Bytes that it is charged with while it is parked."""
 
         self.token = b""

@@ -6,7 +6,7 @@ what the engine asks of those who make replies for calls that go on without thei
 
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from traceback import walk_tb
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from antiphon.engine.questions import Asked
     from antiphon.engine.redemption import RunningRound
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 ReplyKind = Literal["complete", "input_required", "task", "error"]
 
@@ -80,7 +80,7 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 
 _decode = msgspec.msgpack.Decoder(Reply).decode
 
-encode_reply = msgspec.msgpack.Encoder().encode
+encode_reply: Callable[[Reply], bytes] = msgspec.msgpack.Encoder().encode
 """Encode a reply without a task for the ledger."""
 
 

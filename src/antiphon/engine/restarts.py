@@ -23,7 +23,7 @@ from antiphon.environment import Environment
 from antiphon.errors import CallerError, ConfigError, InvalidRequest, Unavailable
 from antiphon.ports import ROUNDS_PER_START, About, Clock, Restartable, TakenOver
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _WATCHED = 1024
 """Calls of one process that wait after effects and are watched for being started over."""

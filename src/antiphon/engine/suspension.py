@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _ABORT = object()
 
-running_loop = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage] - documented
+running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage] - documented
 """Return the event loop of this thread. None in a worker thread, where nothing can be awaited."""
 
 

@@ -23,7 +23,7 @@ class Choices:
     __slots__ = ("options",)
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = dict(options)
+        self.options: dict[str, str] = dict(options)
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: "GetCoreSchemaHandler"

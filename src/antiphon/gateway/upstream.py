@@ -81,7 +81,7 @@ class Upstream:
     ) -> None:
         """Nothing is connected yet; `on_change` takes what a legacy server announces."""
         self.settings = settings
-        self.client = settings.client(
+        self.client: Client = settings.client(
             era=settings.era, on_change=on_change, on_log=self._log, log_level="debug"
         )
         self._sessions = OneCallSessions(settings, on_change)
@@ -174,12 +174,12 @@ class OneCallSession:
         can: frozenset[Capability],
     ) -> None:
         """Nothing is connected yet."""
-        self.key = (owner, can)
+        self.key: tuple[str, frozenset[Capability]] = (owner, can)
         self.on_ask: Callable[[str, Mapping[str, Any], str], Any] | None = None
         """Answers what the server asks during the call; None between calls."""
 
         self.on_log: OnLog | None = None
-        self.client = settings.client(
+        self.client: Client = settings.client(
             era="legacy", answers=RawAnswers(self._ask, can), tasks=False,
             on_log=self._log, log_level="debug", on_change=on_change,
         )  # fmt: skip

@@ -33,7 +33,7 @@ class HandlerAdmission:
         self._what = what
         self._visible = visible
         self._limits = limits
-        self.scopes = scopes
+        self.scopes: frozenset[str] = scopes
         """What the credential of a request to it must allow, where credentials have scopes."""
 
     @property

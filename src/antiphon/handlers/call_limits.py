@@ -148,7 +148,7 @@ class Rate:
     def __init__(self, text: str) -> None:
         """Read a rate such as `10/minute`."""
         number, _, period = text.partition("/")
-        self.text = f"{number} times a {period}"
+        self.text: str = f"{number} times a {period}"
         self._most = float(number)
         self._each = _PERIODS[period] / self._most
         self._callers: OrderedDict[str, tuple[float, float]] = OrderedDict()

@@ -35,10 +35,10 @@ class Dependency:
     def __init__(
         self, fn: Callable[..., Any], context: str | None, wants: "Sequence[DependencyParameter]"
     ) -> None:
-        self.fn = fn
-        self.context = context
-        self.wants = wants
-        self.key = identity(fn)
+        self.fn: Callable[..., Any] = fn
+        self.context: str | None = context
+        self.wants: Sequence[DependencyParameter] = wants
+        self.key: object = identity(fn)
         self._enter = _entering(fn)
 
     async def make(self, kwargs: dict[str, Any], stack: AsyncExitStack) -> Any:

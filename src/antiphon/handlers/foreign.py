@@ -147,6 +147,9 @@ class ForeignTemplate(UriMatcher):
 
     __slots__ = ("_literals", "names", "text")
 
+    text: str
+    names: tuple[str, ...]
+
     def __init__(self, text: str) -> None:
         """Compile a template.
 

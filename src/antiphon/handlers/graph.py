@@ -85,9 +85,12 @@ class Want:
 
     __slots__ = ("node", "outcome", "parameter", "type")
 
+    type: Any
+    outcome: bool
+
     def __init__(self, parameter: str, node: str, annotation: Any) -> None:
-        self.parameter = parameter
-        self.node = node
+        self.parameter: str = parameter
+        self.node: str = node
         self.type, self.outcome = read_annotation(annotation)
 
     def take(self, values: Values) -> Any:

@@ -58,10 +58,10 @@ class CallInfo(CallView):
         self.kind: HandlerKind = kind
         """`tool`, `prompt` or `resource`."""
 
-        self.name = name
+        self.name: str = name
         """Of the tool or prompt; the URI or URI template of a resource."""
 
-        self.arguments = arguments
+        self.arguments: Mapping[str, Any] = arguments
         """What the handler is called with; to be read only."""
 
         self.outcome: CallOutcome = "running"

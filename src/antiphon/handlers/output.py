@@ -57,9 +57,9 @@ class DeclaredOutput:
             check: Returns a value as it was declared, and its JSON; raises `HandlerError`.
             wrapped: Whether the JSON stands under the member `result`.
         """
-        self.schema = schema
-        self.check = check
-        self.wrapped = wrapped
+        self.schema: Schema = schema
+        self.check: Callable[[Any], tuple[Any, bytes]] = check
+        self.wrapped: bool = wrapped
 
 
 def declared_output(

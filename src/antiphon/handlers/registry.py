@@ -70,7 +70,7 @@ class Registry:
 
     def __init__(self, announced: Changes) -> None:
         self._changes = announced
-        self.served = Served((MODERN,), set(), opened_by(""), {})
+        self.served: Served = Served((MODERN,), set(), opened_by(""), {})
         """The methods that are served, and what headers mirror of tools: what the wire checks."""
 
         self.tools: dict[str, Listed] = {}
@@ -81,7 +81,7 @@ class Registry:
         """Who serves what is not listed; the first one is asked."""
 
         self._registered = 0
-        self.revision = 0
+        self.revision: int = 0
         """Grows with every change; a cached page of another revision is stale."""
 
         self.restricted: set[Offered] = set()

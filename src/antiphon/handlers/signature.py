@@ -52,7 +52,7 @@ class Resolve:
         """Take the resolver: it returns a value or an ask."""
         if not callable(fn):
             raise ConfigError("Resolve(fn) takes the function itself, not what it returns")
-        self.fn = fn
+        self.fn: Callable[..., Any] = fn
 
 
 class Depends:
@@ -68,7 +68,7 @@ class Depends:
         """Take the function that returns, or yields, the value."""
         if not callable(fn):
             raise ConfigError("Depends(fn) takes the function itself, not what it returns")
-        self.fn = fn
+        self.fn: Callable[..., Any] = fn
 
 
 class Parameter:
@@ -77,12 +77,12 @@ class Parameter:
     __slots__ = ("annotation", "default", "depends", "name", "raw", "resolve")
 
     def __init__(self, name: str, annotation: Any, default: Any, *, raw: bool = False) -> None:
-        self.name = name
-        self.raw = raw
+        self.name: str = name
+        self.raw: bool = raw
         """Whether it is `**name`, which takes every argument that has no parameter of its own."""
 
-        self.annotation = annotation
-        self.default = default
+        self.annotation: Any = annotation
+        self.default: Any = default
         self.resolve: Resolve | None = find_mark(annotation, Resolve)
         self.depends: Depends | None = find_mark(annotation, Depends)
 
@@ -101,6 +101,8 @@ class Signature:
         "resolved",
         "returns",
     )
+
+    returns: Any
 
     def __init__(
         self, fn: Callable[..., Any], context_type: type, given: Collection[str] = ()
@@ -142,7 +144,9 @@ class Signature:
                 self.given[parameter.name] = parameter
             else:
                 self.arguments[parameter.name] = parameter
-        self.model = arguments_model(fn, self.arguments) if self.arguments else None
+        self.model: type[BaseModel] | None = (
+            arguments_model(fn, self.arguments) if self.arguments else None
+        )
         self.bind = _nothing if self.model is None else _binder(self.model, self.arguments)
         """Turns raw arguments into keyword arguments; raises `ArgumentsInvalid`."""
 

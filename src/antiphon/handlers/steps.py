@@ -30,8 +30,8 @@ class Flow:
 
     def __init__(self, name: str, register: Register) -> None:
         """Made by `Server.flow`."""
-        self.name = name
-        self.finished = False
+        self.name: str = name
+        self.finished: bool = False
         self._register = register
         self._steps: dict[str, _FlowStep] = {}
 

@@ -39,6 +39,9 @@ class Template(UriMatcher):
 
     __slots__ = ("_after", "_before", "_end", "_middle", "_rest", "_start", "names", "text")
 
+    text: str
+    names: tuple[str, ...]
+
     def __init__(self, text: str) -> None:
         """Compile a template.
 

@@ -69,7 +69,7 @@ class Judge:
 
     def __init__(self, tree: ast.Module) -> None:
         """Take a file."""
-        self.names = FileNames(tree)
+        self.names: FileNames = FileNames(tree)
         self._plain: dict[Function, bool] = {}
 
     def statement(

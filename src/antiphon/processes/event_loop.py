@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from antiphon.core.failures import log_failure
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _T = TypeVar("_T")
 

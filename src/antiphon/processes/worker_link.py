@@ -92,7 +92,7 @@ class WorkerLink:
         """Take the number of this worker and the folder of all sockets."""
         self._folder = folder
         self._worker = worker
-        self.prefix = f"w{worker}-"
+        self.prefix: str = f"w{worker}-"
         """How the ids of this worker's sessions begin."""
 
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -60,12 +60,12 @@ class Epoch:
     __slots__ = ("begins", "cipher", "ends", "head", "left", "process")
 
     def __init__(self, head: bytes, cipher: AESGCM, now: float, process: int) -> None:
-        self.head = head
-        self.cipher = cipher
-        self.begins = now
-        self.ends = now + EPOCH_SECONDS
-        self.process = process
-        self.left = EPOCH_MESSAGES
+        self.head: bytes = head
+        self.cipher: AESGCM = cipher
+        self.begins: float = now
+        self.ends: float = now + EPOCH_SECONDS
+        self.process: int = process
+        self.left: int = EPOCH_MESSAGES
 
 
 class Aead:

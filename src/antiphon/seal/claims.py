@@ -5,6 +5,7 @@ missing part) is refused. The handler's version is not compared here: another ve
 and the engine says what it means for the call.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -158,7 +159,9 @@ def _read_ext(code: int, data: memoryview) -> object:
     return int.from_bytes(data, "big", signed=True)
 
 
-_encode = encode = encode_journal = msgspec.msgpack.Encoder().encode
+_encode: Callable[[object], bytes] = msgspec.msgpack.Encoder().encode
+encode: Callable[[Claims], bytes] = _encode
+encode_journal: Callable[[Journal], bytes] = _encode
 """Encode claims; or a journal alone, for a segment in a store and to know its size. The entries are
 encoded already, and only joined."""
 

@@ -63,7 +63,7 @@ class Sealer:
         if (keyring is None) == (codec is None):
             raise ValueError("a sealer takes either a keyring or a codec")
         self._clock = clock
-        self.ttl = ttl.total_seconds()
+        self.ttl: float = ttl.total_seconds()
         self._max = max_bytes
         self._codec = codec
         self._boxes: dict[Purpose, Aead] = (
@@ -75,7 +75,7 @@ class Sealer:
             blake2b(key=key.naming_key(), digest_size=16, person=b"antiphon/2 names")
             for key in keyring or ()
         ]
-        self.audience = audience
+        self.audience: str = audience
         """Whom the tokens are for; part of every `Binding`."""
 
     @property

@@ -9,7 +9,7 @@ import logging
 
 from antiphon.errors import ConfigError, StoreError
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 WARN = 5.0
 """Seconds of difference that are logged."""
@@ -27,7 +27,7 @@ class ClockCheck:
     def __init__(self, store: str) -> None:
         """Name the store for texts: `the PostgreSQL store`."""
         self._store = store
-        self.difference = 0.0
+        self.difference: float = 0.0
         """Seconds by which this process is ahead; negative when it is behind."""
 
     def compare(self, before: float, there: float, after: float) -> None:

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from antiphon.core.quotas import Quota
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _NEVER = float("inf")
 WIDTH = 8
@@ -37,7 +37,7 @@ class ExpiryWheel(Generic[_Key]):
         self._slots: list[int] = []
         """A heap of the keys of the buckets."""
 
-        self.next = _NEVER
+        self.next: float = _NEVER
         """When `sweep` has something to do."""
 
     def add(self, key: _Key, due: float) -> None:
@@ -103,9 +103,10 @@ class Gauge:
     __slots__ = ("_cure", "_high", "_what", "low", "warned")
 
     def __init__(self, limit: int, what: str, cure: str) -> None:
-        self._high, self.low = limit * 8 // 10, limit * 7 // 10
+        self._high = limit * 8 // 10
+        self.low: int = limit * 7 // 10
         self._what, self._cure = what, cure
-        self.warned = False
+        self.warned: bool = False
         """Whether it has been said; below `low` it is forgotten, and nothing needs to be shown."""
 
     def show(self, used: int) -> None:

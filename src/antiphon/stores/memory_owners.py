@@ -15,7 +15,7 @@ class RoundOwners(Quota):
     def __init__(self, rounds: int) -> None:
         """Bound the rounds of all callers, and those of each by half of them."""
         super().__init__(rounds, share_of(rounds))
-        self.plenty = self.each
+        self.plenty: int = self.each
         """Below so many rounds in all, nobody can have too many."""
 
         self.numbers: dict[str, int] = {}

@@ -27,7 +27,7 @@ from antiphon.core.retry import back_off
 from antiphon.errors import StoreError
 from antiphon.stores.waiting import WorkerWaiters
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _GATHER = 0.001
 """Seconds in which changes share one notice."""

@@ -80,7 +80,7 @@ class SqliteStore(SqlStore):
             clock: The clock of the machine.
         """
         super().__init__(dialect.SQLITE, outcome_bytes=outcome_bytes, look_every=_LOOK_EVERY)
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._busy = busy
         self._clock = clock
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()

@@ -15,7 +15,7 @@ from antiphon.core.retry import back_off
 from antiphon.ports import Carrier, Due, Tasks
 from antiphon.tasks.leases import PAUSES
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _AT_ONCE = 16
 _MOST = 10_000
@@ -49,7 +49,7 @@ class CarrierCalls:
         self._unsent: deque[Due] = deque()
         self._senders: set[asyncio.Task[None]] = set()
         self._opening: asyncio.Task[None] | None = None
-        self.is_open = asyncio.Event()
+        self.is_open: asyncio.Event = asyncio.Event()
         self._failing = False
         self._stop_listening: Callable[[], object] | None = None
 

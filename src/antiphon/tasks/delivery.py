@@ -30,7 +30,7 @@ class TaskRunDelivery(Delivery):
         self._service = service
         self._row = row
         self.state = state
-        self.message = message
+        self.message: str = message
         """The status message of the handler."""
 
         self._decided: Mapping[tuple[str, bytes], Approval] | None = None

@@ -16,7 +16,7 @@ from antiphon.core.retry import back_off
 from antiphon.errors import StoreError
 from antiphon.ports import Due, RunTask, Space, TaskRow, Tasks
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 PAUSES = (0.1, 5.0)
 """Seconds between two tries while the store or a carrier fails: at first, and at most."""

@@ -8,7 +8,7 @@ from antiphon.environment import Environment
 from antiphon.errors import StoreError
 from antiphon.ports import Overview, Telemetry
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 EVERY = 10.0
 """Seconds between two looks."""

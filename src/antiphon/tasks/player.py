@@ -24,7 +24,7 @@ from antiphon.tasks.leases import PAUSES
 from antiphon.tasks.service import TaskService
 from antiphon.tasks.task_run import TaskRuns
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _RENEW = 3.0
 """Seconds between renewals at most: they also tell of tasks that somebody wants cancelled."""
@@ -49,16 +49,16 @@ class RunningTask:
     __slots__ = ("caller", "cuttable", "good_until", "row", "started", "task", "unwanted")
 
     def __init__(self, row: TaskRow, good_until: float) -> None:
-        self.row = row
-        self.caller = caller_of(row.owner)
-        self.good_until = good_until
+        self.row: TaskRow = row
+        self.caller: str = caller_of(row.owner)
+        self.good_until: float = good_until
         """By this process's own clock, before the store's."""
 
-        self.started = False
-        self.unwanted = False
+        self.started: bool = False
+        self.unwanted: bool = False
         """Whether it was cancelled."""
 
-        self.cuttable = True
+        self.cuttable: bool = True
         """Whether what it does now may be cancelled: the handler, not the writing of its end."""
 
         self.task: asyncio.Task[None] | None = None
@@ -107,7 +107,7 @@ class TaskPlayer:
         self._per_caller = per_caller
         self.lease = lease
         self._renew_every = min(lease / 3, _RENEW)
-        self.stopping = asyncio.Event()
+        self.stopping: asyncio.Event = asyncio.Event()
         self._running: dict[tuple[str, int], RunningTask] = {}
         self._coming = 0
         """Called tasks that are being claimed: each has a place."""

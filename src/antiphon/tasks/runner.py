@@ -16,7 +16,7 @@ from antiphon.tasks.leases import PAUSES, LeaseCarrier
 from antiphon.tasks.player import TaskPlayer
 from antiphon.tasks.service import TaskService
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _OVERDUE = 10.0
 """Seconds after which a task that nobody came for is called again, if a lease is not shorter."""

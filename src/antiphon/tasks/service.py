@@ -61,7 +61,7 @@ class TaskService:
     def __init__(self, environment: Environment, handlers: TaskTools, announced: Changes) -> None:
         self.environment = environment
         self._changes = announced
-        self.find = handlers.find
+        self.find: Callable[[Request], tuple[Handler, Mapping[str, Any] | None]] = handlers.find
         """Finds the handler of a task."""
 
         self._scopes_needed = handlers.scopes_needed

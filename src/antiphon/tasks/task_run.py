@@ -56,7 +56,7 @@ from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.service import TaskService, request_of, returned_approvals
 from antiphon.tasks.state import TaskState, count_lost_run, pause_before_next
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _MESSAGE = 500
 _LOOK_AGAIN = 60.0

@@ -20,7 +20,7 @@ class FakeClock:
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         """Stand at seconds since the epoch."""
-        self.now = now
+        self.now: float = now
 
     def __call__(self) -> float:
         """Tell the time."""
@@ -36,7 +36,7 @@ class CountingEntropy:
 
     def __init__(self) -> None:
         """Begin at the first draw."""
-        self.draws = 0
+        self.draws: int = 0
 
     def __call__(self, size: int) -> bytes:
         """Draw bytes."""
@@ -53,7 +53,7 @@ class Tally:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Count in this file; it is made by the first mark."""
-        self.path = Path(path)
+        self.path: Path = Path(path)
 
     def mark(self, what: str) -> int:
         """Write down that something happened; tell how often by now."""
@@ -120,8 +120,8 @@ class Process:
 
     def __init__(self, crash_at: int | None = None) -> None:
         """Live for ever, or crash at that point; every store call has two, before and after."""
-        self.alive = True
-        self.points = 0
+        self.alive: bool = True
+        self.points: int = 0
         self._crash_at = crash_at
 
     def point(self) -> None:
@@ -144,8 +144,8 @@ class MortalStore:
         """Reach the store through a process."""
         self._store = store
         self._process = process
-        self.durable = store.durable
-        self.shared = store.shared
+        self.durable: bool = store.durable
+        self.shared: bool = store.shared
 
     def __getattr__(self, name: str) -> Any:
         """Return an operation of the store with a crash point on either side."""

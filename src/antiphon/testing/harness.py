@@ -165,14 +165,14 @@ class Rounds:
         """
         if isinstance(server, Server) and fresh:
             raise ConfigError("a server cannot be thrown away and made again: give a factory")
-        self.clock = clock or FakeClock()
-        self.entropy = CountingEntropy()
+        self.clock: FakeClock = clock or FakeClock()
+        self.entropy: CountingEntropy = CountingEntropy()
         self.store: str | Store = store or MemoryStore(clock=self.clock)
-        self.seal = Seal(keys=[KEY])
-        self.capabilities = dict(capabilities)
+        self.seal: Seal = Seal(keys=[KEY])
+        self.capabilities: dict[str, Any] = dict(capabilities)
         self.era: Era = era
-        self.principal = principal or Principal(transport="process")
-        self.fresh = not isinstance(server, Server) if fresh is None else fresh
+        self.principal: Principal = principal or Principal(transport="process")
+        self.fresh: bool = not isinstance(server, Server) if fresh is None else fresh
         self._server = server
         self._kept: Server | None = None
         self._open = AsyncExitStack()

@@ -89,7 +89,7 @@ class DisturbedWorld:
 
     def __init__(self, plan: Plan) -> None:
         """Follow a plan."""
-        self.plan = plan
+        self.plan: Plan = plan
         self.sent: list[SentRequest] = []
         self.problems: list[Problem] = []
 

@@ -249,7 +249,7 @@ class _CountedOutput:
         """Write to `fd`; call `on_broken` once when its reader is gone."""
         self.broken = False
         self.taken = 0
-        self.waiting = 0
+        self.waiting: int = 0
         self._fd = fd
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
@@ -263,6 +263,8 @@ class _CountedOutput:
 
 class PollOutput(_CountedOutput):
     """Output on a system with `poll`, which reports whether a descriptor has room."""
+
+    waiting: int
 
     def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
         super().__init__(fd, on_broken)
@@ -325,6 +327,8 @@ class PollOutput(_CountedOutput):
 
 class ThreadOutput(_CountedOutput):
     """Output on a system without `poll`: one thread writes, in order."""
+
+    waiting: int
 
     def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
         super().__init__(fd, on_broken)

@@ -134,11 +134,11 @@ class _WaitingRequest:
         yielded: Any,
         context: Context,
     ) -> None:
-        self.id = id
-        self.channel = channel
-        self.work = work
-        self.yielded = yielded
-        self.context = context
+        self.id: bytes = id
+        self.channel: LineChannel = channel
+        self.work: Coroutine[Any, Any, bytes | None] = work
+        self.yielded: Any = yielded
+        self.context: Context = context
 
 
 class StdioConnection:

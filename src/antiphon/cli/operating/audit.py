@@ -26,7 +26,7 @@ from antiphon.ports import AuditStore, Store
 
 _AT_ONCE = 1_000
 
-audit = typer.Typer(
+audit: typer.Typer = typer.Typer(
     no_args_is_help=True, help="Export the records of calls, or check that none was touched."
 )
 FROM = Annotated[

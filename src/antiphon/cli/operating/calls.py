@@ -58,7 +58,7 @@ EVERY = Annotated[
 YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
-calls = typer.Typer(
+calls: typer.Typer = typer.Typer(
     cls=default_command("list"),
     no_args_is_help=True,
     help="List the calls and effects of a store, or settle an uncertain effect.",

@@ -26,7 +26,7 @@ from antiphon.core.text import safe_line
 from antiphon.errors import ConfigError
 from antiphon.ports import Inbox, Store
 
-inbox = typer.Typer(
+inbox: typer.Typer = typer.Typer(
     cls=default_command("open"),
     no_args_is_help=True,
     help="Open the inbox with a one-time link, or export and verify the log of decisions.",

@@ -25,7 +25,7 @@ class RedirectListener:
         """Take a port, or any where it is taken; nobody listens yet."""
         self._socket = _bound(port) or _bound(0)
         assert self._socket is not None, "some port is free"
-        self.port = int(self._socket.getsockname()[1])
+        self.port: int = int(self._socket.getsockname()[1])
         self._server: asyncio.Server | None = None
         self._state = ""
         self._came: asyncio.Future[dict[str, str]] | None = None

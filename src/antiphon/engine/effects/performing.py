@@ -45,7 +45,7 @@ from antiphon.ports import (
     Uncertain,
 )
 
-log = logging.getLogger("antiphon")
+log: logging.Logger = logging.getLogger("antiphon")
 
 _Leased: TypeAlias = LeasedRound | LeasedTaskRun | None
 Leaving: TypeAlias = Callable[[], bool]

@@ -80,7 +80,7 @@ class SqlHeartbeats(SqlTaskRuns):
 
     def __init__(self) -> None:
         """Be a worker of a name that nobody else has."""
-        self.worker = secrets.token_hex(12)
+        self.worker: str = secrets.token_hex(12)
 
     async def _alive(self, server: str, lease: float | None = None) -> None:
         """Send a heartbeat, unless the last one is fresh."""

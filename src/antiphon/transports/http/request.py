@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapp
 from types import CoroutineType
 from typing import Any, TypeAlias
 
-from antiphon.core.request import ConnectedChannel
+from antiphon.core.request import ConnectedChannel, Principal
 from antiphon.transports.http.access import Accepts, CheckedHeaders, HttpRefusal
 from antiphon.transports.http.principal import IdentifiedCaller
 from antiphon.transports.http1.exchange import HttpExchange
@@ -84,7 +84,9 @@ class HttpRequest(ConnectedChannel):
     is_legacy = False
     """Whether it belongs to the earlier era."""
 
-    answered = False
+    disconnected: bool = False
+    over: bool = False
+    answered: bool = False
     """Whether the final response has been sent, wholly or in part."""
 
     keep_alive: asyncio.Task[None] | None = None
@@ -109,7 +111,7 @@ class HttpRequest(ConnectedChannel):
         self.head = head
         self.accepts = accepts
         self.caller = caller
-        self.principal = caller.principal
+        self.principal: Principal = caller.principal
         self.receive = receive
         self.send = send
         self._whole = whole

@@ -25,7 +25,7 @@ class ChunkedBody:
 
     def __init__(self) -> None:
         """Begin at the line of the first chunk."""
-        self.done = False
+        self.done: bool = False
         self._left = 0
         self._in_chunk = False
         self._in_trailer = False

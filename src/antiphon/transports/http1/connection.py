@@ -71,9 +71,9 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, host: Host) -> None:
         """Belong to a server."""
-        self.deadline = NEVER
-        self.write_paused = False
-        self.host = host
+        self.deadline: float = NEVER
+        self.write_paused: bool = False
+        self.host: Host = host
         self._transport: asyncio.Transport
         self.scope: dict[str, Any] = {}
         self._reader = RequestReader(host.parser)
@@ -92,7 +92,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
         self._transport = cast("asyncio.Transport", transport)
-        self.write = self._transport.write
+        self.write: Callable[[bytes], None] = self._transport.write
         self.scope = self.host.scope_of(self._transport)
         self.deadline = self.host.later(self.host.limits.head_seconds)
         self.host.joined(self)

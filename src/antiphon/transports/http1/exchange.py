@@ -75,10 +75,10 @@ class HttpExchange:
     """One request and its response."""
 
     # Most exchanges set few of these: a default of the class costs nothing until overwritten.
-    complete = False
+    complete: bool = False
     """Whether the whole response has been sent."""
 
-    disconnected = False
+    disconnected: bool = False
     task: asyncio.Task[Any] | None = None
     """That the application waits in."""
 
@@ -102,9 +102,9 @@ class HttpExchange:
         """Begin with a head, an Authorization beside it, and what has arrived of the body."""
         self.head = head
         self._credential = credential
-        self.body_complete = whole
-        self.buffered = len(body)
-        self.keep_alive = head.keep_alive
+        self.body_complete: bool = whole
+        self.buffered: int = len(body)
+        self.keep_alive: bool = head.keep_alive
         self._carrier = carrier
         self._parts = [body]
 

@@ -80,6 +80,9 @@ class Framing:
 
     __slots__ = ("expects_continue", "keep_alive", "length", "path", "query", "raw_path")
 
+    raw_path: bytes
+    query: bytes
+
     def __init__(self, line: RequestLine, headers: list[Field], values: dict[bytes, bytes]) -> None:
         """Read the fields.
 
@@ -93,10 +96,10 @@ class Framing:
             target = _other_form(target, method, values.get(b"host", b""))
         self.raw_path, _, self.query = target.partition(b"?")
         path = self.raw_path.decode("ascii")
-        self.path = unquote(path) if "%" in path else path
-        self.length = _length(values, minor)
-        self.keep_alive = minor == 1 and not _closes(headers, values)
-        self.expects_continue = _expects_continue(values, minor)
+        self.path: str = unquote(path) if "%" in path else path
+        self.length: int = _length(values, minor)
+        self.keep_alive: bool = minor == 1 and not _closes(headers, values)
+        self.expects_continue: bool = _expects_continue(values, minor)
 
 
 class RequestHead:
@@ -107,13 +110,21 @@ class RequestHead:
         "raw_path",
     )  # fmt: skip
 
+    method: str
+    minor: int
+    raw_path: bytes
+    path: str
+    query: bytes
+    length: int
+    keep_alive: bool
+
     def __init__(self, line: RequestLine, framing: Framing, headers: tuple[Field, ...]) -> None:
         """Join what is known of a head."""
         self.method, _, self.minor = line
-        self.headers = headers
+        self.headers: tuple[Field, ...] = headers
         self.raw_path, self.path, self.query = framing.raw_path, framing.path, framing.query
         self.length, self.keep_alive = framing.length, framing.keep_alive
-        self.expects_continue = framing.expects_continue
+        self.expects_continue: bool = framing.expects_continue
 
 
 class HeadParser:

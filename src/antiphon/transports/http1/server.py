@@ -7,11 +7,12 @@ send nothing, or a head that never ends, keep nobody out.
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from typing import Any
 
 from antiphon.transports.http1.connection import HttpConnection
+from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.http1.head import HeadParser
 from antiphon.transports.http1.limits import ConnectionLimits
 from antiphon.transports.http1.response_head import json_head
@@ -34,22 +35,22 @@ class HttpServer:
 
         `serve_asgi` makes that function of any ASGI application.
         """
-        self.limits = limits or ConnectionLimits()
-        self.parser = HeadParser()
-        self.date = b""
-        self.json_head = b""
-        self.ending = False
+        self.limits: ConnectionLimits = limits or ConnectionLimits()
+        self.parser: HeadParser = HeadParser()
+        self.date: bytes = b""
+        self.json_head: bytes = b""
+        self.ending: bool = False
         self.state: dict[str, Any] = {}
         """Of the application's lifespan; every scope has a copy."""
 
         self._runner = RequestRunner(serve)
-        self.submit = self._runner.submit
+        self.submit: Callable[[HttpExchange], None] = self._runner.submit
         self._connections: set[HttpConnection] = set()
         self._listeners: list[asyncio.AbstractServer] = []
         self._empty = asyncio.Event()
         self._tick_seconds = min(TICK_SECONDS, *_seconds(self.limits))
         self._now = 0.0
-        self.idle_until = 0.0
+        self.idle_until: float = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     @property

@@ -7,7 +7,7 @@ checks none.
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
@@ -44,7 +44,7 @@ _END_SECONDS = 5.0
 class RawResult(Result):
     """An answer as it came."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
 
 
 class SessionlessChannel(Channel):

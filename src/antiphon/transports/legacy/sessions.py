@@ -81,7 +81,7 @@ class LegacySession:
         self.running = 0
         """Requests that handlers are serving, whether their client still waits or not."""
 
-        self.ids = RequestIds()
+        self.ids: RequestIds = RequestIds()
         self._changes: Subscription = dispatcher.subscriptions.attach(owner)
         self._watched: set[str] = set()
 
@@ -122,7 +122,7 @@ class HttpLegacySession(LegacySession):
         self._size = size
         """Bytes that its owner is charged with; 0 when it has ended."""
 
-        self.events = SessionEvents(self._charge)
+        self.events: SessionEvents = SessionEvents(self._charge)
         self.posts = 0
         """Requests that are being answered."""
 
@@ -132,7 +132,7 @@ class HttpLegacySession(LegacySession):
         self.posted = 0
         """Requests that have come."""
 
-        self.transport = StreamableHTTPServerTransport(
+        self.transport: StreamableHTTPServerTransport = StreamableHTTPServerTransport(
             id,
             event_store=self.events,
             retry_interval=RETRY_MILLISECONDS,
