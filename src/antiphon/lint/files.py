@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from importlib.util import decode_source
 from pathlib import Path
 
 from antiphon.lint.checks import CHECKS
@@ -32,7 +33,7 @@ def check_file(path: Path) -> list[Finding]:
         SyntaxError: It is no Python; UnicodeDecodeError or ValueError likewise.
         RecursionError: It is nested too deeply to be read.
     """
-    return check_source(path.read_text("utf-8"), path)
+    return check_source(decode_source(path.read_bytes()), path)
 
 
 def check_source(text: str, path: Path) -> list[Finding]:
