@@ -184,3 +184,9 @@ async def greet(ctx: Context, name: str) -> str:
 async def today(ctx: Context) -> str:
     """The notes of today."""
     return "Nothing happened."
+
+
+@server.resource("notes://{day}")
+async def notes(ctx: Context, day: str) -> str:
+    """The notes of a day."""
+    return f"Nothing on {day}."
