@@ -224,6 +224,7 @@ async def test_held_calls_are_counted_on_their_own(desk: Desk) -> None:
     await desk.put()
     async with desk.signed_in(OPAL) as opal:
         assert "Held calls 2 wait for a decision" in _text(await opal.get("/console/ops"))
+    desk.clock.now += 600
     async with desk.signed_in(ANNA) as anna:
         page = await anna.get(f"/console/ask/{item.id}")
         said = await anna.post(f"/console/ask/{item.id}", data=form_of(page), headers=OURS)
@@ -232,6 +233,7 @@ async def test_held_calls_are_counted_on_their_own(desk: Desk) -> None:
         text = _text(await opal.get("/console/ops"))
     assert "Held calls 1 wait for a decision" in text
     assert "Decisions 1" in text
+    assert "half within 10 min, nine of ten within 10 min" in text
 
 
 class FailingStore(MemoryStore):
