@@ -87,7 +87,7 @@ def written(folder: Path, *more: str) -> Path:
 
 def test_what_else_is_in_the_file_stays_and_the_file_before_is_kept(folder: Path) -> None:
     project(folder)
-    before = {"theme": "dark", "mcpServers": {"other": {"command": "other", "args": ["ä"]}}}
+    before = {"theme": "dark", "zoom": 1.25, "mcpServers": {"other": {"command": "other", "args": ["ä"]}}}
     (folder / "client.json").write_text(json.dumps(before))
     path = written(folder)
     after = json.loads(path.read_text("utf-8"))
@@ -135,6 +135,9 @@ def test_a_link_to_the_file_its_mode_and_odd_letters_stay(folder: Path) -> None:
         ('{"mcpServers": {"shop": {"command": "theirs"}}}', "another server called 'shop'"),
         (b"\xff\xfe", "cannot be read"),
         ('{"a": NaN}', "NaN is no JSON"),
+        ('{"a": 1e400}', "the number 1e400 cannot be kept"),
+        ('{"a": 1.00000000000000000001}', "cannot be kept"),
+        (b'\xef\xbb\xbf{"mcpServers": {}}', "not plain JSON"),
         ("[" * 100_000, "not plain JSON"),
     ],
 )

@@ -233,6 +233,7 @@ async def test_held_calls_are_counted_on_their_own(held_inbox: ConsoleInbox) -> 
     await held_inbox.put()
     async with held_inbox.signed_in(OPAL) as opal:
         assert "Held calls 2 wait for a decision" in _text(await opal.get("/console/ops"))
+    held_inbox.clock.now += 600
     async with held_inbox.signed_in(ANNA) as anna:
         page = await anna.get(f"/console/ask/{item.id}")
         said = await anna.post(f"/console/ask/{item.id}", data=form_of(page), headers=OURS)
@@ -241,6 +242,7 @@ async def test_held_calls_are_counted_on_their_own(held_inbox: ConsoleInbox) -> 
         text = _text(await opal.get("/console/ops"))
     assert "Held calls 1 wait for a decision" in text
     assert "Decisions 1" in text
+    assert "half within 10 min, nine of ten within 10 min" in text
 
 
 class FailingStore(MemoryStore):

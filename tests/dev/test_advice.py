@@ -125,6 +125,23 @@ def test_the_page_and_the_linter_say_the_same_of_a_line() -> None:
     assert shown == found
 
 
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [
+        ("await charge(name)", 'await ctx.once("charge", charge, name)'),
+        ("x = charge(name, 1)", 'x = await ctx.once("charge", charge, name, 1)'),
+        ("x = y = pay()", 'x = y = await ctx.once("pay", pay)'),
+        ("await shop.charge(name)", None),  # what it returns may be no value
+        ("await charge(name, fast=True)", None),
+        ("x = load(name)", None),
+        (f"await charge('{'x' * 200}')", None),
+    ],
+)
+def test_an_effect_is_shown_as_it_could_be_written(line: str, instead: str | None) -> None:
+    source = f"async def tool(ctx: Context, name: str) -> str:\n    {line}\n"
+    assert read_source(source).instead.get(2) == instead
+
+
 def test_methods_of_the_same_name_are_each_read() -> None:
     source = (
         "class A:\n    async def run(self, ctx):\n        await pay()\n"

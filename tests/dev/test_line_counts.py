@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.dev.line_counts import AuthorFiles
+
 PROGRAM = """
 import asyncio, importlib.util, sys
 from pathlib import Path
@@ -54,6 +56,23 @@ async def branch():
     await asyncio.sleep(0)
     json.dumps([])
 """
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\xef\xbb\xbfx = 1\r\ny = 2\r\n", "x = 1\ny = 2\n"),
+        (b"# coding: latin-1\nx = '\xe4'\n", "# coding: latin-1\nx = 'ä'\n"),
+        (b"# \xe4\nx = 1\n", "# \ufffd\nx = 1\n"),
+        (b"# coding: klingon\n", "# coding: klingon\n"),
+    ],
+)
+def test_a_file_is_shown_as_python_reads_it(tmp_path: Path, data: bytes, text: str) -> None:
+    file = tmp_path / "handler.py"
+    file.write_bytes(data)
+    loaded: list[tuple[str, str]] = []
+    assert str(file) in AuthorFiles(tmp_path, lambda name, read: loaded.append((name, read)))
+    assert loaded == [(str(file), text)]
 
 
 def pythons() -> list[str]:

@@ -29,7 +29,10 @@ async def test_an_effect_above_a_question_is_marked_in_round_two(bench: Develope
     ]
     advice = await marked.nth(1).locator(".advice").inner_text()
     assert "Ran in 2 rounds" in advice
-    assert "ctx.once" in advice
+    assert 'await ctx.once("charge", charge, name)' in advice
+    # The mark is also said beside the name of the call, from where a link leads to the lines.
+    await bench.page.get_by_role("link", name="2 lines need a look").click()
+    await expect(bench.page.locator("#code")).to_be_in_viewport()
     await bench.approve()
     assert await bench.result() == "orders.eu-west is running."
     await expect(marked.nth(1).locator(".advice")).to_contain_text("Ran in 3 rounds")
@@ -72,6 +75,7 @@ async def test_a_volatile_question_is_marked_before_and_shown_as_diverged_after(
     await form.get_by_label("target").fill("x")
     await form.get_by_role("button", name="Answer").click()
     await expect(bench.page.locator("#diverged")).to_contain_text("took another path")
+    await expect(bench.page.locator("#diverged")).to_contain_text("No file was edited meanwhile")
     await expect(bench.page.locator("#call .badge")).to_have_text("error")
     assert await marks(bench.page, "wrong") == found
 
@@ -195,6 +199,10 @@ async def test_a_task_with_a_question_is_followed_to_its_end(bench: Developer) -
     assert await bench.result() == "Runs in green."
     await expect(bench.page.locator("#effects")).to_contain_text("copy")
     await expect(bench.page.locator("#notes")).to_contain_text("input_required")
+    await expect(bench.page.locator("#call")).to_contain_text("task completed")
+    await expect(bench.page.locator("#call")).to_contain_text("Where to?")
+    recorded = await bench.page.locator("#journal").inner_text()
+    assert "copy effect ok sleep" in " ".join(recorded.split())
     assert await done_to_task(bench) == {
         "Send again": "The same task: completed.",
         "Send with another answer": "Taken and ignored: the first answer counts.",
@@ -247,8 +255,43 @@ async def test_a_question_for_a_role_is_decided_in_the_inbox_of_the_same_console
 async def test_a_client_is_chosen_by_its_name(bench: Developer) -> None:
     await bench.call("provision", "openai-agents", name="orders")
     problem = bench.page.locator("#result .problem")
-    await expect(problem).to_contain_text("elicitation.form")
+    await expect(problem).to_contain_text("elicitation.form. Another client may have it")
     await expect(bench.page.locator("#call")).to_contain_text("as openai-agents")
+
+
+async def test_era_and_abilities_are_chosen_by_hand_and_notes_appear_while_it_runs(
+    bench: Developer,
+) -> None:
+    page = bench.page
+    await page.goto(f"{bench.url}/dev?name=interview")
+    await page.select_option("#client", "by-hand")
+    await page.get_by_text("Choose era and abilities").click()
+    await page.get_by_label("legacy").check()
+    await page.get_by_label("Pages to visit").uncheck()
+    await page.get_by_role("button", name="Call", exact=True).click()
+    await expect(page.locator("#call")).to_contain_text("legacy · as chosen by hand")
+    await expect(page.locator("#result")).to_contain_text("elicitation.url")
+    await bench.call("watch", "by-hand")
+    await expect(page.locator("#notes")).to_contain_text("1 of 2 half way")
+    await expect(page.locator("#notes")).to_contain_text("still here")
+    await expect(page.locator("#call .badge")).to_have_text("running")
+    await expect(page.locator("#code")).to_contain_text("In a legacy session the handler waits")
+    assert await bench.result() == "Seen."
+
+
+async def test_a_call_is_made_again_with_its_arguments(bench: Developer) -> None:
+    page, again = bench.page, bench.page.get_by_role("link", name="call it again")
+    await bench.call("sort_out", tags='{"b": [1], "a": []}', note="<i>ü</i>")
+    await expect(page.locator("#call")).to_contain_text('"note":"<i>ü</i>"')
+    await again.click()
+    assert await page.input_value("#field-tags") == '{"b":[1],"a":[]}'
+    assert await page.input_value("#field-note") == "<i>ü</i>"
+    await page.get_by_role("button", name="Call", exact=True).click()
+    assert await bench.result() == "['a', 'b'] <i>ü</i> False"
+    await bench.call("notes://{day}", kind="resource", uri="notes://monday")
+    assert await bench.result() == "Nothing on monday."
+    await again.click()
+    assert await page.input_value("#field-uri") == "notes://monday"
 
 
 async def test_prompts_resources_and_nested_arguments_have_forms(bench: Developer) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import subprocess
 import time
 from contextlib import suppress
 from typing import Literal
@@ -83,6 +85,40 @@ async def stubborn(ctx: Context) -> str:
     return "Done without an answer."
 
 
+@server.tool
+async def flood(ctx: Context, letters: int) -> str:
+    """Print, log, report and return more than anybody reads."""
+    os.write(1, b"\xff\x1b[31m" + b"x" * 500_000 + b"\n")
+    for number in range(300):
+        await ctx.report(number, 300, "<b>far</b>")
+        await ctx.log("l" * 1_000)
+    return "<script>alert(1)</script>" * letters
+
+
+def vanish(target: str) -> None:
+    """End the process in the middle of an effect, and leave a child behind that holds its pipes."""
+    subprocess.Popen(["sleep", "20"])
+    os._exit(9)
+
+
+@server.tool
+async def pay(ctx: Context) -> str:
+    """Pay, and never come back."""
+    switch = await ctx.elicit("Whom?", Switch)
+    await ctx.report(1, 2, "pays")
+    await ctx.once("pay", vanish, switch.target)
+    return "Paid."
+
+
+@server.tool
+async def watch(ctx: Context) -> str:
+    """Say how far it is, and take its time."""
+    await ctx.report(1, 2, "half way")
+    await ctx.log("still here")
+    await asyncio.sleep(6)
+    return "Seen."
+
+
 @server.tool(park=60)
 async def parked(ctx: Context) -> str:
     """Wait in memory, and fail."""
@@ -148,3 +184,9 @@ async def greet(ctx: Context, name: str) -> str:
 async def today(ctx: Context) -> str:
     """The notes of today."""
     return "Nothing happened."
+
+
+@server.resource("notes://{day}")
+async def notes(ctx: Context, day: str) -> str:
+    """The notes of a day."""
+    return f"Nothing on {day}."

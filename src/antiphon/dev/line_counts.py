@@ -9,6 +9,7 @@ import sysconfig
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
+from importlib.util import decode_source
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
@@ -54,10 +55,15 @@ class AuthorFiles:
 
 
 def _text(file: str) -> str:
+    """Return a file as Python reads it: with its encoding, its mark at the start and its lines."""
     try:
-        return Path(file).read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
+        data = Path(file).read_bytes()
+    except OSError:
         return ""
+    try:
+        return decode_source(data)
+    except (SyntaxError, UnicodeDecodeError):  # Python forgives it in comments
+        return data.decode("utf-8", "replace")
 
 
 def count(file: str, line: int) -> None:

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -149,7 +150,12 @@ def _read(path: Path) -> dict[str, Any] | None:
     if not text.strip():
         return {}
     try:
-        found = json.loads(text, object_pairs_hook=_no_repetition, parse_constant=_no_constant)
+        found = json.loads(
+            text,
+            object_pairs_hook=_no_repetition,
+            parse_constant=_no_constant,
+            parse_float=_same_number,
+        )
     except (ValueError, RecursionError) as error:
         fail(
             f"{path} is not plain JSON ({error}): comments and trailing commas cannot be kept. It "
@@ -166,6 +172,14 @@ def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(set(names)) < len(names):
         raise ValueError("a member stands there twice")
     return dict(pairs)
+
+
+def _same_number(text: str) -> float:
+    """Return a number that is written as it was read."""
+    value = float(text)
+    if Decimal(repr(value)) != Decimal(text):
+        raise ValueError(f"the number {text[:40]} cannot be kept")
+    return value
 
 
 def _no_constant(name: str) -> Any:
