@@ -143,7 +143,11 @@ LOADED_LATE: dict[str, set[str]] = {
     },
     "cli/authoring/try_tool.py": {"antiphon.client.client", "antiphon.testing.remote"},
     "cli/connect.py": {"antiphon.client.blocking"},
-    "cli/login/commands.py": {"antiphon.client.login.provider"},
+    "cli/login/commands.py": {
+        "antiphon.client.login.browser",
+        "antiphon.client.login.device",
+        "antiphon.client.login.provider",
+    },
     "cli/demo.py": {"antiphon.client.blocking"},
     "cli/demo_refund.py": {"antiphon.client.blocking"},
     "cli/local_server.py": {

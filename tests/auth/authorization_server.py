@@ -2,9 +2,10 @@
 
     python -m tests.auth.authorization_server
 
-Code with PKCE, refresh, token exchange (RFC 8693), revocation, introspection, registration, JWKS
-with rotation. Who signs in is a parameter of the authorization request, `as`. What a real server
-has no address for (rotating keys, signing odd tokens, counting requests) is under `/control`.
+Code with PKCE, device codes, refresh, token exchange (RFC 8693), revocation, introspection,
+registration, JWKS with rotation. Who signs in is a parameter of the authorization request, `as`.
+What a real server has no address for (rotating keys, signing odd tokens, counting requests) is
+under `/control`.
 """
 
 import os
@@ -25,6 +26,12 @@ from authlib.oauth2.rfc7009 import RevocationEndpoint
 from authlib.oauth2.rfc7591 import ClientRegistrationEndpoint
 from authlib.oauth2.rfc7636 import CodeChallenge
 from authlib.oauth2.rfc7662 import IntrospectionEndpoint
+from authlib.oauth2.rfc8628 import (
+    DEVICE_CODE_GRANT_TYPE,
+    DeviceAuthorizationEndpoint,
+    DeviceCodeGrant,
+    DeviceCredentialDict,
+)
 from authlib.oauth2.rfc9068 import JWTBearerTokenGenerator
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
@@ -181,6 +188,14 @@ class World:
             "mcp": RegisteredClient("mcp", "mcp-secret", [], ()),
         }
         self.codes: dict[str, Code] = {}
+        self.devices: dict[str, DeviceCredentialDict] = {}
+        self.agreed: dict[str, tuple[str, bool]] = {}
+        """By user code: who has seen it, and whether they agree."""
+
+        self.device_answer: dict[str, Any] = {}
+        """What is answered instead of the truth when a device wants to sign somebody in."""
+
+        self.has_devices = True
         self.issued: list[Issued] = []
         self.counts: Counter[str] = Counter()
         self.away = False
@@ -285,6 +300,43 @@ class ExchangeGrant(BaseGrant, TokenEndpointMixin):
         return 200, {**token, "issued_token_type": kind}, self.TOKEN_RESPONSE_HEADER
 
 
+class DeviceGrant(DeviceCodeGrant):
+    TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = ["none"]
+
+    def query_device_credential(self, device_code: str) -> Any:
+        return self.server.world.devices.get(device_code)
+
+    def query_user_grant(self, user_code: str) -> tuple[Person, bool] | None:
+        found = self.server.world.agreed.get(user_code)
+        resource = self.request.form.get("resource", "")
+        return None if found is None else (Person(found[0], resource), found[1])
+
+    def should_slow_down(self, credential: Any) -> bool:
+        now = time.monotonic()
+        early = now - credential.get("asked", now - 60) < credential["interval"] * 0.9
+        credential["asked"] = now
+        self.server.world.counts["slow_down" if early else "pending"] += 1
+        return early
+
+
+class DeviceAuthorization(DeviceAuthorizationEndpoint):
+    CLIENT_AUTH_METHODS: ClassVar = ["none"]
+    EXPIRES_IN = 60
+    INTERVAL: Any = 1.5
+
+    def create_endpoint_response(self, request: Any) -> Any:
+        status, data, headers = super().create_endpoint_response(request)
+        return status, {**data, **self.server.world.device_answer}, headers
+
+    def get_verification_uri(self) -> str:
+        return f"{self.server.world.issuer}/device"
+
+    def save_device_credential(self, client_id: str, scope: str, data: dict[str, Any]) -> None:
+        ends = time.time() + data["expires_in"]
+        kept = DeviceCredentialDict(client_id=client_id, scope=scope, expires_at=ends, **data)
+        self.server.world.devices[data["device_code"]] = kept
+
+
 class Revocation(RevocationEndpoint):
     CLIENT_AUTH_METHODS: ClassVar = ["none", "client_secret_basic"]
 
@@ -328,7 +380,10 @@ class Registration(ClientRegistrationEndpoint):
 
     def save_client(self, info: Any, metadata: Any, request: Any) -> RegisteredClient:
         client = RegisteredClient(
-            info["client_id"], "", list(metadata["redirect_uris"]), tuple(metadata["grant_types"])
+            info["client_id"],
+            "",
+            list(metadata.get("redirect_uris", ())),
+            tuple(metadata["grant_types"]),
         )
         self.server.world.clients[client.client_id] = client
         return client
@@ -342,7 +397,8 @@ class Standin(AuthorizationServer):
         self.register_grant(CodeGrant, [CodeChallenge(required=True)])
         self.register_grant(RefreshGrant)
         self.register_grant(ExchangeGrant)
-        for endpoint in (Revocation, Introspection, Registration):
+        self.register_grant(DeviceGrant)
+        for endpoint in (Revocation, Introspection, Registration, DeviceAuthorization):
             self.register_endpoint(endpoint)
 
     def query_client(self, client_id: str) -> RegisteredClient | None:
@@ -390,8 +446,10 @@ def application(world: World) -> Starlette:
         world.counts["metadata"] += 1
         if world.away:
             return JSONResponse({}, 500)
+        devices = {"device_authorization_endpoint": f"{world.issuer}/device_authorization"}
         return JSONResponse(
             {
+                **(devices if world.has_devices else {}),
                 "issuer": world.issuer,
                 "authorization_endpoint": f"{world.issuer}/authorize",
                 "token_endpoint": f"{world.issuer}/token",
@@ -401,7 +459,12 @@ def application(world: World) -> Starlette:
                 "jwks_uri": f"{world.issuer}/jwks",
                 "code_challenge_methods_supported": ["S256"],
                 "response_types_supported": ["code"],
-                "grant_types_supported": ["authorization_code", "refresh_token", EXCHANGE],
+                "grant_types_supported": [
+                    "authorization_code",
+                    "refresh_token",
+                    DEVICE_CODE_GRANT_TYPE,
+                    EXCHANGE,
+                ],
                 "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
             }
         )
@@ -428,6 +491,17 @@ def application(world: World) -> Starlette:
     async def revoke(request: Request) -> Response:
         return standin.create_endpoint_response("revocation", await read(request))
 
+    async def device_authorization(request: Request) -> Response:
+        return standin.create_endpoint_response("device_authorization", await read(request))
+
+    async def device(request: Request) -> Response:
+        """Take what a person decides on the page for devices."""
+        told = request.query_params
+        if not any(one["user_code"] == told["user_code"] for one in world.devices.values()):
+            return JSONResponse({}, 404)
+        world.agreed[told["user_code"]] = (told["as"], told["agree"] == "yes")
+        return JSONResponse({})
+
     async def introspect(request: Request) -> Response:
         world.counts["introspection"] += 1
         return standin.create_endpoint_response("introspection", await read(request))
@@ -441,6 +515,10 @@ def application(world: World) -> Starlette:
                 return JSONResponse({"token": _signed(world, **asked)})
             case "lifetime":
                 world.lifetime = int(request.query_params["seconds"])
+            case "devices":
+                asked = await request.json()
+                world.has_devices = asked.pop("are", True)
+                world.device_answer = asked
             case "away":
                 world.away = request.query_params["is"] == "yes"
             case _:
@@ -456,6 +534,8 @@ def application(world: World) -> Starlette:
             Route("/token", token, methods=post),
             Route("/register", register, methods=post),
             Route("/revoke", revoke, methods=post),
+            Route("/device_authorization", device_authorization, methods=post),
+            Route("/device", device),
             Route("/introspect", introspect, methods=post),
             Route("/control/{act}", control, methods=post),
         ]

@@ -65,6 +65,11 @@ class Issuer:
             code_verifier=verifier,
         )
 
+    def decide(self, user_code: str, person: str, *, agree: bool = True) -> int:
+        """Let a person decide on the page for devices; return the status."""
+        told = {"user_code": user_code, "as": person, "agree": "yes" if agree else "no"}
+        return self.http.get("/device", params=told).status_code
+
     def refresh(self, tokens: Tokens) -> Tokens:
         return self._token(
             grant_type="refresh_token", client_id="laptop", refresh_token=tokens.refresh
@@ -122,6 +127,10 @@ class Issuer:
 
     def away(self, *, away: bool = True) -> None:
         self.http.post("/control/away", params={"is": "yes" if away else "no"})
+
+    def devices(self, **answer: Any) -> None:
+        """Answer this to devices that want to sign somebody in; the truth without anything."""
+        self.http.post("/control/devices", json=answer)
 
     def counts(self) -> dict[str, int]:
         return self.http.post("/control/counts").json()

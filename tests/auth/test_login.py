@@ -2,11 +2,8 @@
 
 import asyncio
 import json
-import socket
 import stat
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,77 +12,15 @@ import keyring
 import pytest
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import OAuthToken
-from typer.testing import CliRunner
 
-from antiphon import OAuth
-from antiphon.cli.app import app
+from antiphon import Client
+from antiphon.cli.login.saved import SavedLogin
+from antiphon.client.login.browser import BrowserSignIn
 from antiphon.client.login.provider import LoginProvider
 from antiphon.client.login.redirect import RedirectListener
+from tests.auth.desk import Desk, desk
 from tests.auth.file_keyring import FileKeyring
 from tests.auth.issuer import Issuer
-from tests.auth.shop import by_uvicorn, shop
-from tests.cli.running import ANTIPHON, Ran, environment
-
-ROOT = Path(__file__).resolve().parents[2]
-BROWSER = f"{sys.executable} {ROOT / 'tests' / 'auth' / 'browser.py'} %s"
-
-
-class Desk:
-    """A person's own folder and browser, and the shop's address."""
-
-    def __init__(self, url: str, home: Path) -> None:
-        self.url = url
-        self.home = home
-        self.env = {
-            "HOME": str(home),
-            "XDG_CONFIG_HOME": str(home),
-            "APPDATA": str(home),
-            "BROWSER": BROWSER,
-            "PERSON": "carl",
-            "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
-        }
-
-    async def run(self, *words: str, **env: str) -> Ran:
-        """Run a command in this process, beside the event loop that serves."""
-        own = environment(**{**self.env, **env})
-        done = await asyncio.to_thread(CliRunner(env=own).invoke, app, words)
-        return Ran(done.exit_code, done.stdout, done.stderr)
-
-    async def spawned(self, *words: str, **env: str) -> Ran:
-        """Run a command as a process of its own."""
-        process = await asyncio.create_subprocess_exec(
-            *ANTIPHON,
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment(**{**self.env, **env}),
-        )
-        async with asyncio.timeout(50):
-            out, err = await process.communicate()
-        assert process.returncode is not None
-        return Ran(process.returncode, out.decode(), err.decode())
-
-    async def call(self, tool: str, *more: str, **env: str) -> Ran:
-        return await self.run("call", self.url, tool, *more, **env)
-
-    @property
-    def files(self) -> list[Path]:
-        return list(self.home.rglob("logins/*.json"))
-
-    @property
-    def login(self) -> dict[str, Any]:
-        (file,) = self.files
-        return json.loads(file.read_text())["login"]
-
-
-@asynccontextmanager
-async def desk(issuer: Issuer, home: Path) -> AsyncIterator[Desk]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
-    auth = OAuth(issuer.url, audience=url, scopes=["mcp"])
-    async with by_uvicorn(shop(issuer, auth=auth), listener):
-        yield Desk(url, home)
 
 
 async def test_a_person_signs_in_once_and_later_commands_go_on_with_that(
@@ -133,6 +68,43 @@ async def test_an_expired_token_is_refreshed_by_a_later_command(
         assert after["refresh_token"] != before["refresh_token"]
 
 
+async def test_commands_that_find_the_token_expired_at_once_do_not_take_it_from_each_other(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    """A refresh token can be used once: whoever comes second goes on with what the first got."""
+    async with desk(issuer, tmp_path) as here:
+        issuer.lifetime(20)
+        try:
+            assert (await here.call("whoami", "--login")).code == 0
+        finally:
+            issuer.lifetime(3_600)
+        login = here.login
+        first = LoginProvider(here.url, SavedLogin(here.url, here.files[0].parent))
+        second = LoginProvider(here.url, SavedLogin(here.url, here.files[0].parent))
+        for provider in (first, second):  # both have read the same tokens
+            async with Client(here.url, auth=provider) as client:
+                done: Any = await client.call_tool("whoami", {})
+            assert done.content[0].text.startswith("carl/")
+        assert here.login["tokens"]["refresh_token"] != login["tokens"]["refresh_token"]
+        assert (await here.call("whoami")).code == 0
+
+
+async def test_one_server_has_one_login_however_its_url_is_spelled(tmp_path: Path) -> None:
+    kept = SavedLogin("https://shop.example/mcp", tmp_path)
+    kept.save(b'{"tokens": {"access_token": "a"}}')
+    for same in ("https://SHOP.example/mcp", "https://shop.example:443/mcp#top"):
+        assert SavedLogin(same, tmp_path).load() is not None, same
+    for other in (
+        "http://shop.example/mcp",
+        "https://shop.example:8443/mcp",
+        "https://shop.example/mcp/other",
+        "https://shop.example/MCP",
+        "https://shop.example/mcp?tenant=1",
+        "https://shop.example.evil.example/mcp",
+    ):
+        assert SavedLogin(other, tmp_path).load() is None, other
+
+
 async def test_logout_forgets_and_revokes(issuer: Issuer, tmp_path: Path) -> None:
     async with desk(issuer, tmp_path) as here:
         assert (await here.call("whoami", "--login")).code == 0
@@ -140,9 +112,10 @@ async def test_logout_forgets_and_revokes(issuer: Issuer, tmp_path: Path) -> Non
         left = await here.run("logout", here.url)
         assert (left.code, here.files) == (0, [])
         assert "revoked" in left.err
-        form = {"token": login["tokens"]["access_token"]}
         auth = ("mcp", "mcp-secret")
-        assert issuer.http.post("/introspect", data=form, auth=auth).json() == {"active": False}
+        for kind in ("access_token", "refresh_token"):
+            form = {"token": login["tokens"][kind]}
+            assert issuer.http.post("/introspect", data=form, auth=auth).json() == {"active": False}
         assert (await here.call("whoami")).code == 1
         assert (await here.run("logout", here.url)).code == 2
 
@@ -279,7 +252,7 @@ async def test_nobody_is_sent_to_a_page_that_is_not_https() -> None:
     async def open_page(url: str) -> None:
         opened.append(url)
 
-    provider = LoginProvider("https://shop.example/mcp", Nothing(), open_page)
+    provider = BrowserSignIn("https://shop.example/mcp", Nothing(), open_page)
     with pytest.raises(OAuthFlowError, match="https"):
         await provider._send_person("http://id.example/authorize?state=s")  # pyright: ignore[reportPrivateUsage]
     assert opened == []

@@ -23,7 +23,7 @@ from antiphon.cli.connect import (
     connected,
     settings_of,
 )
-from antiphon.cli.login.commands import LOGIN
+from antiphon.cli.login.commands import DEVICE, LOGIN
 from antiphon.cli.output import JSON, USAGE, fail
 from antiphon.cli.session import (
     ANSWER,
@@ -85,6 +85,7 @@ def call(
     no_input: NO_INPUT = False,
     verbose: VERBOSE = False,
     login: LOGIN = False,
+    device: DEVICE = False,
 ) -> None:
     """Call a tool and answer its questions.
 
@@ -106,7 +107,8 @@ def call(
       antiphon call https://shop.example/mcp provision name=orders --login
     """
     session = CallSession.start(answer, save=save, json=json, ask=not no_input, detach=detach)
-    settings = settings_of(header, env, era, timeout, verbose, json, login=login)
+    way = "device" if device else "browser" if login else ""
+    settings = settings_of(header, env, era, timeout, verbose, json, login=way)
     with connected(target, settings, session.answers) as client:
         try:
             given = tool_arguments(arguments or (), _schema(client, tool, arguments, json))

@@ -1,21 +1,25 @@
-"""`antiphon call --login` and `antiphon logout`."""
+"""`antiphon call --login`, `--device` and `antiphon logout`."""
 
 import asyncio
 import logging
 import sys
 import webbrowser
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
 from antiphon.cli.login.saved import SavedLogin, all_logins, forget_unreadable
-from antiphon.cli.output import USAGE, errors, fail
+from antiphon.cli.output import USAGE, errors, fail, say
 from antiphon.core.text import safe_line
 from antiphon.core.web_url import is_private
 
 if TYPE_CHECKING:
+    from antiphon.client.login.device import DevicePrompt
     from antiphon.client.login.provider import LoginProvider
+
+LoginWay: TypeAlias = Literal["", "browser", "device"]
+"""How a person signs in."""
 
 LOGIN = Annotated[
     bool,
@@ -23,6 +27,14 @@ LOGIN = Annotated[
         "--login",
         help="Sign in with a browser where the server asks for it. The login is kept, in the "
         "keyring or a private file, and used by later commands; `antiphon logout` forgets it.",
+    ),
+]
+DEVICE = Annotated[
+    bool,
+    typer.Option(
+        "--device",
+        help="Like --login, on any device: shows an address and a code to type there. For a "
+        "machine without a browser.",
     ),
 ]
 SERVER = Annotated[
@@ -33,15 +45,16 @@ _SHOWN = 500
 
 
 def login_of(
-    target: str | Sequence[str], headers: Sequence[str], *, asked: bool
+    target: str | Sequence[str], headers: Sequence[str], *, way: LoginWay = ""
 ) -> "LoginProvider | None":
     """Return the login for a connection; None where there is none and none is asked for.
 
     Args:
         target: Where the connection goes.
         headers: The names of headers that are sent anyway; one with credentials goes first.
-        asked: Whether a person signs in if the server wants it.
+        way: How a person signs in if the server wants it; nobody does without one.
     """
+    asked = bool(way)
     url = target.strip() if isinstance(target, str) else ""
     if not url.startswith(("http://", "https://")):
         if asked:
@@ -58,17 +71,33 @@ def login_of(
     kept = SavedLogin(url)
     if not asked and not kept.exists:
         return None
-    from antiphon.client.login.provider import LoginProvider
-
     # The flow logs what it raises, which is shown anyway.
     logging.getLogger("mcp.client.auth.oauth2").setLevel(logging.CRITICAL)
-    return LoginProvider(url, kept, _open_page if asked else None)
+    if way == "browser":
+        from antiphon.client.login.browser import BrowserSignIn
+
+        return BrowserSignIn(url, kept, _open_page)
+    if way == "device":
+        from antiphon.client.login.device import DeviceSignIn
+
+        return DeviceSignIn(url, kept, _show_code)
+    from antiphon.client.login.provider import LoginProvider
+
+    return LoginProvider(url, kept)
 
 
 async def _open_page(url: str) -> None:
     """Send the person to a page; its address is shown, too, for another browser on this machine."""
     errors().print("Sign in here:", url, markup=False, soft_wrap=True, highlight=False)
     await asyncio.to_thread(webbrowser.open, url)
+
+
+async def _show_code(prompt: "DevicePrompt") -> None:
+    """Tell the person where to sign in on another device."""
+    say(f"Open this page on any device: {prompt.page}")
+    say(f"and type this code there: {safe_line(prompt.code, 100)}")
+    if prompt.direct:
+        say(f"or open the page with the code: {prompt.direct}")
 
 
 def logout(server: SERVER = None) -> None:

@@ -7,6 +7,7 @@ says that the keyring of the system holds it.
 import hashlib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import typer
@@ -14,6 +15,7 @@ import typer
 from antiphon.cli.private_files import write_private
 
 _SERVICE = "antiphon"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class _KeptFile(msgspec.Struct):
@@ -26,8 +28,8 @@ class SavedLogin:
     """Where the login of one server is kept."""
 
     def __init__(self, url: str, place: Path | None = None) -> None:
-        self.url = url
-        name = hashlib.sha256(url.encode()).hexdigest()[:32]
+        self.url = _one_spelling(url)
+        name = hashlib.sha256(self.url.encode()).hexdigest()[:32]
         self._file = (place or folder()) / f"{name}.json"
 
     @property
@@ -76,6 +78,21 @@ class SavedLogin:
         except Exception:  # noqa: BLE001 - locked, too long for it, or gone: then a private file
             return False
         return True
+
+
+def _one_spelling(url: str) -> str:
+    """Return a URL as all spellings of it are kept: of host, default port, empty path."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        return url
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    if port is not None and port != _DEFAULT_PORTS.get(parts.scheme):
+        host = f"{host}:{port}"
+    path = "" if parts.path == "/" else parts.path
+    return urlunsplit((parts.scheme, host, path, parts.query, ""))
 
 
 def folder() -> Path:

@@ -1,1 +1,1 @@
-"""Signing in to a server with a browser, and what a login leaves kept."""
+"""Signing in to a server, with a browser or on another device, and what a login leaves kept."""

@@ -1,15 +1,15 @@
-"""Signing in to a server: the official SDK's OAuth flow, with a browser, and what it leaves kept.
+"""Logins of servers: the official SDK's OAuth flow, and what it leaves kept.
 
-The flow itself (discovery, registration, PKCE, state, issuer, refresh) is the SDK's. Here: the
-address on this machine that the browser is sent back to, and what must be kept besides the tokens
-so that a later process can refresh them at the authorization server that issued them.
+The flow itself (discovery, registration, PKCE, state, issuer, refresh) is the SDK's. Here: what
+must be kept besides the tokens so that a later process can refresh them at the authorization server
+that issued them. How a person signs in is in `browser.py` and `device.py`.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, cast
-from urllib.parse import parse_qs, urlsplit
+from typing import Any, ClassVar, Protocol, cast
+from urllib.parse import quote
 
 import httpx2
 import msgspec
@@ -24,13 +24,20 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, ValidationError
 
-from antiphon.client.login.redirect import HOST, PATH, RedirectListener
 from antiphon.core.web_url import is_private
+
+LOGIN_SECONDS = 300.0
+"""How long a person may take to sign in."""
 
 EARLY_SECONDS = 30.0
 """A token that expires sooner is refreshed before it is sent."""
 
+_LOOKS, _LOOK_SECONDS = 5, 0.2
+"""A refresh token can be used once: another process that did so keeps what it got in a moment."""
+
 _SIGN_IN = "sign in with `antiphon call --login`"
+_UNUSED = "http://127.0.0.1/callback"
+"""Nobody is sent there: without a person there is no registration."""
 
 
 class LoginNeeded(OAuthFlowError):
@@ -63,42 +70,41 @@ class KeptLogin(msgspec.Struct):
 
 
 class LoginProvider(OAuthClientProvider):
-    """The SDK's OAuth flow for one server, which keeps its login."""
+    """The SDK's OAuth flow for one server, with a login that is kept; nobody is asked to sign in.
+
+    Only what is kept, and its refresh, counts.
+    """
+
+    asks: ClassVar[bool] = False
+    """Whether a person is asked to sign in where that is needed."""
 
     def __init__(
         self,
         url: str,
         keeper: LoginKeeper,
-        open_page: Callable[[str], Awaitable[None]] | None = None,
+        registered: OAuthClientMetadata | None = None,
+        *,
+        send_person: Callable[[str], Awaitable[None]] | None = None,
+        came_back: Callable[[], Awaitable[AuthorizationCodeResult]] | None = None,
     ) -> None:
-        """Sign in to the server at a URL.
+        """Use the login of the server at a URL.
 
         Args:
             url: The endpoint.
             keeper: Where its login is kept.
-            open_page: Sends the person to a page; without it nobody is asked to sign in, and only
-                what is kept, and its refresh, counts.
+            registered: How a client that signs people in registers itself.
+            send_person: Sends a person to a page of the authorization server.
+            came_back: Waits until they have come back from there.
         """
         self._keeper = keeper
-        self._kept = _read(keeper.load())
-        self._open_page = open_page
-        self._listener: RedirectListener | None = None
-        redirect = f"http://{HOST}{PATH}"
-        if open_page is not None:
-            self._listener = RedirectListener(_port_of(self._kept.client))
-            redirect = self._listener.url
+        self._kept = read_kept(keeper.load())
         super().__init__(
             server_url=url,
-            client_metadata=OAuthClientMetadata(
-                client_name="antiphon",
-                redirect_uris=[AnyUrl(redirect)],
-                grant_types=["authorization_code", "refresh_token"],
-                token_endpoint_auth_method="none",  # noqa: S106 - the name of a method
-            ),
+            client_metadata=registered or client_metadata(redirect_uris=[AnyUrl(_UNUSED)]),
             storage=cast("TokenStorage", self),
-            redirect_handler=self._send_person,
-            callback_handler=self._came_back,
-            validate_resource_url=None if open_page is not None else _nobody_is_asked,
+            redirect_handler=send_person,
+            callback_handler=came_back,
+            validate_resource_url=None if self.asks else _nobody_is_asked,
         )
 
     # --- what is kept, as the SDK asks for it -----------------------------------------------------
@@ -129,16 +135,15 @@ class LoginProvider(OAuthClientProvider):
         await self._save()
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the kept registration, unless it is for another address on this machine."""
+        """Return the kept registration, unless it is for another way to sign in."""
         client = self._kept.client
-        listener = self._listener
-        if client is None or (listener is not None and _port_of(client) != listener.port):
+        if client is None or not self.fits(client):
             return None
         return OAuthClientInformationFull.model_validate(client)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Keep a registration, which is the first step of signing in."""
-        if self._open_page is None:
+        if not self.asks:
             raise LoginNeeded(_SIGN_IN)
         self._kept.client = client_info.model_dump(mode="json", exclude_none=True)
         await self._save()
@@ -147,31 +152,57 @@ class LoginProvider(OAuthClientProvider):
         await asyncio.to_thread(self._save_kept)
 
     def _save_kept(self) -> None:
-        if self._open_page is None and self._keeper.load() is None:
+        if not self.asks and self._keeper.load() is None:
             return  # `antiphon logout` has forgotten it meanwhile, and nobody has signed in again
         self._keeper.save(msgspec.json.encode(self._kept))
 
-    # --- the person ---------------------------------------------------------------------------
+    async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
+        """Keep refreshed tokens; where another process was first, go on with what it has kept."""
+        before = self._kept.tokens
+        if await super()._handle_refresh_response(response):
+            return True
+        for _ in range(_LOOKS):
+            found = read_kept(await asyncio.to_thread(self._keeper.load))
+            if found.tokens is not None and found.tokens != before:
+                self._kept = found
+                self.context.current_tokens = await self.get_tokens()
+                return self.context.is_token_valid()
+            await asyncio.sleep(_LOOK_SECONDS)
+        return False
 
-    async def _send_person(self, page: str) -> None:
-        if self._open_page is None:
+    async def _perform_authorization(self) -> httpx2.Request:
+        if not self.asks:
             raise LoginNeeded(_SIGN_IN)
-        metadata = self.context.oauth_metadata
-        for url in (page, str(metadata.token_endpoint) if metadata is not None else page):
-            if not is_private(url):
-                raise OAuthFlowError("the authorization server is not reached over https")
-        assert self._listener is not None, "somebody is asked to sign in"
-        await self._listener.expect(parse_qs(urlsplit(page).query)["state"][0])
-        await self._open_page(page)
+        return await super()._perform_authorization()
 
-    async def _came_back(self) -> AuthorizationCodeResult:
-        assert self._listener is not None, "somebody was asked to sign in"
-        return await self._listener.wait()
+    # --- what a way to sign in adds -------------------------------------------------------------
+
+    def fits(self, client: dict[str, Any]) -> bool:
+        """Whether a kept registration can be used; a refresh needs no more than its name."""
+        return True
 
     def close(self) -> None:
-        """Stop listening for the browser; after the event loop has ended. Idempotent."""
-        if self._listener is not None:
-            self._listener.close()
+        """Release what signing in needs; after the event loop has ended. Idempotent."""
+
+    def check_private(self, *urls: str) -> None:
+        """Refuse to sign in where somebody on the way could read along.
+
+        Raises:
+            OAuthFlowError: One of these addresses, or that of the tokens, is not https.
+        """
+        metadata = self.context.oauth_metadata
+        tokens = () if metadata is None else (str(metadata.token_endpoint),)
+        if not all(is_private(url) for url in (*urls, *tokens)):
+            raise OAuthFlowError("the authorization server is not reached over https")
+
+
+def client_metadata(**members: Any) -> OAuthClientMetadata:
+    """Return how a client registers itself: a program on somebody's machine, without a secret."""
+    return OAuthClientMetadata(
+        client_name="antiphon",
+        token_endpoint_auth_method="none",  # noqa: S106 - the name of a method
+        **members,
+    )
 
 
 async def _nobody_is_asked(server: str, resource: str | None) -> None:
@@ -181,26 +212,37 @@ async def _nobody_is_asked(server: str, resource: str | None) -> None:
 
 def revoke(login: bytes) -> bool:
     """Ask the authorization server to revoke what was kept (RFC 7009); False when it did not."""
-    kept = _read(login)
+    kept = read_kept(login)
     where, tokens = (kept.server or {}).get("revocation_endpoint"), kept.tokens or {}
-    token = tokens.get("refresh_token") or tokens.get("access_token")
-    if not where or not token or not is_private(str(where)):
+    # Both: an authorization server need not revoke what the refresh token has brought.
+    found = {name: tokens[name] for name in ("refresh_token", "access_token") if tokens.get(name)}
+    if not where or not found or not is_private(str(where)):
         return False
-    form = {"token": str(token), "client_id": str((kept.client or {}).get("client_id", ""))}
+    revoked = [_revoke_one(str(where), kind, str(token), kept) for kind, token in found.items()]
+    return all(revoked)
+
+
+def _revoke_one(where: str, kind: str, token: str, kept: KeptLogin) -> bool:
+    client = kept.client or {}
+    name, secret = str(client.get("client_id", "")), client.get("client_secret")
+    form = {"token": token, "token_type_hint": kind, "client_id": name}
+    # RFC 6749, section 2.3.1: an authorization server may have given the client a secret.
+    signed_in = httpx2.BasicAuth(quote(name, safe=""), quote(str(secret), safe=""))
     try:
-        answer = httpx2.post(str(where), data=form, timeout=10, follow_redirects=False)
+        answer = httpx2.post(
+            where,
+            data=form,
+            timeout=10,
+            follow_redirects=False,
+            auth=signed_in if secret else None,
+        )
     except httpx2.HTTPError:
         return False
     return answer.status_code == 200
 
 
-def _read(login: bytes | None) -> KeptLogin:
+def read_kept(login: bytes | None) -> KeptLogin:
     try:
         return KeptLogin() if login is None else msgspec.json.decode(login, type=KeptLogin)
     except (msgspec.DecodeError, ValidationError):
         return KeptLogin()
-
-
-def _port_of(client: dict[str, Any] | None) -> int:
-    uris = cast("list[object]", (client or {}).get("redirect_uris") or [])
-    return (urlsplit(str(uris[0])).port or 0) if uris else 0

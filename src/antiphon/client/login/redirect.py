@@ -8,8 +8,7 @@ from urllib.parse import parse_qs
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import AuthorizationCodeResult
 
-LOGIN_SECONDS = 300.0
-"""How long a person may take to sign in."""
+from antiphon.client.login.provider import LOGIN_SECONDS
 
 HOST, PATH = "127.0.0.1", "/callback"
 
