@@ -2,10 +2,11 @@
 
 import asyncio
 import gc
+import sqlite3
 import time
 import warnings
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from typing import Any
 
 import psycopg
@@ -15,7 +16,7 @@ from antiphon.errors import ConfigError, StoreError
 from antiphon.ports import Claimed, NewTask, Recorded
 from antiphon.stores import postgres_notices
 from antiphon.stores.postgres import PostgresStore
-from antiphon.stores.sql.dialect import Kind, Query
+from antiphon.stores.sql.dialect import POSTGRES, Kind, Query
 from antiphon.stores.sql.ledger import RENEW
 from antiphon.stores.sql.schema import MIGRATIONS
 from antiphon.testing.contracts import (
@@ -25,6 +26,7 @@ from antiphon.testing.contracts import (
 )
 from tests import servers
 from tests.servers import opened
+from tests.stores import release_before
 
 
 @pytest.fixture
@@ -55,6 +57,32 @@ async def test_the_postgres_store_keeps_the_contract(
 async def test_an_outcome_above_the_cap_is_recorded_without_its_body(postgres_dsn: str) -> None:
     async with opened(PostgresStore(postgres_dsn, outcome_bytes=1000)) as store:
         await an_evicted_outcome_is_spent_and_its_mark_stays(store, body=bytes(1001))
+
+
+def as_the_release_before_left_it(dsn: str) -> None:
+    """Make the tables of that release, with the rows that it wrote into a file."""
+    tables = ("rounds", "effects", "segments", "tasks", "schema")
+    with closing(sqlite3.connect(release_before.FILE)) as file, psycopg.connect(dsn) as connection:
+        connection.execute("CREATE TABLE antiphon_schema (version bigint NOT NULL)")
+        (version,) = file.execute("SELECT max(version) FROM antiphon_schema").fetchone()
+        for statement in [one for number in MIGRATIONS[:version] for one in number]:
+            written: Any = POSTGRES.write(statement)
+            connection.execute(written)
+        for table in tables:
+            rows = file.execute(f"SELECT * FROM antiphon_{table}")
+            columns = [one[0] for one in rows.description]
+            places = ", ".join(["%s"] * len(columns))
+            for row in rows.fetchall():
+                sql: Any = f"INSERT INTO antiphon_{table} ({', '.join(columns)}) VALUES ({places})"
+                connection.execute(sql, row)
+
+
+async def test_what_the_release_before_wrote_into_postgresql_goes_on() -> None:
+    with servers.own_postgres() as server:
+        as_the_release_before_left_it(server.dsn)
+        async with opened(PostgresStore(server.dsn)) as store:
+            await release_before.rounds_and_effects_go_on(store)
+            await release_before.segments_and_tasks_go_on(store)
 
 
 async def test_many_processes_may_migrate_at_once() -> None:

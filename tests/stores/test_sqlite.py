@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import ConfigError, StoreError, StoreFull
-from antiphon.ports import Claimed, Effect, Finished, Recorded, Running
+from antiphon.ports import Claimed, Recorded, Running
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing.contracts import (
     STORE_CONTRACTS,
     Contract,
     an_evicted_outcome_is_spent_and_its_mark_stays,
 )
+from tests.stores import release_before
 
 
 @pytest.fixture
@@ -275,7 +276,7 @@ async def test_one_transaction_that_fails_does_not_fail_those_beside_it(tmp_path
 @pytest.fixture
 async def upgraded(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     path = tmp_path / "ledger.db"
-    shutil.copy(Path(__file__).parent / "data" / "ledger-before.sqlite", path)
+    shutil.copy(release_before.FILE, path)
     store = SqliteStore(path)
     await store.open()
     yield store
@@ -283,24 +284,11 @@ async def upgraded(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 async def test_rounds_and_effects_of_the_release_before_go_on(upgraded: SqliteStore) -> None:
-    assert await claim(upgraded, "recorded") == Recorded(b"outcome")
-    assert await claim(upgraded, "released") == Claimed(2, b"prefix")
-    effect = Effect("released/pay", "released", "pay", "pay", b"args")
-    begun = await upgraded.begin(effect, lease=30, ttl=600, under=None, retry=False)
-    assert begun == Finished(b"receipt", "released")
-    [waiting] = await upgraded.calls(uncertain=True)
-    assert waiting.call == "lost"
-    assert await upgraded.settle_uncertain("lost", "pay", result=b"1")
-    await upgraded.end_call("one", ttl=0)
-    shared = Effect("shared/1", "two", "mail", "mail", b"args")
-    begun = await upgraded.begin(shared, lease=30, ttl=600, under=None, retry=False, window=1e9)
-    assert begun == Finished(b"sent", "one")
+    await release_before.rounds_and_effects_go_on(upgraded)
 
 
 async def test_segments_and_tasks_of_the_release_before_go_on(upgraded: SqliteStore) -> None:
-    assert await upgraded.fetch("large", 3, b"any") == b"segment"
-    [run] = await upgraded.claim_runs(server="cloud", limit=5, lease=30)
-    assert (run.id, run.state) == ("task", b"state")
+    await release_before.segments_and_tasks_go_on(upgraded)
 
 
 async def test_a_cancelled_duty_does_not_stop_the_others(tmp_path: Path) -> None:
