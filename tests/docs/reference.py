@@ -15,8 +15,9 @@ HEAD = """\
 # Every public name
 
 Everything here is imported from `antiphon`; no other name of it is a promise, except
-`antiphon.testing` ([testing](testing.md)), `antiphon.telemetry` and the ports of
-`antiphon.ports` ([stores](stores.md)). This page is written from the code by
+`antiphon.testing` ([testing](testing.md)), `antiphon.telemetry`, the ports of
+`antiphon.ports` ([stores](stores.md)), and `AntiphonTools` of `antiphon.ext`
+([inside other servers](inside-other-servers.md)). This page is written from the code by
 `python -m tests.docs.reference`.
 """
 

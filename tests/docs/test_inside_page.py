@@ -52,5 +52,6 @@ async def test_our_tools_in_fastmcp(tmp_path: Path) -> None:
     command = [PYTHONS["fastmcp"], "-m", "docs_src.inside_fastmcp"]
     environment = {**ENVIRONMENT, "PYTHONPATH": paths}
     answers = Scripted(place=PLACE, approve=YES)
-    async with Client(command, answers=answers, env=environment, cwd=tmp_path) as client:
+    options: Any = {"env": environment, "cwd": tmp_path, "connect": 50.0, "probe": 40.0}
+    async with Client(command, answers=answers, **options) as client:
         assert said(await client.call_tool("provision", {"name": "db"})) == "started"

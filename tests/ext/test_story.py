@@ -23,6 +23,11 @@ def said(result: Any) -> str:
     return result.content[0].text
 
 
+def on_stdio(host: Host) -> dict[str, Any]:
+    """Return the options of a client that starts a process, which takes its time to import."""
+    return {"env": host.environment, "connect": 90.0, "probe": 60.0}
+
+
 @pytest.fixture(scope="module", params=list(PYTHONS))
 def host(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -68,7 +73,7 @@ async def test_a_yes_over_http(host: Host, era: Any):
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_yes_over_stdio(host: Host, era: Any):
     answers = Scripted(placement=PLACE, approve=YES)
-    async with Client(host.command, answers=answers, era=era, env=host.environment) as client:
+    async with Client(host.command, answers=answers, era=era, **on_stdio(host)) as client:
         assert client.era == era
         await play(client, host, f"stdio-{era}")
 
@@ -142,10 +147,10 @@ async def test_the_process_is_killed_between_all_rounds(host: Host):
 
 
 async def test_the_next_round_is_served_by_another_process_on_stdio(host: Host):
-    async with Client(host.command, env=host.environment) as client:
+    async with Client(host.command, **on_stdio(host)) as client:
         step = await client.begin("provision", {"name": "apart"})
         kept = (await client.resume(step, {"placement": PLACE})).dump()
-    async with Client(host.command, env=host.environment) as client:
+    async with Client(host.command, **on_stdio(host)) as client:
         step = await client.resume(kept, {"approve": YES})
     assert said(step.result) == "apart.eu-west is running."
     assert host.happened("apart") == ["create apart.eu-west", "start apart.eu-west"]

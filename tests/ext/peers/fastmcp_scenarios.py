@@ -15,12 +15,14 @@ from fastmcp import Context as FastMCPContext
 from fastmcp import FastMCP
 from fastmcp.prompts import Prompt
 from fastmcp.server.middleware import Middleware
+from fastmcp.server.transforms import Namespace
 from fastmcp.tools import Tool
+from fastmcp.tools.tool_transform import ArgTransform
 from mcp.shared.exceptions import MCPError
 
 from antiphon import Client, ConfigError, Server
 from antiphon.ext.fastmcp import AntiphonTools
-from tests.ext.scenarios import EU, SCENARIOS, deploying, refused, said, scenario
+from tests.ext.scenarios import EU, SCENARIOS, deploying, detaching, refused, said, scenario
 
 PLACE = {"type": "object", "properties": {"region": {"type": "string"}}, "required": ["region"]}
 
@@ -126,16 +128,25 @@ async def their_middleware_sees_a_refusal_as_an_error_of_the_protocol(hosting: A
 
 @scenario
 async def a_tool_under_another_name_and_with_other_arguments_is_still_ours(hosting: Any) -> None:
-    from fastmcp.server.transforms import Namespace
-
     tools = hosting.tools("cloud")
     done = deploying(tools)
+    detaching(tools)
     server = hosting.server(tools)
+    ours = await server.get_tool("deploy")
+    renamed = {"name": ArgTransform(name="database")}
+    server.add_tool(Tool.from_tool(ours, name="create", transform_args=renamed))
+    server.add_tool(Tool.from_tool(await server.get_tool("watch"), name="look"))
     server.add_transform(Namespace("cloud"))
     async with Client(server, answers=lambda ask: EU) as client:
-        assert [tool.name for tool in await client.list_tools()] == ["cloud_deploy"]
-        assert said(await client.call_tool("cloud_deploy", {"name": "db"})) == "db in eu"
-    assert done == ["db"]
+        names = {tool.name for tool in await client.list_tools()}
+        assert names == {"cloud_deploy", "cloud_create", "cloud_watch", "cloud_look"}
+        assert said(await client.call_tool("cloud_deploy", {"name": "a"})) == "a in eu"
+        assert said(await client.call_tool("cloud_create", {"database": "b"})) == "b in eu"
+        for name in ("cloud_watch", "cloud_look"):
+            step = await client.begin(name)
+            assert step.task is not None
+            assert said((await client.resume(step, wait=20)).result) == "watched"
+    assert done == ["a", "b"]
 
 
 @scenario
