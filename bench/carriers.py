@@ -100,7 +100,7 @@ class Marks:
 
     async def of(self, what: str, numbers: Sequence[int]) -> list[float]:
         """Wait until these tasks have noted it."""
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(600):
             while not set(numbers) <= (marks := self.read(what)).keys():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         return [marks[number] for number in numbers]

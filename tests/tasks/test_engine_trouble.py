@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +17,7 @@ from nats.errors import AuthorizationError
 from antiphon.carriers import open_carrier
 from antiphon.carriers.temporal import TemporalCarrier
 from antiphon.ports import Due
-from tests.servers import ENGINES, nats
+from tests.servers import ENGINES, PATIENCE, ROOT, nats
 from tests.tasks.task_client import Peer, serving
 
 PASSWORD = "pw-engine"
@@ -140,3 +141,33 @@ async def test_a_temporal_carrier_with_tls_speaks_tls() -> None:
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         await carrier.close()
+
+
+async def test_processes_that_have_just_called_an_engine_end() -> None:
+    """Whatever threads a client of an engine has, they keep no process."""
+    code = (
+        "import sys; from tests.tasks.test_engine_trouble import call_and_end as f; f(sys.argv[1])"
+    )
+    for name in ENGINES:
+        with ENGINES[name]() as engine:
+            command = [sys.executable, "-c", code, engine.url]
+            callers = [await asyncio.create_subprocess_exec(*command, cwd=ROOT) for _ in range(4)]
+            try:
+                async with asyncio.timeout(2 * PATIENCE):
+                    assert [await one.wait() for one in callers] == [0] * 4
+            finally:
+                for one in callers:
+                    if one.returncode is None:
+                        one.kill()
+                        await one.wait()
+
+
+def call_and_end(url: str) -> None:
+    async def main() -> None:
+        server = serving(job)(carrier=url, task_runs="workers")
+        async with server.running():
+            await asyncio.sleep(0.5)  # it connects
+            for _ in range(40):
+                await Peer(server).begin("job")
+
+    asyncio.run(main())

@@ -8,6 +8,7 @@ cancel the task.
 """
 
 import asyncio
+import ctypes
 import secrets
 from datetime import timedelta
 from logging import Logger, getLogger
@@ -82,6 +83,9 @@ class TemporalCarrier:
             forward = LogForwardingConfig(log)
             logging = LoggingConfig(filter=TelemetryFilter("WARN", "ERROR"), forwarding=forward)
             self._runtime = Runtime(telemetry=TelemetryConfig(logging=logging))
+            # Freeing it waits for its threads, and these may wait for the interpreter that frees
+            # it: a process would never end. It stays until the process is gone.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._runtime))
         self._client = await Client.connect(
             self._address,
             namespace=self._namespace,

@@ -265,7 +265,8 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         while idle:
             connection = idle.pop()
             if await self._lives(connection):
-                connection.prepare_threshold = self._prepare
+                uses = self._prepare
+                connection.prepare_threshold = uses
                 return connection
         return await self._connect()
 
