@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 import uvloop
 
-from bench import carriers, growth, inbox, latency, report
+from bench import carriers, gateway, growth, inbox, latency, report
 from bench.alone import counted_beside_console
 from bench.inside import import_ms
 from bench.load import over_http, over_pipe
@@ -346,6 +346,8 @@ class Measured:
                 self.goals.append(import_goal())
             case "inbox":
                 self.add("Inbox", inbox_goals())
+            case "gateway":
+                self.add("Gateway", (gateway.run(seconds, repeats), []))
             case "carriers":
                 tables, found = carriers.run(samples=40, waiting=100_000, seconds=3.0, idle=100)
                 self.add("Carriers of task runs", (tables, [Goal(*goal) for goal in found]))
@@ -363,7 +365,7 @@ class Measured:
         return "\n\n".join([goals_table(self.goals), *self.tables.values()])
 
 
-PARTS = ("http", "latency", "stdio", "inside", "import", "growth", "inbox", "carriers")
+PARTS = ("http", "latency", "stdio", "inside", "import", "growth", "inbox", "gateway", "carriers")
 
 
 def main() -> None:

@@ -47,7 +47,13 @@ def pin_load() -> None:
 @contextmanager
 def server(name: str, transport: str, *more: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a server on its core; ends it at the end."""
-    command = COMMANDS[name]
+    with program([*COMMANDS[name], transport, *more]) as process:
+        yield process
+
+
+@contextmanager
+def program(command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a program on the core of the servers; ends it at the end."""
     if shutil.which(command[0]) is None:
         raise RuntimeError(f"{command[0]} is missing: make peers")
     own = os.sched_getaffinity(0)
@@ -56,7 +62,7 @@ def server(name: str, transport: str, *more: str) -> Iterator["subprocess.Popen[
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ANTIPHON_")}
     try:
         process = subprocess.Popen(
-            [*command, transport, *more],
+            command,
             cwd=ROOT,
             env={**environment, "PEERS_NODE": str(_PACKAGES), "NODE_ENV": "production"},
             stdin=subprocess.PIPE,

@@ -5,41 +5,17 @@ python -m examples.refund_desk.check
 
 import asyncio
 import os
-import re
 import socket
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import httpx
-
 from antiphon import Client
-from examples.processes import antiphon, served
+from examples.people import decide
+from examples.processes import served
 
 SERVER = Path(__file__).with_name("server.py")
-
-
-def decide(url: str, folder: Path, choice: str, env: dict[str, str]) -> None:
-    """Decide what waits, as Anna of finance would in her browser."""
-    words = antiphon("inbox", "open", str(SERVER), "--as", "anna", "--role", "finance")
-    printed = subprocess.run(
-        words, cwd=folder, env=env, capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-    link = re.search(r"http://\S+", printed)
-    assert link is not None, printed
-    origin = url.removesuffix("/mcp")
-    with httpx.Client(headers={"origin": origin}, follow_redirects=True) as browser:
-        inbox = browser.post(link[0])
-        item = re.search(r'href="([^"]*/ask/[^"]*)"', inbox.text)
-        assert item is not None, inbox.text
-        page = browser.get(f"{origin}{item[1]}")
-        form = dict(
-            re.findall(r'type="hidden" name="(token|digest|shown)" value="([^"]*)"', page.text)
-        )
-        done = browser.post(str(page.url), data={**form, "choice": choice, "note": "checked"})
-        assert done.status_code == 200, done.text
 
 
 async def ask(url: str, sale: str) -> str:
@@ -72,8 +48,8 @@ def main() -> int:
             asyncio.run(ask(url, "A-2"))
             process.kill()  # both calls wait in the store, and in no process
         with served(SERVER, folder, *where, **ours) as (url, process):
-            decide(url, folder, "approve", env)
-            decide(url, folder, "decline", env)
+            for choice in ("approve", "decline"):
+                decide(SERVER, ours["DESK_URL"], "finance", choice, folder=folder, env=env)
             ends = sorted(asyncio.run(ask(url, sale)) for sale in ("A-1", "A-2"))
             print(*ends, sep="\n")
             assert ends[0].startswith("Not refunded: declined"), ends

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.timeout(120)
 HERE = Path(__file__).resolve().parent / "peers"
 SOURCE = HERE.parents[2] / "src"
 SITE = Path(mcp.__file__).resolve().parents[1]
+PATHS = os.pathsep.join(map(str, [SOURCE, SOURCE.parent, SITE]))
 DOCUMENT = HERE / "orders_api.yaml"
 
 
@@ -37,7 +38,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             url = f"http://127.0.0.1:{api.stdout.readline().strip()}/v1"
             done = subprocess.run(
                 [PEERS / "fastmcp" / "bin" / "python", HERE / "from_openapi.py", DOCUMENT, url],
-                env={**os.environ, **ENVIRONMENT, "PYTHONPATH": f"{SOURCE}{os.pathsep}{SITE}"},
+                env={**os.environ, **ENVIRONMENT, "PYTHONPATH": PATHS},
                 capture_output=True,
                 text=True,
                 check=False,

@@ -9,6 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from antiphon import (
+    Accept,
+    Client,
     ConfigError,
     Context,
     EffectFailed,
@@ -177,6 +179,17 @@ async def test_first_rounds_at_the_same_time_repeat_nothing(tally, store):
         done = await world.answer(live[0], {"approve": YES})
         assert done.text == "db.eu runs, round 3"
         assert tally.counts == {"create db eu": 1, "start db.eu": 1}
+
+
+async def test_two_equal_calls_that_wait_after_effects_both_end_the_later_one_first(tally):
+    async with Client(selling(tally, restarts=None)()) as client:
+        steps = []
+        for _ in range(2):
+            step = await client.begin("provision")
+            steps.append(await client.resume(step, {"place": Accept(EU)}))
+        for step in reversed(steps):
+            done = await client.resume(step, {"approve": Accept(YES)})
+            assert done.result.content[0].text == "db.eu runs, round 3"
 
 
 async def test_a_restart_while_the_effect_runs_waits_for_it(tally):

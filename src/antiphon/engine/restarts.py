@@ -181,11 +181,11 @@ class RepeatWatch:
         waiting = self.calls.pop(call, None)
         if waiting is None:
             return
-        mine = self._callers[waiting.caller]
-        if mine.get(waiting.arguments) == call:
+        mine = self._callers.get(waiting.caller, {})
+        if mine.get(waiting.arguments) == call:  # else a later call with the same arguments counts
             del mine[waiting.arguments]
-        if not mine:
-            del self._callers[waiting.caller]
+            if not mine:
+                del self._callers[waiting.caller]
 
     def begin(self, handler: Handler, request: Request) -> None:
         """Warn if the caller has left the same call unfinished, once in a while for each tool."""

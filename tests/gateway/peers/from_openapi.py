@@ -14,6 +14,7 @@ import httpx2
 import yaml
 
 from antiphon import Accept, Client, ConfigError, Decline, Server
+from docs_src.openapi import orders
 
 KEY = {"X-Api-Key": "secret"}
 
@@ -33,9 +34,7 @@ async def first(document: str, url: str) -> dict:
         asked.append(ask.message)
         return next(decisions)
 
-    server = Server.from_openapi(
-        document, url=url, headers=KEY, approve=["DELETE *"], deny=["be_slow"]
-    )
+    server = orders(document, url, KEY["X-Api-Key"])
     async with Client(server, answers=decide) as client:
         return {
             "tools": {tool.name: tool.input_schema for tool in await client.list_tools()},
