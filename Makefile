@@ -18,7 +18,7 @@ PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/recipes/.made \
 	$(PEERS)/node/.made $(PEERS)/restate/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
-.PHONY: help env peers lock run check types format test test-all docs examples dist try-dist hosts screenshots chaos soak fuzz mutants conformance bench clean
+.PHONY: help env peers lock run check types format test test-all docs examples dist try-dist lowest coverage hosts screenshots chaos soak fuzz mutants conformance bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -130,6 +130,16 @@ dist: $(DEV) ## the wheel and the sdist in dist
 
 try-dist: dist ## install both in fresh environments, run the demonstration, and the tests that the sdist carries
 	$(VENV)/bin/python tools/try_dist.py
+
+lowest: $(DEV) ## a part of the tests with the lowest versions that pyproject.toml allows, in a fresh environment
+	$(VENV)/bin/python tools/lowest.py
+
+COVERED := tests/core tests/wire tests/forms tests/seal tests/engine tests/linear tests/handlers
+
+coverage: $(DEV) $(PEERS)/bin/.made ## what the tests of the middle reach of it; fails below the floor in pyproject.toml
+	$(VENV)/bin/coverage erase
+	$(VENV)/bin/coverage run -m pytest -q $(COVERED)
+	$(VENV)/bin/coverage report
 
 docs: $(DEV) $(PEERS)/node/.made ## the documentation as a site in build/site, every link checked
 	$(VENV)/bin/python tools/site.py

@@ -60,6 +60,14 @@ class Host(Protocol):
         ...
 
 
+class WriteBytes(Protocol):
+    """Sends bytes on a connection."""
+
+    def __call__(self, data: bytes, /) -> None:
+        """Send them, as soon as there is room."""
+        ...
+
+
 class HttpConnection(asyncio.Protocol):
     """One connection."""
 
@@ -92,7 +100,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
         self._transport = cast("asyncio.Transport", transport)
-        self.write: Callable[[bytes], None] = self._transport.write
+        self.write: WriteBytes = self._transport.write
         self.scope = self.host.scope_of(self._transport)
         self.deadline = self.host.later(self.host.limits.head_seconds)
         self.host.joined(self)
