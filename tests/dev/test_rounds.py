@@ -201,7 +201,7 @@ async def test_a_task_with_a_question_is_followed_to_its_end(bench: Developer) -
     await expect(bench.page.locator("#notes")).to_contain_text("input_required")
     await expect(bench.page.locator("#call")).to_contain_text("task completed")
     await expect(bench.page.locator("#call")).to_contain_text("Where to?")
-    await expect(bench.page.locator("#code")).to_contain_text("Nothing that ran again looks harmful")
+    await expect(bench.page.locator("#code")).to_contain_text("Nothing that ran again looks")
     recorded = await bench.page.locator("#journal").inner_text()
     assert "copy effect ok sleep" in " ".join(recorded.split())
     assert await done_to_task(bench) == {
