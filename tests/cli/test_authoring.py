@@ -87,11 +87,8 @@ def written(folder: Path, *more: str) -> Path:
 
 def test_what_else_is_in_the_file_stays_and_the_file_before_is_kept(folder: Path) -> None:
     project(folder)
-    before = {
-        "theme": "dark",
-        "zoom": 1.25,
-        "mcpServers": {"other": {"command": "other", "args": ["ä"]}},
-    }
+    other = {"command": "other", "args": ["ä"]}
+    before = {"theme": "dark", "zoom": 1.25, "mcpServers": {"other": other}}
     (folder / "client.json").write_text(json.dumps(before))
     path = written(folder)
     after = json.loads(path.read_text("utf-8"))

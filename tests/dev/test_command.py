@@ -19,6 +19,9 @@ from tests.dev.browsing import NOT_STARTED, WORKSHOP, workshop
 pytestmark = pytest.mark.timeout(120)
 
 
+TOOLS_LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+
+
 class Command:
     """A running `antiphon dev`, and what it has said."""
 
@@ -157,7 +160,13 @@ async def test_only_the_pages_of_this_console_reach_it_and_the_server_has_no_ent
                 assert (await nobody.get(f"{running.url}/{path}")).status_code == 303, path
             again = await nobody.post(running.link, headers=ours)
             assert again.status_code != 303, "a link works once"
+        forged = await browser.post(f"{running.url}/dev/restart", data={"token": ""}, headers=ours)
+        assert forged.status_code == 403
         served = re.findall(r"http://127\.0\.0\.1:\d+/mcp", page.text)[0]
+        # The server asks for no login here, so no other site may reach it.
+        for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
+            reached = await browser.post(served, json=TOOLS_LIST, headers=headers)
+            assert reached.status_code == 403, headers
         for path in ("dev", "console/dev", "console/dev/events", "debug"):
             found = await browser.get(served.replace("/mcp", f"/{path}"))
             assert found.status_code in (403, 404), path

@@ -201,6 +201,7 @@ async def test_a_task_with_a_question_is_followed_to_its_end(bench: Developer) -
     await expect(bench.page.locator("#notes")).to_contain_text("input_required")
     await expect(bench.page.locator("#call")).to_contain_text("task completed")
     await expect(bench.page.locator("#call")).to_contain_text("Where to?")
+    await expect(bench.page.locator("#code")).to_contain_text("Nothing that ran again looks")
     recorded = await bench.page.locator("#journal").inner_text()
     assert "copy effect ok sleep" in " ".join(recorded.split())
     assert await done_to_task(bench) == {
@@ -396,6 +397,7 @@ async def test_an_answer_waits_for_a_server_that_is_away_and_a_cut_round_is_sent
         own_workshop.edit("async def sort_out(", "async def sorted_out(")
         await expect(person.ask("Start orders")).to_be_visible()
         await expect(page.locator("#notes")).to_contain_text("is sent again when the server is")
+        await expect(page.locator("#output")).not_to_contain_text("ended by itself")
         await expect(page.locator("#effects tbody tr")).to_have_count(1)
 
 

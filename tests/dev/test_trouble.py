@@ -53,7 +53,7 @@ async def test_an_effect_that_ended_the_process_is_settled_by_the_operator(
         await page.get_by_text("What the server printed").click()
         await expect(page.locator("#output")).to_contain_text("exit code 9")
         # It is started again although a child of its predecessor holds the old output.
-        await page.get_by_role("button", name="Start it again").click()
+        await page.get_by_role("button", name="Restart the server").click()
         await expect(state).to_contain_text("running")
         call = page.url
         await settle(page, person.url)

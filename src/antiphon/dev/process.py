@@ -212,6 +212,7 @@ class ServerProcess:
 
     async def _stop(self, *, gently: bool) -> None:
         self.up.clear()
+        self.state = "stopped"
         process, pump = self._process, self._pump
         if process is not None and process.returncode is None:
             (process.terminate if gently else process.kill)()
@@ -226,7 +227,6 @@ class ServerProcess:
             pump.cancel()
         self.read_records()
         self._process = self._pump = None
-        self.state = "stopped"
         self._changed()
 
     async def _print(self, process: asyncio.subprocess.Process) -> None:

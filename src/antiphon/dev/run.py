@@ -18,11 +18,13 @@ from antiphon.console.app import ConsoleApp
 from antiphon.console.login import LINK_ISSUER
 from antiphon.console.settings import AUDITOR, OPERATOR, Console
 from antiphon.core.inbox import Person
+from antiphon.core.journal import Journal
 from antiphon.dev.face import DevFace
 from antiphon.dev.process import ChildSettings, ServerProcess
 from antiphon.dev.records import ServerReady
 from antiphon.dev.workbench import Workbench
 from antiphon.dispatcher import ServerInfo
+from antiphon.ports import TaskRow
 from antiphon.processes.http_server import serve_http
 from antiphon.seal.keyring import VARIABLE, generate_key
 from antiphon.seal.policy import Seal
@@ -76,9 +78,7 @@ async def run_dev(options: DevOptions, announce: Callable[[str], None]) -> None:
         try:
             ready = await _first_start(process)
             parts = _reading_parts(ready, store, console, keys)
-            bench = Workbench(
-                parts.environment, parts.tasks.inbox, parts.tasks.store, process, options.server
-            )
+            bench = _bench(parts, process, options.server)
             benches.append(bench)
             await _serve(options, bench, parts, console, console_port, ready, announce)
         finally:
@@ -125,6 +125,15 @@ def _reading_parts(ready: ServerReady, store: str, console: Console, keys: str) 
             inbox=console.place,
         )
     )
+
+
+def _bench(parts: ServerParts, process: ServerProcess, server: str) -> Workbench:
+    tasks = parts.tasks
+
+    async def read_journal(row: TaskRow) -> Journal:
+        return (await tasks.opened(row)).journal
+
+    return Workbench(parts.environment, tasks.inbox, tasks.store, read_journal, process, server)
 
 
 async def _serve(

@@ -5,7 +5,7 @@ Owns the list of calls, the records that belong to each, and when an open page h
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -21,8 +21,7 @@ from antiphon.dev.records import RoundRecord
 from antiphon.dev.timeline import CallRecords, CodeVersions, Round, RunKey, Timeline
 from antiphon.environment import Environment
 from antiphon.errors import AntiphonError
-from antiphon.ports import Inbox, ItemFilter, Tasks
-from antiphon.tasks.state import decode_state
+from antiphon.ports import Inbox, ItemFilter, TaskRow, Tasks
 
 KEPT_CALLS = 50
 SHOWN_ITEMS = 50
@@ -49,9 +48,11 @@ class Workbench:
         environment: Environment,
         inbox: Inbox,
         tasks: Tasks,
+        read_journal: Callable[[TaskRow], Awaitable[Journal]],
         process: ServerProcess,
         target: str,
     ) -> None:
+        self._read_journal = read_journal
         self.environment = environment
         self.inbox = inbox
         self.tasks = tasks
@@ -181,10 +182,7 @@ class Workbench:
             return None
         try:
             row = await self.tasks.task(call.task.id)
-            if row is None:
-                return None
-            state = await self.environment.reveal(row.state, f"task {row.id}")
-            return decode_state(state).journal
+            return None if row is None else await self._read_journal(row)
         except AntiphonError:
             return None
 
