@@ -31,6 +31,9 @@ OVERDUE_SECONDS = 600.0
 STALE_SECONDS = 3_600.0
 """Keys that could not be fetched anew for so long do not count any more."""
 
+WHOLE_SECONDS = 2 * SECONDS
+"""For the description, which may be at one of several addresses, and the keys together."""
+
 REFETCH_SECONDS = 5.0
 """Between two requests for keys, whatever tokens say."""
 
@@ -175,8 +178,12 @@ class AuthorizationServer:
             self._occasionally.error(f"keys of the authorization server: {error}")
 
     async def _fetch(self) -> _Fetched:
-        described = await self._describe()
-        jwks = await self._fetcher.get(described.jwks) if described.jwks else {}
+        try:
+            async with asyncio.timeout(WHOLE_SECONDS):
+                described = await self._describe()
+                jwks = await self._fetcher.get(described.jwks) if described.jwks else {}
+        except TimeoutError:
+            raise ServerAway(f"nothing was found out within {WHOLE_SECONDS:g} s") from None
         self._held = _Fetched(described, PublicKeys(jwks), self._clock())
         return self._held
 
