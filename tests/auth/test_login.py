@@ -139,6 +139,10 @@ async def test_the_keyring_holds_the_login_where_there_is_one_that_takes_it(
         assert "access_token" not in file.read_text()
         assert "access_token" in place.read_text()
         assert (await here.call("whoami")).code == 0
+        closed = await here.run("logout", TEST_KEYRING_LOCKED="yes")
+        assert (closed.code, "does not open" in closed.err) == (1, True), "it is still there"
+        assert here.files == [file]
+        assert "access_token" in place.read_text()
         assert (await here.run("logout")).code == 0
         assert (here.files, json.loads(place.read_text())) == ([], {})
         locked = await here.call("whoami", "--login", TEST_KEYRING_LOCKED="yes")
