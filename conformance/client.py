@@ -32,6 +32,7 @@ from antiphon.client.answers import Answers
 from antiphon.client.asks import Accept, FormAsk
 from antiphon.client.client import Client
 from antiphon.client.errors import ClientError
+from antiphon.client.login.browser import BrowserSignIn
 
 CLIENT_ID_DOCUMENT = "https://conformance-test.local/client-metadata.json"
 REDIRECT = "http://localhost:3030/callback"
@@ -193,6 +194,31 @@ class Browser:
         )
 
 
+class Memory:
+    """Where `antiphon call --login` would keep the login."""
+
+    def __init__(self) -> None:
+        self.login: bytes | None = None
+
+    def load(self) -> bytes | None:
+        return self.login
+
+    def save(self, login: bytes) -> None:
+        self.login = login
+
+
+async def visit(page: str) -> None:
+    """Go where the authorization server sends a browser: back to this program."""
+    async with httpx2.AsyncClient() as client:
+        location = (await client.get(page, follow_redirects=False)).headers["location"]
+        await client.get(location)
+
+
+def signing_in(url: str) -> OAuthClientProvider:
+    """What `antiphon call --login` does; without what it does not offer."""
+    return BrowserSignIn(url, Memory(), visit)
+
+
 def code_flow(url: str) -> OAuthClientProvider:
     storage, browser, given = Storage(), Browser(), context()
     if "client_id" in given:
@@ -278,6 +304,8 @@ def assertion(url: str) -> httpx2.Auth:
 
 
 PROVIDERS: dict[str, Callable[[str], httpx2.Auth]] = {
+    "auth/basic-cimd": code_flow,
+    "auth/pre-registration": code_flow,
     "auth/client-credentials-basic": basic_credentials,
     "auth/enterprise-managed-authorization": assertion,
     "auth/client-credentials-jwt": jwt_credentials,
@@ -285,7 +313,7 @@ PROVIDERS: dict[str, Callable[[str], httpx2.Auth]] = {
 
 
 async def authorized(url: str, scenario: str) -> None:
-    provider = PROVIDERS.get(scenario, code_flow)(url)
+    provider = PROVIDERS.get(scenario, signing_in)(url)
     async with connect(url, auth=provider) as client:
         for tool in (await client.list_tools())[:1]:
             await client.call_tool(tool.name, arguments_for(tool.input_schema))

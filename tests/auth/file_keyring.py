@@ -11,6 +11,8 @@ class FileKeyring(KeyringBackend):
     priority = 1  # pyright: ignore[reportAssignmentType]
 
     def _all(self) -> dict[str, str]:
+        if os.environ.get("TEST_KEYRING_LOCKED"):
+            raise RuntimeError("locked")
         place = Path(os.environ["TEST_KEYRING"])
         return json.loads(place.read_text()) if place.exists() else {}
 
@@ -21,8 +23,6 @@ class FileKeyring(KeyringBackend):
         return self._all().get(f"{service} {username}")
 
     def set_password(self, service: str, username: str, password: str) -> None:
-        if os.environ.get("TEST_KEYRING_LOCKED"):
-            raise RuntimeError("locked")
         self._write({**self._all(), f"{service} {username}": password})
 
     def delete_password(self, service: str, username: str) -> None:

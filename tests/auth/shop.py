@@ -149,9 +149,15 @@ async def open_shop(server: Server, kind: str = "own", **options: Any) -> AsyncI
 async def by_uvicorn(
     server: Server, listener: socket.socket | None = None, **options: Any
 ) -> AsyncIterator[str]:
+    async with serving_app(server.asgi(**options), listener) as url:
+        yield url
+
+
+@asynccontextmanager
+async def serving_app(app: Any, listener: socket.socket | None = None) -> AsyncIterator[str]:
+    """Serve any application by uvicorn; gives the address of its endpoint."""
     listener = listener or socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(server.asgi(**options), log_level="error", ws="none")
-    running = uvicorn.Server(config)
+    running = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
     task = asyncio.create_task(running.serve(sockets=[listener]))
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"

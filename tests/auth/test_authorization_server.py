@@ -243,6 +243,22 @@ async def test_a_token_is_looked_up_and_a_revoked_one_is_refused_within_seconds(
         assert await door.status(Tokens("opaque-and-unknown")) == 401
 
 
+async def test_requests_with_one_token_at_once_share_one_lookup(issuer: Issuer) -> None:
+    async with introspecting(issuer) as door:
+        carl = issuer.sign_in("carl")
+        before = issuer.counts().get("introspection", 0)
+        gone = asyncio.create_task(door.ask(carl))
+        await asyncio.sleep(0)
+        waiting = [asyncio.create_task(door.status(carl)) for _ in range(30)]
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert await asyncio.gather(*waiting) == [200] * 30, "one who leaves takes nothing away"
+        assert issuer.counts()["introspection"] - before == 1
+        unknown = [door.status(Tokens("opaque-and-unknown")) for _ in range(30)]
+        assert await asyncio.gather(*unknown) == [401] * 30
+        assert issuer.counts()["introspection"] - before == 2
+
+
 async def test_a_lookup_that_fails_is_no_refusal_of_the_token(
     issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:

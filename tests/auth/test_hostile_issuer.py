@@ -15,7 +15,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from antiphon import ConfigError, OAuth, Principal, Server
-from antiphon.auth import fetching
+from antiphon.auth import authorization_server, fetching
 from antiphon.auth.fetching import ANSWER_BYTES, Fetcher, ServerAway
 from antiphon.auth.resource_server import ResourceServer
 from antiphon.transports.http.access import HttpRefusal
@@ -151,6 +151,26 @@ async def test_an_answer_that_does_not_come_is_given_up(monkeypatch: pytest.Monk
             await fetcher.get(url)
         over.set()
         await fetcher.close()
+
+
+async def test_an_issuer_that_takes_every_request_and_answers_none_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(authorization_server, "WHOLE_SECONDS", 2.0)
+    over = asyncio.Event()
+
+    async def reply(path: str, url: Any) -> tuple[int, dict[bytes, bytes], bytes]:
+        await over.wait()
+        return 200, PLAIN, b"{}"
+
+    async with answering(reply) as (url, paths), asyncio.timeout(4.5):  # one may take 5
+        server = ResourceServer(OAuth(url, audience=AUDIENCE), time.time, "/mcp")
+        scope = {"headers": [(b"authorization", f"Bearer {TOKEN}".encode())]}
+        many = await asyncio.gather(*(server.identify(scope) for _ in range(20)))
+        assert {found.status for found in many if isinstance(found, HttpRefusal)} == {503}
+        assert len(paths) == 1, "all of them share one request"
+        over.set()
+        await server.close()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,10 @@ import keyring
 import pytest
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import OAuthToken
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from antiphon import Client
 from antiphon.cli.login.saved import SavedLogin
@@ -21,6 +25,7 @@ from antiphon.client.login.redirect import RedirectListener
 from tests.auth.desk import Desk, desk
 from tests.auth.file_keyring import FileKeyring
 from tests.auth.issuer import Issuer
+from tests.auth.shop import serving_app
 
 
 async def test_a_person_signs_in_once_and_later_commands_go_on_with_that(
@@ -139,12 +144,47 @@ async def test_the_keyring_holds_the_login_where_there_is_one_that_takes_it(
         assert "access_token" not in file.read_text()
         assert "access_token" in place.read_text()
         assert (await here.call("whoami")).code == 0
+        closed = await here.run("logout", TEST_KEYRING_LOCKED="yes")
+        assert (closed.code, "does not open" in closed.err) == (1, True), "it is still there"
+        assert here.files == [file]
+        assert "access_token" in place.read_text()
         assert (await here.run("logout")).code == 0
         assert (here.files, json.loads(place.read_text())) == ([], {})
         locked = await here.call("whoami", "--login", TEST_KEYRING_LOCKED="yes")
         assert locked.code == 0
         (file,) = here.files
         assert "access_token" in file.read_text(), "a locked keyring: the private file"
+
+
+async def test_a_server_that_wants_the_token_of_another_gets_none(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    """It names the issuer of the shop, and the shop as the resource that the token is for."""
+    got: list[str] = []
+
+    async def described(request: Request) -> Response:
+        return JSONResponse({"resource": here.url, "authorization_servers": [issuer.url]})
+
+    async def refused(request: Request) -> Response:
+        got.append(request.headers.get("authorization", ""))
+        there = f"{request.base_url}.well-known/oauth-protected-resource"
+        challenge = f'Bearer resource_metadata="{there}"'
+        return Response(status_code=401, headers={"www-authenticate": challenge})
+
+    routes = [
+        Route("/.well-known/oauth-protected-resource", described),
+        Route("/mcp", refused, methods=["GET", "POST"]),
+    ]
+    async with desk(issuer, tmp_path) as here, serving_app(Starlette(routes=routes)) as evil:
+        assert (await here.call("whoami", "--login")).code == 0
+        before = issuer.counts()["token"]
+        for way in ("--login", "--device", "--json"):
+            ran = await here.run("call", evil, "whoami", way)
+            assert ran.code == 1, way
+            assert "does not match" in ran.err or way == "--json", ran.err
+        assert issuer.counts()["token"] == before
+        assert set(got) == {""}, "no token of anybody"
+        assert len(here.files) == 1
 
 
 async def test_a_person_who_says_no_ends_the_command(issuer: Issuer, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from joserfc import jwt
+from joserfc.jwe import JWERegistry
 from joserfc.jwk import ECKey, RSAKey
 
 from antiphon.core import occasional_log
@@ -57,6 +58,15 @@ def by_hand(header: dict[str, Any], issuer: Issuer) -> Tokens:
     return Tokens(f"{encoded(whole)}.{encoded(issuer.claims())}.{encoded(b'signature')}")
 
 
+def encrypted(issuer: Issuer) -> Tokens:
+    """A JWE for the public key of the issuer, which anybody can make."""
+    found = issuer.public_key()
+    public = RSAKey.import_key({name: found[name] for name in ("kty", "n", "e")})
+    header = {"alg": "RSA-OAEP", "enc": "A256GCM", "kid": found["kid"]}
+    registry = JWERegistry(algorithms=[header["alg"], header["enc"]])
+    return Tokens(jwt.encode(header, issuer.claims(), public, registry=registry))
+
+
 def cut(issuer: Issuer) -> Tokens:
     return Tokens(issuer.sign_in("carl").access.rpartition(".")[0])
 
@@ -76,6 +86,19 @@ BAD: dict[str, tuple[str, Make]] = {
     "a part of the audience": ("another audience", lambda i: i.signed(aud="https://mcp.example")),
     "no audience": ("another audience", lambda i: i.signed(aud=...)),
     "several other audiences": ("another audience", lambda i: i.signed(aud=["a", "b"])),
+    "the audience in another case": (
+        "another audience",
+        lambda i: i.signed(aud=AUDIENCE.replace("/mcp", "/MCP")),
+    ),
+    "something below the audience": (
+        "another audience",
+        lambda i: i.signed(aud=f"{AUDIENCE}/admin"),
+    ),
+    "an audience inside a text": (
+        "another audience",
+        lambda i: i.signed(aud=f"{AUDIENCE} https://other.example"),
+    ),
+    "audiences that are no texts": ("another audience", lambda i: i.signed(aud=[[AUDIENCE], 7])),
     "another issuer": ("another issuer", lambda i: i.signed(iss="https://evil.example")),
     "an issuer with a slash": ("another issuer", lambda i: i.signed(iss=i.url + "/")),
     "no issuer": ("another issuer", lambda i: i.signed(iss=...)),
@@ -90,6 +113,10 @@ BAD: dict[str, tuple[str, Make]] = {
     "an actor that is no object": ("actor is no object", lambda i: i.signed(act="agent")),
     "an actor without a subject": ("actor has no subject", lambda i: i.signed(act={"iss": "x"})),
     "bound to a key": ("is bound to a key", lambda i: i.signed(cnf={"jkt": "x"})),
+    "bound to a certificate": ("is bound to a key", lambda i: i.signed(cnf={"x5t#S256": "x"})),
+    "bound to something empty": ("is bound to a key", lambda i: i.signed(cnf={})),
+    "of the type DPoP": ("no bearer token", lambda i: i.signed(token_type="DPoP")),
+    "encrypted": ("no JWT", encrypted),
     "alg none": ("algorithm is not accepted", unsigned),
     "alg None": ("algorithm is not accepted", lambda i: unsigned(i, "None")),
     "unsigned": ("signature does not fit", lambda i: unsigned(i, "RS256")),

@@ -5,14 +5,14 @@ import importlib
 import json
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from antiphon import Server
+from antiphon import Principal, Server
 from antiphon.cli.load_server import load_server
 from antiphon.doctor.examine import examine
 from antiphon.doctor.findings import COMPLAINTS, IDS
@@ -522,3 +522,25 @@ def test_a_server_of_each_shape_is_clean(shape: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("ANTIPHON_KEYS", "")
     module = importlib.import_module(f"docs_src.shapes.{shape}")
     assert found_in(module.build(Cloud())) == []
+
+
+async def _who(scope: Any) -> Principal:
+    return Principal("https://id.example", "anna")
+
+
+BUILT: dict[str, Callable[[Any], Server]] = {
+    "approvals": lambda page: page.make_server([]),
+    "divergence": lambda page: page.careful_release(),
+    "effects": lambda page: page.make_server(Cloud(), principal=_who),
+    "gateway": lambda page: page.mounted(),
+    "linear": lambda page: page.make_server(),
+    "shapes.extras": lambda page: page.build(),
+    "tasks": lambda page: page.make_server(Cloud()),
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_server_that_a_page_builds_is_clean(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTIPHON_KEYS", "")
+    page = importlib.import_module(f"docs_src.{name}")
+    assert found_in(BUILT[name](page)) == []

@@ -9,6 +9,8 @@ fetched anew, unless nobody has called for long: a key that was withdrawn meanwh
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from joserfc.jwk import Key
@@ -28,6 +30,9 @@ OVERDUE_SECONDS = 600.0
 
 STALE_SECONDS = 3_600.0
 """Keys that could not be fetched anew for so long do not count any more."""
+
+WHOLE_SECONDS = 2 * SECONDS
+"""For the description, which may be at one of several addresses, and the keys together."""
 
 REFETCH_SECONDS = 5.0
 """Between two requests for keys, whatever tokens say."""
@@ -62,6 +67,9 @@ class AuthorizationServer:
         self._failing = False
         """Whether the last request for keys failed: then nobody waits for another one in vain."""
 
+        self._lookups: dict[bytes, asyncio.Task[Mapping[str, Any]]] = {}
+        """What is being looked up, by the digest of the token."""
+
         self._occasionally = OccasionalLog(_log, clock)
 
     async def described(self) -> Described:
@@ -93,6 +101,16 @@ class AuthorizationServer:
             TokenInvalid: It is not active.
             ServerAway: It cannot be known.
         """
+        # However many requests bring the same token at once, it is looked up once.
+        key, loop = sha256(token.encode()).digest(), asyncio.get_running_loop()
+        asking = self._lookups.get(key)
+        if asking is None or asking.get_loop() is not loop:
+            asking = loop.create_task(self._look_up(token), name="antiphon introspection")
+            self._lookups[key] = asking
+            asking.add_done_callback(partial(self._looked_up, key))
+        return await asyncio.shield(asking)
+
+    async def _look_up(self, token: str) -> Mapping[str, Any]:
         described, settings = await self.described(), self._settings
         if not described.introspection:
             raise ServerAway("the authorization server names no introspection endpoint")
@@ -104,12 +122,20 @@ class AuthorizationServer:
             raise TokenInvalid("the authorization server says that it is not active")
         return claims
 
+    def _looked_up(self, key: bytes, task: "asyncio.Task[Mapping[str, Any]]") -> None:
+        if self._lookups.get(key) is task:
+            del self._lookups[key]
+        if not task.cancelled():
+            task.exception()  # retrieved: whoever waited may have gone
+
     async def close(self) -> None:
-        """End the request for keys that is under way. Idempotent."""
-        fetching = self._fetching
-        if fetching is not None and fetching.get_loop() is asyncio.get_running_loop():
-            fetching.cancel()
-            await asyncio.wait({fetching})
+        """End the requests that are under way. Idempotent."""
+        under_way = [*self._lookups.values(), *([self._fetching] if self._fetching else [])]
+        mine = [task for task in under_way if task.get_loop() is asyncio.get_running_loop()]
+        for task in mine:
+            task.cancel()
+        if mine:
+            await asyncio.wait(mine)
 
     # --- what is held ---------------------------------------------------------------------------
 
@@ -152,8 +178,12 @@ class AuthorizationServer:
             self._occasionally.error(f"keys of the authorization server: {error}")
 
     async def _fetch(self) -> _Fetched:
-        described = await self._describe()
-        jwks = await self._fetcher.get(described.jwks) if described.jwks else {}
+        try:
+            async with asyncio.timeout(WHOLE_SECONDS):
+                described = await self._describe()
+                jwks = await self._fetcher.get(described.jwks) if described.jwks else {}
+        except TimeoutError:
+            raise ServerAway(f"nothing was found out within {WHOLE_SECONDS:g} s") from None
         self._held = _Fetched(described, PublicKeys(jwks), self._clock())
         return self._held
 

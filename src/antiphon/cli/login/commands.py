@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from antiphon.cli.login.saved import SavedLogin, all_logins, forget_unreadable
+from antiphon.cli.login.saved import KeyringClosed, SavedLogin, all_logins, forget_unreadable
 from antiphon.cli.output import USAGE, errors, fail, say
 from antiphon.core.text import safe_line
 from antiphon.core.web_url import is_private
@@ -117,7 +117,10 @@ def logout(server: SERVER = None) -> None:
         if not kept.exists:
             fail(f"there is no login of {safe_line(url, _SHOWN)}", USAGE)
         login = kept.load()
-        kept.forget()
+        try:
+            kept.forget()
+        except KeyringClosed:
+            fail(f"the keyring that holds the login of {safe_line(url, _SHOWN)} does not open")
         revoked = login is not None and revoke(login)
         end = "its tokens are revoked" if revoked else "its tokens may count until they expire"
         errors().print(f"Forgot {safe_line(url, _SHOWN)}; {end}.", markup=False, soft_wrap=True)

@@ -24,6 +24,10 @@ class _KeptFile(msgspec.Struct):
     """None when the keyring holds it."""
 
 
+class KeyringClosed(Exception):
+    """The keyring of the system does not open: it is locked, or gone."""
+
+
 class SavedLogin:
     """Where the login of one server is kept."""
 
@@ -39,15 +43,15 @@ class SavedLogin:
 
     def load(self) -> bytes | None:
         """Return what was kept; None when there is nothing, or it cannot be read."""
-        try:
-            kept = msgspec.json.decode(self._file.read_bytes(), type=_KeptFile)
-        except (OSError, msgspec.DecodeError):
-            return None
-        if kept.url != self.url:
+        kept = self._in_file()
+        if kept is None:
             return None
         if kept.login is not None:
             return msgspec.json.encode(kept.login)
-        text = self._in_keyring()
+        try:
+            text = self._in_keyring()
+        except KeyringClosed:
+            return None
         return None if text is None else text.encode()
 
     def save(self, login: bytes) -> None:
@@ -56,18 +60,46 @@ class SavedLogin:
         write_private(self._file, msgspec.json.encode(kept).decode())
 
     def forget(self) -> None:
-        """Keep nothing any more. Idempotent."""
+        """Keep nothing any more. Idempotent.
+
+        Raises:
+            KeyringClosed: The keyring holds it, and does not give it up; it is still kept.
+        """
+        kept = self._in_file()
+        try:
+            if self._in_keyring() is not None:
+                self._remove_from_keyring()
+        except KeyringClosed:
+            if kept is not None and kept.login is None:
+                raise
         self._file.unlink(missing_ok=True)
-        if self._in_keyring() is not None:
-            _keyring().delete_password(_SERVICE, self.url)
+
+    def _in_file(self) -> _KeptFile | None:
+        try:
+            kept = msgspec.json.decode(self._file.read_bytes(), type=_KeptFile)
+        except (OSError, msgspec.DecodeError):
+            return None
+        return kept if kept.url == self.url else None
 
     def _in_keyring(self) -> str | None:
-        """Return what the keyring holds; None where it does not tell."""
+        """Return what the keyring holds.
+
+        Raises:
+            KeyringClosed: It does not tell.
+        """
         keyring = _keyring()
+        if keyring is None:
+            raise KeyringClosed
         try:
-            return None if keyring is None else keyring.get_password(_SERVICE, self.url)
-        except Exception:  # noqa: BLE001 - locked, or gone
-            return None
+            return keyring.get_password(_SERVICE, self.url)
+        except Exception as error:  # whatever its backend raises: locked, or gone
+            raise KeyringClosed from error
+
+    def _remove_from_keyring(self) -> None:
+        try:
+            _keyring().delete_password(_SERVICE, self.url)
+        except Exception as error:
+            raise KeyringClosed from error
 
     def _to_keyring(self, login: bytes) -> bool:
         keyring = _keyring()
