@@ -2,7 +2,8 @@
 
 import pytest
 
-from antiphon.core.journal import PATCHED, Entry, Journal, Replay, encode_value
+from antiphon.core.journal import Entry, Journal, Replay, encode_value
+from antiphon.core.journal_index import PATCHED
 from antiphon.errors import Diverged, KeyReused
 from antiphon.seal.claims import Pending
 

@@ -21,6 +21,9 @@ from antiphon.engine.questions import Question
 if TYPE_CHECKING:
     from antiphon.engine.execution import Execution
 
+running_loop = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage] - documented
+"""Return the event loop of this thread. None in a worker thread, where nothing can be awaited."""
+
 _CATCH_UP = 20
 """Quiet times for which a round waits for branches that have recorded entries still to read."""
 

@@ -27,7 +27,7 @@ from antiphon.core.asks import (
 )
 from antiphon.core.journal import Entry, encode_value
 from antiphon.engine.approvals import ask_all, ask_named, read_answered
-from antiphon.engine.child_tasks import get_inside
+from antiphon.engine.child_tasks import get_inside, running_loop
 from antiphon.engine.context_base import ContextBase, handed_out
 from antiphon.engine.execution import RUNNING, Execution
 from antiphon.engine.handler import call_user
@@ -45,7 +45,6 @@ from antiphon.engine.questions import (
     plain_form,
     question,
 )
-from antiphon.engine.suspension import running_loop
 from antiphon.errors import HandlerError
 
 T = TypeVar("T")

@@ -11,7 +11,6 @@ import struct
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -117,7 +116,6 @@ def _pack(row: RecordedRound) -> bytes:
     return b"".join((head, row.answers, row.body or b""))
 
 
-@lru_cache(maxsize=1_024)
 def _key(call: str) -> _Key:
     """Return the shortest name of a call: ids are 32 hexadecimal digits."""
     if len(call) == 32:

@@ -329,7 +329,7 @@ class HeldCalls:
                 return await self._result(row, request)
         except StoreError as error:
             raise self._environment.trouble.refused(error) from error
-        execution = Execution(
+        execution = Execution.of(
             self._environment,
             running.handler,
             request,
@@ -442,10 +442,10 @@ class HeldCalls:
         old, environment = execution.call, self._environment
         payload = encode_value(msgspec.to_builtins(handle))
         journal = Journal(old.seed, [Entry("patch", HELD, payload)])
-        call = Call(
+        call = Call.of(
             old.number, old.deadline, journal, environment.entropy, id=old.id, trace=old.trace
         )
-        observer = Execution(
+        observer = Execution.of(
             environment,
             execution.handler,
             execution.request,
@@ -454,7 +454,8 @@ class HeldCalls:
             fence=execution.fence,
             binding=execution.binding,
         )
-        return await self._tokens.seal(observer, asks)
+        token = self._tokens.seal(observer, asks)
+        return token if isinstance(token, str) else await token
 
     def _not_yet(self, request: Request, handle: HeldHandle) -> Reply:
         """Tell a client that waits no longer; only a tool has a result that can say so."""
