@@ -123,22 +123,31 @@ class Replay(msgspec.Struct, eq=False):
     given: list[Entry]
     """What earlier rounds have learned, and the answers of this one; no name twice."""
 
-    strict: bool = True
+    strict: bool
     """Whether all of it must be read before anything new."""
+
+    _ahead: list[Entry]
+    """What is to be read next, the first of it last; nothing once there is an index."""
 
     fresh: list[Entry] = []
     """What this execution has added."""
 
-    _read: int = 0
     _new: Name | None = None
     """What was looked for in order and is not recorded yet."""
 
     _made: JournalIndex | None = None
 
+    @classmethod
+    def of(cls, entries: list[Entry], strict: bool = True) -> "Replay":
+        """Read entries; only a strict replay must read all of them before anything new."""
+        return cls(entries, strict, entries[::-1] if strict else [])
+
     @property
     def _index(self) -> JournalIndex:
         if self._made is None:
-            index = self._made = JournalIndex(self.given, self._read, self.strict)
+            read = len(self.given) - len(self._ahead)
+            index = self._made = JournalIndex(self.given, read, self.strict)
+            self._ahead = []
             for entry in self.fresh:
                 index.add(entry)
             if self._new is not None:
@@ -154,11 +163,11 @@ class Replay(msgspec.Struct, eq=False):
             KeyReused: This execution has used the key already.
             Diverged: The journal holds something else under this key.
         """
-        if self._made is None and self._read < len(self.given) and self.strict:
-            entry = self.given[self._read]
+        ahead = self._ahead
+        if ahead:
+            entry = ahead[-1]
             if entry.key == key and entry.kind == kind and entry.digest == digest:
-                self._read += 1
-                return entry
+                return ahead.pop()
         elif self._is_new(key):
             self._new = (kind, key)
             return None
@@ -202,9 +211,7 @@ class Replay(msgspec.Struct, eq=False):
 
     def may_be_behind(self) -> bool:
         """Return whether anything may be unread; where nothing is, that costs nothing to know."""
-        if self._made is not None:
-            return bool(self._made.unread)
-        return self.strict and self._read < len(self.given)
+        return bool(self._ahead if self._made is None else self._made.unread)
 
     # --- adding ----------------------------------------------------------------------------------
 

@@ -253,8 +253,8 @@ async def _ask_form(execution: Execution, message: str, form: Any, given: str | 
     if execution.state is not RUNNING or get_inside():
         await execution.enter_async("ask")
     try:
-        kept = isinstance(form, type)
-        ready = kept_question(message, form) if kept else plain_form(message, form)
+        plain = kept_question if isinstance(form, type) else plain_form
+        ready = plain(message, form)
     except MessageTooLong:
         ready = plain_form(message, form)
     if current_task() is not execution.task:

@@ -198,7 +198,7 @@ class Execution(msgspec.Struct, eq=False):
     ) -> "Execution":
         """Return an execution of a call that reads what the call knows."""
         native = call.journal.native
-        replay = Replay(call.entries, not native)
+        replay = Replay.of(call.entries, not native)
         return cls(environment, handler, request, call, delivery, fence, binding, native, replay)
 
     # --- states and guards -----------------------------------------------------------------------
