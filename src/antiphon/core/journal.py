@@ -137,11 +137,6 @@ class Replay(msgspec.Struct, eq=False):
 
     _made: JournalIndex | None = None
 
-    @classmethod
-    def of(cls, entries: list[Entry], strict: bool = True) -> "Replay":
-        """Read entries; only a strict replay must read all of them before anything new."""
-        return cls(entries, strict, entries[::-1] if strict else [])
-
     @property
     def _index(self) -> JournalIndex:
         if self._made is None:

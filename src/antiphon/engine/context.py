@@ -1,6 +1,5 @@
 """`Context`: what a handler sees. Here is how it asks; everything else is in `context_base.py`."""
 
-from asyncio import current_task
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Never, TypeVar, Unpack, cast, overload
@@ -27,7 +26,7 @@ from antiphon.core.asks import (
 )
 from antiphon.core.journal import Entry, encode_value
 from antiphon.engine.approvals import ask_all, ask_named, read_answered
-from antiphon.engine.child_tasks import get_inside, running_loop
+from antiphon.engine.child_tasks import get_inside, running_loop, task_of
 from antiphon.engine.context_base import ContextBase, handed_out
 from antiphon.engine.execution import RUNNING, Execution
 from antiphon.engine.handler import call_user
@@ -257,7 +256,7 @@ async def _ask_form(execution: Execution, message: str, form: Any, given: str | 
         ready = plain(message, form)
     except MessageTooLong:
         ready = plain_form(message, form)
-    if current_task() is not execution.task:
+    if task_of(running_loop()) is not execution.task:
         key = execution.key_for(ready.base, given)
         return (await ask_all(execution, [(key, ready)]))[0].unwrap()
     key = None if given is None else check_key(given)

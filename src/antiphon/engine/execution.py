@@ -40,6 +40,7 @@ from antiphon.engine.child_tasks import (
     inside,
     key_inside,
     running_loop,
+    task_of,
     uncancel,
 )
 from antiphon.engine.mistakes import (
@@ -198,7 +199,7 @@ class Execution(msgspec.Struct, eq=False):
     ) -> "Execution":
         """Return an execution of a call that reads what the call knows."""
         native = call.journal.native
-        replay = Replay.of(call.entries, not native)
+        replay = Replay(call.entries, not native, [] if native else call.entries[::-1])
         return cls(environment, handler, request, call, delivery, fence, binding, native, replay)
 
     # --- states and guards -----------------------------------------------------------------------
@@ -264,9 +265,10 @@ class Execution(msgspec.Struct, eq=False):
 
     def branch(self) -> Branches | None:
         """Return the branches if this code runs in one of them. A thread stands for the handler."""
-        if running_loop() is None:
+        loop = running_loop()
+        if loop is None:
             return None
-        task = asyncio.current_task()
+        task = task_of(loop)
         if task is self.task:
             return None
         if self.branches is None:
@@ -408,7 +410,7 @@ class Execution(msgspec.Struct, eq=False):
             Abandoned: Another process has taken over.
             CancelledError: The client went away, or the server stops.
         """
-        task = self.task = asyncio.current_task()
+        task = self.task = task_of(running_loop())
         before = 0 if task is None else task.cancelling()
         try:
             value = self._begin(context, arguments)
