@@ -15,8 +15,8 @@ from antiphon.core.changes import RESOURCE
 from antiphon.core.limits import Limits
 from antiphon.core.request import MODERN, NO_CHANNEL, Channel, Era, Principal, Request
 from antiphon.dispatcher import Dispatcher, ServerInfo
+from antiphon.engine.child_tasks import running_loop
 from antiphon.engine.handler import CachePolicy, check_choice
-from antiphon.engine.suspension import running_loop
 from antiphon.environment import Environment, Redeem
 from antiphon.errors import ConfigError
 from antiphon.gateway.mounts import Mounts

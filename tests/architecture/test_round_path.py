@@ -19,7 +19,7 @@ from tests.transports.wire import META, call, mirrored, request
 
 CEILINGS = {
     "round 1: asks": {"frames": 53, "files": 20},
-    "round 2: answers and completes": {"frames": 62, "files": 22},
+    "round 2: answers and completes": {"frames": 60, "files": 22},
 }
 """What holds today. Numbers may only be lowered."""
 

@@ -28,7 +28,7 @@ def call(*pending: Pending, **more: Any) -> Call:
         "entropy": CountingEntropy(),
         **more,
     }
-    return Call(pending=pending, **settings)
+    return Call.of(pending=pending, **settings)
 
 
 def accepted(**content: Any) -> dict[str, Any]:

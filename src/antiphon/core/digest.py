@@ -5,6 +5,7 @@ one value the bytes and the hash functions here never change.
 """
 
 import re
+from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import cast
 
@@ -15,6 +16,9 @@ _whole_float = re.compile(rb"\.0(?:[],}]|\Z)").search
 """How the encoder writes a float without a fraction, up to 2**53: `1.0`, before what may follow."""
 
 _EXACT = 2**53
+
+_KEPT, _KEPT_BYTES = 1_024, 512
+"""Digests that are kept, and the size of the largest arguments of which one is."""
 
 _NO_ARGUMENTS = sha256(b"{}").digest()
 
@@ -44,12 +48,22 @@ def arguments_digest(arguments: object) -> bytes:
     data = _encode(arguments)
     if data.find(b".0") >= 0:
         data = canonical(arguments)
+    return _kept_digest(data) if len(data) <= _KEPT_BYTES else sha256(data).digest()
+
+
+@lru_cache(maxsize=_KEPT)
+def _kept_digest(data: bytes) -> bytes:
+    """Keep digests, because a call repeats its arguments in every round."""
     return sha256(data).digest()
+
+
+_short = blake2b(digest_size=16)
+"""Copied for each digest, which costs half of making it."""
 
 
 def short_digest(*parts: bytes) -> bytes:
     """Sixteen bytes over length-prefixed parts: no two lists of parts run together."""
-    framed = b""
+    state = _short.copy()
     for part in parts:
-        framed += b"%d:%b" % (len(part), part)
-    return blake2b(framed, digest_size=16).digest()
+        state.update(b"%d:%b" % (len(part), part))
+    return state.digest()

@@ -14,16 +14,12 @@ so does returning without having read the recorded asks and effects. Entries mad
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
 
-from antiphon.errors import Diverged, KeyReused
-
-EntryKind = Literal["ask", "memo", "effect", "patch"]
-"""An answer, a computed value, the result of an effect; `patch` marks that the code has come past
-a place: `ctx.patched`, `ctx.pause`, `ctx.detach`, a resolver that has run, a call that is held."""
+from antiphon.core.journal_index import AGAIN, EntryKind, JournalIndex, Name
+from antiphon.errors import Diverged
 
 EntryOutcome = Literal["ok", "failed", "not-done", "uncertain", "cut"]
 """What the handler saw: a value, an error, `NotDone`, `EffectUncertain`, or (`cut`) that its own
@@ -31,9 +27,6 @@ code, such as a time limit, cancelled what it was waiting for."""
 
 encode_value: Callable[[Any], bytes] = msgspec.json.encode
 decode_value: Callable[[bytes], Any] = msgspec.json.decode
-
-_REPEATABLE = frozenset({"not-done", "cut"})
-"""Outcomes after which one execution may use the key again."""
 
 _MUST_READ = frozenset({"ask", "effect"})
 """Kinds that an execution which returns must have read."""
@@ -45,7 +38,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     kind: EntryKind
     key: str
     payload: Any
-    """Encoded JSON. Only what an earlier release wrote is decoded; `core/earlier_journals.py`."""
+    """Encoded JSON. Only what an earlier release wrote is decoded; `seal/earlier_journals.py`."""
 
     digest: bytes = b""
     """Of the question (ask), or of function and arguments (effect)."""
@@ -95,12 +88,6 @@ class Journal(msgspec.Struct, array_like=True):
     """Whether the author returns `InputRequired`: then every round may read what it likes."""
 
 
-PATCHED = "patched:"
-"""How the keys of `ctx.patched` begin. They alone of all patches may be gone in a re-run."""
-
-_AGAIN = "\n"
-"""Stands between a key and the number of its try, where one execution used the key again."""
-
 _CURE = (
     "Ask, remember and act in the same order and wording on every round; change running calls "
     "with ctx.patched(...) or version=."
@@ -108,16 +95,15 @@ _CURE = (
 _END = "the end of the handler before it"
 _IN_BRANCH = "something new in a branch"
 
-_kind_of, _carried_of = attrgetter("kind"), attrgetter("carried")
-_name_of = attrgetter("kind", "key")
+_key_of = attrgetter("key")
 
-Name = tuple[EntryKind, str]
-"""Kind and key of an entry."""
+_FEW = 64
+"""Entries that are looked through for a key, without an index."""
 
 
 def describe(kind: str, key: str, note: str = "") -> str:
     """Name an entry in an error text."""
-    key = key.partition(_AGAIN)[0]
+    key = key.partition(AGAIN)[0]
     return f"{kind} {key!r} ({note})" if note else f"{kind} {key!r}"
 
 
@@ -129,34 +115,41 @@ def _diverged(old: Entry, now: str, short: str) -> Diverged:
     )
 
 
-class Replay:
-    """A journal being read by one execution of a handler, and what the execution adds to it."""
+class Replay(msgspec.Struct, eq=False):
+    """A journal being read by one execution of a handler, and what the execution adds to it.
 
-    _tries: Mapping[Name, int] = MappingProxyType({})
+    A re-run nearly always reads the entries in the order in which they were made. For as long as it
+    does, how many it has read says everything; the first other thing that it does makes an index.
+    """
 
-    def __init__(self, entries: list[Entry], strict: bool = True) -> None:
-        """Read entries; only a strict replay must read all of them before anything new."""
-        self.fresh: list[Entry] = []
-        """What this execution has added."""
+    given: list[Entry]
+    """What earlier rounds have learned, and the answers of this one; no name twice."""
 
-        self.unread: dict[Name, Entry] = {}
-        """Entries of earlier rounds that this execution has not come past."""
+    strict: bool
+    """Whether all of it must be read before anything new."""
 
-        self._used: set[Name] = set()
-        if not entries:
-            self._entries: dict[Name, Entry] = {}
-            return
-        self._entries = dict(zip(map(_name_of, entries), entries, strict=True))
-        if strict:
-            self.unread = self._entries.copy()
-            if "patch" in map(_kind_of, entries) or True in map(_carried_of, entries):
-                self._except_optional()
+    _ahead: list[Entry]
+    """What is to be read next, the first of it last; nothing once there is an index."""
 
-    def _except_optional(self) -> None:
-        """Take out what a re-run need not read."""
-        for name, entry in self._entries.items():
-            if entry.carried or (entry.kind == "patch" and entry.key.startswith(PATCHED)):
-                del self.unread[name]
+    fresh: list[Entry] = []
+    """What this execution has added."""
+
+    _new: Name | None = None
+    """What was looked for in order and is not recorded yet."""
+
+    _made: JournalIndex | None = None
+
+    @property
+    def _index(self) -> JournalIndex:
+        if self._made is None:
+            read = len(self.given) - len(self._ahead)
+            index = self._made = JournalIndex(self.given, read, self.strict)
+            self._ahead = []
+            for entry in self.fresh:
+                index.add(entry)
+            if self._new is not None:
+                index.used.add(self._new)
+        return self._made
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -167,77 +160,77 @@ class Replay:
             KeyReused: This execution has used the key already.
             Diverged: The journal holds something else under this key.
         """
-        name: Name = (kind, key)
-        entry = self.unread.pop(name, None)
-        if entry is None:
-            # New, used already, or one that a re-run need not read.
-            if name in self._used:
-                name = self._next(kind, key)
-                self.unread.pop(name, None)
-            entry = self._entries.get(name)
-        self._used.add(name)
+        ahead = self._ahead
+        if ahead:
+            entry = ahead[-1]
+            if entry.key == key and entry.kind == kind and entry.digest == digest:
+                return ahead.pop()
+        elif self._is_new(key):
+            self._new = (kind, key)
+            return None
+        entry = self._index.recall(kind, key)
         if entry is None or entry.digest == digest:
             return entry
         raise _diverged(entry, describe(kind, key, note), describe(kind, key))
 
-    def _next(self, kind: EntryKind, key: str) -> Name:
-        """Name the next use of a key: only a try that came to nothing may be followed by another.
-
-        Raises:
-            KeyReused: The key is taken.
-        """
-        last = self._entries.get(self._name(kind, key))
-        if last is None or last.outcome not in _REPEATABLE:
-            raise KeyReused(kind, key)
-        self._tries = {**self._tries, (kind, key): self._tries.get((kind, key), 1) + 1}
-        return self._name(kind, key)
-
-    def _name(self, kind: EntryKind, key: str) -> Name:
-        tries = self._tries.get((kind, key), 0)
-        return (kind, f"{key}{_AGAIN}{tries}") if tries else (kind, key)
+    def _is_new(self, key: str) -> bool:
+        """Return whether a few entries, all of them read, say that nothing has used a key."""
+        if self._made is not None or self._new is not None or not self.strict:
+            return False
+        few = len(self.given) + len(self.fresh) <= _FEW
+        return few and key not in map(_key_of, self.given) and key not in map(_key_of, self.fresh)
 
     def seen(self, kind: EntryKind, key: str) -> Entry | None:
         """Read an entry that carries no digest and may be read more than once."""
-        self.unread.pop((kind, key), None)
-        return self._entries.get((kind, key))
+        self._index.unread.pop((kind, key), None)
+        return self._index.entries.get((kind, key))
 
     def skip(self, kind: EntryKind, key: str) -> None:
         """Count an entry as read and its key as used, without running what made it.
 
         For resolvers: one whose result is known is not run again.
         """
-        self.unread.pop((kind, key), None)
-        self._used.add((kind, key))
+        self._index.unread.pop((kind, key), None)
+        self._index.used.add((kind, key))
 
     def peek(self, kind: EntryKind, key: str) -> Entry | None:
         """Look at an entry without reading it."""
-        return self._entries.get((kind, key))
+        return self._index.entries.get((kind, key))
 
     def used(self, kind: EntryKind, key: str) -> bool:
         """Return whether this execution has used a key already."""
-        return (kind, key) in self._used
+        return (kind, key) in self._index.used
+
+    @property
+    def unread(self) -> Mapping[Name, Entry]:
+        """Entries that this execution must come past and has not."""
+        return self._index.unread
+
+    def may_be_behind(self) -> bool:
+        """Return whether anything may be unread; where nothing is, that costs nothing to know."""
+        return bool(self._ahead if self._made is None else self._made.unread)
 
     # --- adding ----------------------------------------------------------------------------------
 
     def record(self, entry: Entry) -> Entry:
         """Add what this execution learned."""
-        name = (entry.kind, entry.key)
-        if name in self._tries:
-            name = self._name(*name)
-            entry = msgspec.structs.replace(entry, key=name[1])
-        self._entries[name] = entry
-        self._used.add(name)
+        if self._made is None and self._new == (entry.kind, entry.key):
+            self._new = None
+        else:
+            entry = self._index.add(entry)
         self.fresh.append(entry)
         return entry
 
     def forget(self, kind: EntryKind, key: str) -> None:
         """Drop an entry that did not fit or is asked for again, as if it had never come."""
-        self._entries.pop((kind, key), None)
-        self.unread.pop((kind, key), None)
+        self._index.entries.pop((kind, key), None)
+        self._index.unread.pop((kind, key), None)
 
     def entries(self) -> list[Entry]:
         """Return everything learned so far, in order."""
-        return list(self._entries.values())
+        if self._made is None:
+            return [*self.given, *self.fresh]
+        return list(self._made.entries.values())
 
     # --- the two rules ---------------------------------------------------------------------------
 

@@ -5,14 +5,16 @@ catalog, the handlers of older sessions and the client.
 """
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from antiphon.core.request import Era
 
 Offered = Literal["", "tools", "prompts", "resources", "completions", "logging", "tasks"]
 
 
-class Method(NamedTuple):
+class Method(msgspec.Struct, frozen=True):
     """One method that a client may call."""
 
     name: str

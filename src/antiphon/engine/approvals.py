@@ -78,7 +78,7 @@ async def route_asks(
         if route != "refuse":
             # Also where the client could be asked by now: what people have decided counts.
             if approval is None:
-                if execution.replay.unread:
+                if execution.replay.may_be_behind():
                     execution.check_new("ask", key, ready.note)
                 held.append((key, ready))
                 continue

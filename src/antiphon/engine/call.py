@@ -6,7 +6,6 @@ its handler has changed.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -27,7 +26,6 @@ _SEED = 16
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_key_of = attrgetter("key")
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
@@ -46,16 +44,43 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
             raise ToolError(f"The answer to {key!r} did not fit after {limit} more tries.")
 
 
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One call in one of its rounds."""
 
-    __slots__ = (
-        "_entropy", "_id", "_seed", "began_effect", "deadline", "entries", "handle", "journal",
-        "number", "pending", "rejected", "timed", "trace", "unasked",
-    )  # fmt: skip
+    number: int
+    """Of this round in tokens and the ledger; unlike `round` it also counts the starts."""
 
-    def __init__(
-        self,
+    deadline: float
+    journal: Journal
+    _entropy: Entropy
+    entries: list[Entry]
+    """What the execution reads: the entries of the journal, and the answers of this round."""
+
+    _seed: bytes
+    _id: str = ""
+    trace: str = ""
+    pending: dict[str, Pending] = {}
+    """The asks that the round before put, by key."""
+
+    handle: Handle | None = None
+    """Where the journal is, while it has not been fetched from the store."""
+
+    began_effect: bool = False
+    """Whether an effect of this call was claimed by this process."""
+
+    rejected: Mapping[str, Rejected] = _NOTHING
+    """Answers that did not fit, by key: their asks are put again with the reason."""
+
+    timed: Sequence[Entry] = ()
+    """Answers to asks with a timeout, and what an earlier try of this round had learned. They are
+    stored before an effect: by the clock of another try an answer might be late."""
+
+    unasked: Mapping[str, bytes] = _NOTHING
+    """Answers of a first request that nobody asked for, encoded."""
+
+    @classmethod
+    def of(
+        cls,
         number: int,
         deadline: float,
         journal: Journal,
@@ -63,41 +88,12 @@ class Call:
         id: str = "",
         pending: tuple[Pending, ...] = (),
         trace: str = "",
-    ) -> None:
-        """A call without an id begins in this round; its id is drawn when it is first needed."""
-        self.number: int = number
-        """Of this round in tokens and the ledger; unlike `round` it also counts the starts."""
-
-        self.deadline: float = deadline
-        self.journal: Journal = journal
-        self.entries: list[Entry] = journal.entries
-        """What the execution reads: the entries of the journal, and the answers of this round."""
-
-        self._entropy = entropy
-        self._id = id
-        self._seed = journal.seed
-        self.pending: Mapping[str, Pending] = _NOTHING
-        if pending:
-            self.pending = dict(zip(map(_key_of, pending), pending, strict=True))
-        """The asks that the round before put, by key."""
-
-        self.trace: str = trace
-        self.handle: Handle | None = None
-        """Where the journal is, while it has not been fetched from the store."""
-
-        self.began_effect: bool = False
-        """Whether an effect of this call was claimed by this process."""
-
-        self.rejected: Mapping[str, Rejected] = _NOTHING
-        """Answers that did not fit, by key: their asks are put again with the reason."""
-
-        self.timed: Sequence[Entry] = ()
-        """What depends on when this round was tried: answers to asks with a timeout, and what an
-        earlier try of the round had learned. It is stored before an effect, so that a later try
-        does not judge by its own clock that an answer came too late."""
-
-        self.unasked: Mapping[str, bytes] = _NOTHING
-        """Answers of a first request that nobody asked for, encoded."""
+    ) -> "Call":
+        """Return a call; one without an id begins now, and its id is drawn when it is needed."""
+        call = cls(number, deadline, journal, entropy, journal.entries, journal.seed, id, trace)
+        for one in pending:
+            call.pending[one.key] = one
+        return call
 
     @property
     def id(self) -> str:
@@ -131,7 +127,7 @@ class Call:
 
     def next(self, journal: Journal, pending: tuple[Pending, ...]) -> "Call":
         """Return the same call in its next round, where no token carries it."""
-        following = Call(
+        following = Call.of(
             self.number + 1,
             self.deadline,
             journal,

@@ -12,6 +12,7 @@ are made as before.
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,17 @@ from antiphon.engine.questions import Question
 
 if TYPE_CHECKING:
     from antiphon.engine.execution import Execution
+
+running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage] - documented
+"""Return the event loop of this thread. None in a worker thread, where nothing can be awaited."""
+
+if sys.version_info >= (3, 12):
+    task_of: "Callable[[Any], asyncio.Task[Any] | None]" = asyncio.current_task
+else:  # where that is written in Python, and every ask of a re-run comes here
+    task_of: "Callable[[Any], asyncio.Task[Any] | None]" = (
+        asyncio.tasks._current_tasks.get  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue, reportUnknownMemberType]
+    )
+"""Return the task that a running loop runs now."""
 
 _CATCH_UP = 20
 """How many quiet times (`settle=`) a round waits while recorded entries of branches are unread."""

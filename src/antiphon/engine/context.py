@@ -1,6 +1,5 @@
 """`Context`: what a handler sees. Here is how it asks; everything else is in `context_base.py`."""
 
-from asyncio import current_task
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Never, TypeVar, Unpack, cast, overload
@@ -27,7 +26,7 @@ from antiphon.core.asks import (
 )
 from antiphon.core.journal import Entry, encode_value
 from antiphon.engine.approvals import ask_all, ask_named, read_answered
-from antiphon.engine.child_tasks import get_inside
+from antiphon.engine.child_tasks import get_inside, running_loop, task_of
 from antiphon.engine.context_base import ContextBase, handed_out
 from antiphon.engine.execution import RUNNING, Execution
 from antiphon.engine.handler import call_user
@@ -45,7 +44,6 @@ from antiphon.engine.questions import (
     plain_form,
     question,
 )
-from antiphon.engine.suspension import running_loop
 from antiphon.errors import HandlerError
 
 T = TypeVar("T")
@@ -254,11 +252,11 @@ async def _ask_form(execution: Execution, message: str, form: Any, given: str | 
     if execution.state is not RUNNING or get_inside():
         await execution.enter_async("ask")
     try:
-        kept = isinstance(form, type)
-        ready = kept_question(message, form) if kept else plain_form(message, form)
+        plain = kept_question if isinstance(form, type) else plain_form
+        ready = plain(message, form)
     except MessageTooLong:
         ready = plain_form(message, form)
-    if current_task() is not execution.task:
+    if task_of(running_loop()) is not execution.task:
         key = execution.key_for(ready.base, given)
         return (await ask_all(execution, [(key, ready)]))[0].unwrap()
     key = None if given is None else check_key(given)

@@ -16,8 +16,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from antiphon.core.asks import Ask, Seconds, seconds
 from antiphon.core.capabilities import allows, missing
-from antiphon.core.journal import PATCHED, Entry, decode_value, encode_value
+from antiphon.core.journal import Entry, decode_value, encode_value
+from antiphon.core.journal_index import PATCHED
 from antiphon.core.request import Era, LogLevel, Principal
+from antiphon.engine.child_tasks import running_loop
 from antiphon.engine.effects.names import Once, Scope
 from antiphon.engine.effects.once import memo, once
 from antiphon.engine.execution import Execution
@@ -31,7 +33,6 @@ from antiphon.engine.mistakes import (
 )
 from antiphon.engine.native import CallAnswers
 from antiphon.engine.questions import check_key
-from antiphon.engine.suspension import running_loop
 from antiphon.errors import KeyReused
 
 C = TypeVar("C", bound="ContextBase")

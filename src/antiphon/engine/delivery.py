@@ -85,28 +85,42 @@ class Delivery:
     background = False
     """Whether the execution is a run of a task: no client waits for its end."""
 
-    async def put(self, execution: Execution, batch: Batch) -> dict[str, Outcome[Any]]:
+    def put(self, execution: Execution, batch: Batch) -> Awaitable[dict[str, Outcome[Any]]]:
         """Put asks to the client until each has an answer that fits.
 
-        Where an ask ends the round, `ask` does not return. It returns answers in legacy
-        sessions and parked handlers; only there asks are put a second time by the loop.
+        No coroutine on purpose: where an ask ends the round, `ask` raises, before anything is
+        awaited.
+        """
+        self._check(execution, batch)
+        return self._answered(execution, batch, self.ask(execution, batch))
+
+    def _check(self, execution: Execution, batch: Batch) -> None:
+        """Refuse asks that the client cannot answer, or that are too many or not expected here."""
+        limits, capabilities = execution.environment.limits, execution.request.capabilities
+        for key, ready in batch:
+            for need in ready.needs:
+                if not allows(capabilities, need) and not self.reaches_owner(ready):
+                    raise unable_to_ask(execution, [ready for _, ready in batch])
+            if ready.ask.secret:
+                check_secret(execution, "ask", key, secret=True)
+            if execution.replay.may_be_behind():
+                execution.check_new("ask", key, ready.note)
+        if len(execution.asked) + len(batch) > limits.asks_per_round:
+            raise too_many_asks(limits.asks_per_round)
+        if execution.call.journal.asked >= limits.rounds:
+            raise TooManyRounds(limits.rounds)
+
+    async def _answered(
+        self, execution: Execution, batch: Batch, answers: Awaitable[Sequence[Any]]
+    ) -> dict[str, Outcome[Any]]:
+        """Read answers that come while the handler waits: in legacy sessions and parked handlers.
+
+        What does not fit is put again.
         """
         outcomes: dict[str, Outcome[Any]] = {}
-        limits, capabilities = execution.environment.limits, execution.request.capabilities
-        while batch:
-            for key, ready in batch:
-                for need in ready.needs:
-                    if not allows(capabilities, need) and not self.reaches_owner(ready):
-                        raise unable_to_ask(execution, [ready for _, ready in batch])
-                if ready.ask.secret:
-                    check_secret(execution, "ask", key, secret=True)
-                if execution.replay.unread:
-                    execution.check_new("ask", key, ready.note)
-            if len(execution.asked) + len(batch) > limits.asks_per_round:
-                raise too_many_asks(limits.asks_per_round)
-            if execution.call.journal.asked >= limits.rounds:
-                raise TooManyRounds(limits.rounds)
-            batch = _take(execution, batch, await self.ask(execution, batch), outcomes)
+        while again := _take(execution, batch, await answers, outcomes):
+            self._check(execution, again)
+            batch, answers = again, self.ask(execution, again)
         return outcomes
 
     def ask(self, execution: Execution, batch: Batch) -> Awaitable[Sequence[Any]]:
@@ -332,7 +346,7 @@ async def run_in_session(
         await request.audit.begin(call.id, restarted=bool(call.generation))
     delivery = BackChannelDelivery(request, environment)
     while True:
-        execution = Execution(environment, handler, request, call, delivery)
+        execution = Execution.of(environment, handler, request, call, delivery)
         # Bound anew each time: a native handler that is entered again gets values of its own.
         outcome: ExecutionOutcome = await execution.run(Context(execution), handler.bind(arguments))
         if isinstance(outcome, Completed | Held | Failed):

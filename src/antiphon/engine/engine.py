@@ -21,6 +21,7 @@ import msgspec
 from antiphon.core.asks import seconds
 from antiphon.core.capabilities import Capability, allows
 from antiphon.core.journal import Entry, Journal
+from antiphon.core.journal_index import last_of_each
 from antiphon.core.request import Request
 from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
@@ -33,7 +34,6 @@ from antiphon.engine.outcome import (
     Completed,
     Detached,
     ExecutionOutcome,
-    Failed,
     Held,
     NeedsInput,
     Paused,
@@ -143,7 +143,7 @@ class Engine:
         elif self._repeats.calls:
             self._repeats.begin(handler, request)
         delivery = ParkedHandler() if handler.parks else END_ROUND
-        execution = Execution(self.environment, handler, request, call, delivery)
+        execution = Execution.of(self.environment, handler, request, call, delivery)
         if request.audit is not None:
             await request.audit.begin(call.id)
         if tasks:
@@ -169,7 +169,8 @@ class Engine:
     ) -> Reply:
         """Go on with the call of a token."""
         binding = self._tokens.binding(request, handler)
-        claims, call = await self._tokens.open(request.token, binding)
+        opened = self._tokens.open(request.token, binding)
+        claims, call = opened if isinstance(opened, tuple) else await opened
         key, version, expires = (claims.call, claims.round), claims.version, claims.expires
         request.call, request.first_trace = claims.call, call.trace
         request.number = claims.round % ROUNDS_PER_START
@@ -190,7 +191,7 @@ class Engine:
         """Run the round of a redeemed token, after what an earlier attempt had learned."""
         request, handler, call = running.request, running.handler, running.call
         if learned:
-            call.entries = [*call.entries, *learned]
+            call.entries = last_of_each([*call.entries, *learned])
         if handler.options.holds or handler.kind != "tool":
             observed = await self._held.observed(running)
             if observed is not None:
@@ -210,7 +211,7 @@ class Engine:
         if self.environment.expose_errors:
             self._notice.tell(handler.identity)
         delivery = ParkedHandler() if handler.parks else END_ROUND
-        execution = Execution(
+        execution = Execution.of(
             self.environment, handler, request, call, delivery, running.fence, running.binding
         )
         if request.token is None and handler.options.task and self._makes_task(request):
@@ -238,12 +239,8 @@ class Engine:
         """Begin a call; its deadline starts now."""
         environment = self.environment
         span = handler.options.deadline
-        call = Call(
-            1,
-            environment.clock() + (self._lifetime if span is None else seconds(span)),
-            _EMPTY,
-            environment.entropy,
-        )
+        deadline = environment.clock() + (self._lifetime if span is None else seconds(span))
+        call = Call(1, deadline, _EMPTY, environment.entropy, _EMPTY.entries, _EMPTY.seed)
         if self._listeners:
             request.call = call.id
         return call
@@ -263,19 +260,20 @@ class Engine:
     async def _conclude(self, execution: Execution, outcome: ExecutionOutcome) -> Reply:
         """Turn the outcome of a request's execution into its reply."""
         try:
-            match outcome:
-                case NeedsInput(asks):
-                    return await self._ask(execution, asks)
-                case Paused(delay):
-                    return await self._ask(execution, {}, delay)
-                case Held(asks):
-                    return await self._held.hold(execution, asks)
-                case Detached(message):
-                    return await self._tasks.make(execution, execution.journal(), message)
-                case Completed(result):
-                    reply = Reply(result)
-                case Failed(error):
-                    reply = ending(error, execution.handler, self.environment, execution.request)
+            if isinstance(outcome, NeedsInput):
+                return await self._ask(execution, outcome.asks)
+            if isinstance(outcome, Paused):
+                return await self._ask(execution, {}, outcome.delay)
+            if isinstance(outcome, Held):
+                return await self._held.hold(execution, outcome.asks)
+            if isinstance(outcome, Detached):
+                journal = execution.journal()
+                return await self._tasks.make(execution, journal, outcome.message)
+            if isinstance(outcome, Completed):
+                reply = Reply(outcome.result)
+            else:
+                error, handler = outcome.error, execution.handler
+                reply = ending(error, handler, self.environment, execution.request)
         except BaseException as error:
             await execution.delivery.end()
             if not isinstance(error, Exception):
@@ -302,7 +300,9 @@ class Engine:
         """Seal the journal, park a handler that waits, and write the asks."""
         if delay:
             await asyncio.sleep(min(delay, MAX_DELAY))
-        token = await self._tokens.seal(execution, asks)
+        token = self._tokens.seal(execution, asks)
+        if not isinstance(token, str):
+            token = await token
         call, options = execution.call, execution.handler.options
         if call.began_effect and options.restarts is None:
             self._repeats.wait(execution.handler, execution.request, call)

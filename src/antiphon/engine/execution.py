@@ -22,10 +22,12 @@ from operator import attrgetter
 from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from antiphon.core.asks import InputRequired
-from antiphon.core.journal import Entry, EntryKind, Journal, Replay, describe
+from antiphon.core.journal import Entry, Journal, Replay, describe
+from antiphon.core.journal_index import EntryKind
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.child_tasks import (
@@ -37,6 +39,8 @@ from antiphon.engine.child_tasks import (
     in_user_code,
     inside,
     key_inside,
+    running_loop,
+    task_of,
     uncancel,
 )
 from antiphon.engine.mistakes import (
@@ -61,11 +65,11 @@ from antiphon.engine.raised import failure_of
 from antiphon.engine.suspension import (
     Abandoned,
     Suspended,
+    Waiting,
     abort_handler,
     as_coroutine,
     block_forever,
     go_on,
-    running_loop,
 )
 from antiphon.errors import HandlerError, NestedEffect, SwallowedAsk, TooManyRounds
 
@@ -116,12 +120,38 @@ NEXT_STATES = {
 _DEAD_CALLS = 16
 """Calls of one task on an ended context before it is taken for one that swallows and loops."""
 
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
 _frame_of = attrgetter("cr_frame")
 """Return the frame of a coroutine: None once it has ended."""
 
 
-class Execution:
+class Execution(msgspec.Struct, eq=False):
     """A handler being run against a journal."""
+
+    environment: "Environment"
+    handler: "Handler"
+    request: Request
+    """The current request: capabilities, progress and cancellation are looked up here."""
+
+    call: Call
+    delivery: "Delivery"
+    fence: int
+    """The fencing token of the claimed round: the store records nothing under one that is lower
+    than the last. 0 where no round was claimed: in first rounds, sessions and tasks."""
+
+    binding: "Binding | None"
+    """What a token of this request is bound to, where that is known already."""
+
+    native: bool
+    replay: Replay
+    keys: Keys = msgspec.field(default_factory=Keys)
+    state: ExecutionState = RUNNING
+    asked: dict[str, Asked] = {}
+    """What this round asks the client, by key."""
+
+    calls: dict[Coroutine[Any, Any, Any], HandedOut] = {}
+    """What the context has handed out to be awaited."""
 
     task: "asyncio.Task[Any] | None" = None
     """The handler's own task."""
@@ -145,20 +175,21 @@ class Execution:
     """Stopped while the handler waits for its client; most handlers have none."""
 
     # Replaced by a container of this execution's own when the first is added.
-    held: Mapping[str, Asked] = MappingProxyType({})
+    held: Mapping[str, Asked] = _NOTHING
     """What this round asks people in the inbox, who are not the client, by key."""
 
     effects: AbstractSet["asyncio.Task[Any]"] = frozenset()
     """Effects that are running."""
 
-    commits: Mapping[str, Callable[[], Awaitable[Any]]] = MappingProxyType({})
+    commits: Mapping[str, Callable[[], Awaitable[Any]]] = _NOTHING
     """Effects for the end of the call, by key."""
 
-    dead_calls: "Mapping[asyncio.Task[Any] | None, int]" = MappingProxyType({})
+    dead_calls: "Mapping[asyncio.Task[Any] | None, int]" = _NOTHING
     """How often each task has called a context whose round is over."""
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         environment: "Environment",
         handler: "Handler",
         request: Request,
@@ -166,30 +197,11 @@ class Execution:
         delivery: "Delivery",
         fence: int = 0,
         binding: "Binding | None" = None,
-    ) -> None:
-        self.environment = environment
-        self.handler = handler
-        self.request = request
-        """The current request: capabilities, progress and cancellation are looked up here."""
-
-        self.call = call
-        self.delivery = delivery
-        self.fence = fence
-        """The fencing token of the claimed round: the store records nothing under one that is lower
-        than the last. 0 where no round was claimed: in first rounds, sessions and tasks."""
-
-        self.binding = binding
-        """What a token of this request is bound to, where that is known already."""
-
-        self.native: bool = call.journal.native
-        self.replay: Replay = Replay(call.entries, not self.native)
-        self.keys: Keys = Keys()
-        self.state: ExecutionState = RUNNING
-        self.asked: dict[str, Asked] = {}
-        """What this round asks the client, by key."""
-
-        self.calls: dict[Coroutine[Any, Any, Any], HandedOut] = {}
-        """What the context has handed out to be awaited."""
+    ) -> "Execution":
+        """Return an execution of a call that reads what the call knows."""
+        native = call.journal.native
+        replay = Replay(call.entries, not native, [] if native else call.entries[::-1])
+        return cls(environment, handler, request, call, delivery, fence, binding, native, replay)
 
     # --- states and guards -----------------------------------------------------------------------
 
@@ -255,9 +267,10 @@ class Execution:
 
     def branch(self) -> Branches | None:
         """Return the branches if this code runs in one of them. A thread stands for the handler."""
-        if running_loop() is None:
+        loop = running_loop()
+        if loop is None:
             return None
-        task = asyncio.current_task()
+        task = task_of(loop)
         if task is self.task:
             return None
         if self.branches is None:
@@ -286,7 +299,7 @@ class Execution:
         Raises:
             Diverged: The handler's own task has not come past all of its entries.
         """
-        if not self.replay.unread:
+        if not self.replay.may_be_behind():
             return
         branches = self.branch()
         if branches is not None:
@@ -399,10 +412,12 @@ class Execution:
             Abandoned: Another process has taken over.
             CancelledError: The client went away, or the server stops.
         """
-        task = self.task = asyncio.current_task()
+        task = self.task = task_of(running_loop())
         before = 0 if task is None else task.cancelling()
         try:
-            value = await self._call_handler(context, arguments)
+            value = self._begin(context, arguments)
+            if value.__class__ is Waiting:
+                value = await go_on(self, *value)
             if task is not None and task.cancelling() > before:
                 uncancel(task, before, self.branches)
             outcome = self._returned(value)
@@ -419,8 +434,8 @@ class Execution:
                 await self.effects_settled()
         return outcome if self.verdict is None else self.judge(outcome)
 
-    async def _call_handler(self, context: "Context", arguments: dict[str, Any]) -> Any:
-        """Call the handler; only one that really waits is driven."""
+    def _begin(self, context: "Context", arguments: dict[str, Any]) -> Any:
+        """Call the handler; returns what it returned, or what it waits for."""
         loop = asyncio.get_running_loop()
         if loop.get_task_factory().__class__ is not ChildTaskFactory:
             guard_child_tasks(loop)
@@ -437,7 +452,7 @@ class Execution:
         finally:
             in_user_code.reset(mark)
         self.started = loop.time()
-        return await go_on(self, running, waits_for)
+        return Waiting(running, waits_for)
 
     def judge(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
         """Let the verdict decide, whatever the handler made of it.
@@ -455,7 +470,7 @@ class Execution:
             raise SwallowedAsk(self._first_key())
         if self.verdict is not None:
             raise self.verdict
-        if self.replay.unread or (self.calls and any(map(_frame_of, self.calls))):
+        if self.replay.may_be_behind() or (self.calls and any(map(_frame_of, self.calls))):
             check_returned(self)
         if isinstance(value, InputRequired):
             return ask_returned(self, value)
@@ -507,7 +522,8 @@ class Execution:
             if any(map(_frame_of, self.calls)):
                 close_unawaited(self.calls)
             self.calls.clear()
-        self.commits = {}
+        if self.commits:
+            self.commits = _NOTHING
         if self.branches is not None:
             self.branches.close()
 

@@ -534,18 +534,6 @@ _ANY_NUMBER = float("inf")
 """How many keys count as derived from a base of which a branch has derived one."""
 
 
-@lru_cache(maxsize=_KEPT)
-def _numbered(base: str, number: float) -> str:
-    """Return the key of the first, second or further ask of one base.
-
-    Raises:
-        AmbiguousKey: Branches run in any order, so that a number would say nothing.
-    """
-    if number == _ANY_NUMBER:
-        raise AmbiguousKey(base)
-    return base if number == 1 else f"{base}-{number}"
-
-
 class Keys(msgspec.Struct, eq=False):
     """The keys that one execution has derived so far."""
 
@@ -566,8 +554,14 @@ class Keys(msgspec.Struct, eq=False):
                 raise AmbiguousKey(base)
             self._counts[base] = _ANY_NUMBER
             return base
-        number = self._counts[base] = self._counts.get(base, 0) + 1
-        return _numbered(base, number)
+        counts = self._counts
+        if base not in counts:
+            counts[base] = 1
+            return base
+        number = counts[base] = counts[base] + 1
+        if number == _ANY_NUMBER:
+            raise AmbiguousKey(base)  # branches run in any order: a number would say nothing
+        return f"{base}-{number}"
 
     def take_all(self, counts: Mapping[str, int]) -> None:
         """Count keys as derived: of code that ran in an earlier round and does not run now."""

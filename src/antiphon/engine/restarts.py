@@ -93,7 +93,7 @@ async def take_over(
 
 def _started_over(environment: Environment, call: Call, taken: TakenOver, seed: bytes) -> Call:
     number = taken.generation * ROUNDS_PER_START + 1
-    again = Call(number, call.deadline, Journal(seed), environment.entropy, id=taken.call)
+    again = Call.of(number, call.deadline, Journal(seed), environment.entropy, id=taken.call)
     again.unasked = call.unasked
     return again
 
@@ -131,7 +131,7 @@ def named_call(environment: Environment, handler: Handler, request: Request, cal
     )
     names = environment.sealer.names
     id, seed = names(b"named call", *parts)[0], names(b"named seed", *parts)[0]
-    return Call(1, call.deadline, Journal(seed), environment.entropy, id=id[:16].hex())
+    return Call.of(1, call.deadline, Journal(seed), environment.entropy, id=id[:16].hex())
 
 
 def begun_before(request: Request) -> CallerError:

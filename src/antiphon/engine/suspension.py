@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.child_tasks import SIGNALS, Unwinding, WatchedWait, as_failure, in_user_code
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from antiphon.engine.execution import Execution
 
 _ABORT = object()
-
-running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage] - documented
-"""Return the event loop of this thread. None in a worker thread, where nothing can be awaited."""
 
 
 class Suspended(Unwinding):
@@ -37,6 +34,13 @@ class Suspended(Unwinding):
 
 class Abandoned(Unwinding):
     """Another process has taken this round over; whatever this execution does no longer counts."""
+
+
+class Waiting(NamedTuple):
+    """A handler that really waits, and for what."""
+
+    handler: Coroutine[Any, Any, Any]
+    waits_for: Any
 
 
 async def as_coroutine(awaitable: Awaitable[Any]) -> Any:

@@ -3,9 +3,8 @@
 Owns what a token claims, how long it lives, and where a journal goes that no token should carry.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
-from typing import cast
 
 import msgspec
 
@@ -32,6 +31,7 @@ from antiphon.seal.claims import (
     encode_journal,
     largest,
 )
+from antiphon.seal.sealer import Ready
 
 _SEGMENT_BYTES = 32 * 1024 * 1024
 """Of the journals of one caller in the store, where each is a *segment*; anonymous callers of one
@@ -56,25 +56,24 @@ class Tokens:
             handler.identity,
         )
 
-    async def open(self, token: str | None, binding: Binding) -> tuple[Claims, Call]:
-        """Open a token; returns its claims, and the call as it stood.
+    def open(self, token: str | None, binding: Binding) -> Ready[tuple[Claims, Call]]:
+        """Open a token; returns its claims, and the call as it stood, or what to await for them.
 
         Raises:
             TokenRefused: It is not one of ours, or not for this request.
         """
         try:
             claims = self._sealer.open(token, binding)
-            if type(claims) is not Claims:
-                claims = await cast("Awaitable[Claims]", claims)
         except TokenRefused as refusal:
             if refusal.reason != "expired":
                 raise
-            claims = await self._late(token, binding)
-        journal, handle = claims.journal, claims.handle
-        if journal is None:
-            assert handle is not None
-            journal = Journal(handle.seed)
-        call = Call(
+            return self._open_late(token, binding)
+        if type(claims) is not Claims or claims.journal is None:
+            return self._open_waiting(claims, token, binding)
+        return claims, self._call(claims, claims.journal)
+
+    def _call(self, claims: Claims, journal: Journal) -> Call:
+        return Call.of(
             claims.round,
             claims.deadline,
             journal,
@@ -83,14 +82,32 @@ class Tokens:
             claims.pending,
             claims.trace,
         )
-        if handle is not None:
-            call.handle = handle
-            if not handle.seed:
-                # Written by an earlier release: answers cannot be compared without the journal.
-                await load_journal(self._environment, call)
+
+    async def _open_waiting(
+        self, opening: Ready[Claims], token: str | None, binding: Binding
+    ) -> tuple[Claims, Call]:
+        """Open a token with a custom codec, or one whose journal is in the store."""
+        try:
+            claims = opening if isinstance(opening, Claims) else await opening
+        except TokenRefused as refusal:
+            if refusal.reason != "expired":
+                raise
+            return await self._open_late(token, binding)
+        return await self._with_journal(claims)
+
+    async def _with_journal(self, claims: Claims) -> tuple[Claims, Call]:
+        handle = claims.handle
+        if handle is None:
+            assert claims.journal is not None
+            return claims, self._call(claims, claims.journal)
+        call = self._call(claims, Journal(handle.seed))
+        call.handle = handle
+        if not handle.seed:
+            # Written by an earlier release: answers cannot be compared without the journal.
+            await load_journal(self._environment, call)
         return claims, call
 
-    async def _late(self, token: str | None, binding: Binding) -> Claims:
+    async def _open_late(self, token: str | None, binding: Binding) -> tuple[Claims, Call]:
         """Open a token that has expired before the deadline of its call.
 
         Only the ledger knows whether its round has begun and is not finished, for instance because
@@ -98,9 +115,9 @@ class Tokens:
         """
         claims = await self._sealer.inspect(token)
         check(claims, binding, claims.issued)
-        return claims
+        return await self._with_journal(claims)
 
-    async def seal(self, execution: Execution, asks: Mapping[str, Asked]) -> str:
+    def seal(self, execution: Execution, asks: Mapping[str, Asked]) -> Ready[str]:
         """Make the token of the next round, in which the answers to these asks come."""
         environment, sealer, call = self._environment, self._sealer, execution.call
         request, handler, binding = execution.request, execution.handler, execution.binding
@@ -112,9 +129,7 @@ class Tokens:
             pending.append(asked.pending(key, now, call.pending.get(key), execution.native))
             if asked.question.ask.ttl is not None:
                 ttl = _ask_seconds(execution)
-        journal, handle = execution.journal(), None
-        if journal.entries and True in map(_secret_of, journal.entries):
-            handle = await self._keep(execution, journal)
+        journal = execution.journal()
         expires = min(now + (sealer.ttl if ttl is None else seconds(ttl)), call.deadline)
         trace, telemetry = call.trace, environment.telemetry
         if telemetry is not None:
@@ -137,17 +152,25 @@ class Tokens:
             handler.options.version,
             tuple(pending),
             trace,
-            journal if handle is None else None,
-            handle,
+            journal,
         )
+        if journal.entries and True in map(_secret_of, journal.entries):
+            return self._seal_apart(execution, claims, journal)
         plain, budget = encode(claims), environment.limits.state_bytes
         # The journal is part of the claims: only where they are large is its own size looked at.
-        if len(plain) > budget and handle is None:
+        if len(plain) > budget:
             size = len(encode_journal(journal))
             if size > budget:
-                handle = await self._keep(execution, journal, size)
-                plain = encode(msgspec.structs.replace(claims, journal=None, handle=handle))
-        token = sealer.seal(plain, "token", b"", journal)
+                return self._seal_apart(execution, claims, journal, size)
+        return sealer.seal(plain, "token", b"", journal)
+
+    async def _seal_apart(
+        self, execution: Execution, claims: Claims, journal: Journal, size: int = 0
+    ) -> str:
+        """Seal claims whose journal is kept in the store."""
+        handle = await self._keep(execution, journal, size)
+        plain = encode(msgspec.structs.replace(claims, journal=None, handle=handle))
+        token = self._sealer.seal(plain, "token", b"", journal)
         return token if isinstance(token, str) else await token
 
     async def _keep(self, execution: Execution, journal: Journal, size: int = 0) -> Handle:

@@ -31,7 +31,8 @@ import msgspec
 from antiphon.core.asks import Ask, Elicit, ElicitUrl, Kind, ListRoots, Opened, Outcome, Sample
 from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import Entry, EntryKind, encode_value
+from antiphon.core.journal import Entry, encode_value
+from antiphon.core.journal_index import EntryKind
 from antiphon.engine.approvals import ask_all
 from antiphon.engine.context import Context, execution_of
 from antiphon.engine.execution import Execution

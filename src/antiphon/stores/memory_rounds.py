@@ -6,7 +6,6 @@ Owns claiming and recording. The rows, and what is removed when, are in `memory_
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 from antiphon.errors import StoreFull
@@ -40,7 +39,6 @@ _FIRST = Claimed(1)
 _CURE = "Raise MemoryStore(rounds=...), or configure a store on disk"
 
 
-@lru_cache(maxsize=1_024)
 def _call_key(call: str) -> CallKey:
     """Return the shortest name of a call: ids are 32 hexadecimal digits."""
     if len(call) == 32:

@@ -302,7 +302,7 @@ class HeldCalls:
                 return await self._collected(row, request)
         except StoreError as error:
             raise self._environment.trouble.refused(error) from error
-        execution = Execution(
+        execution = Execution.of(
             self._environment,
             running.handler,
             request,

@@ -126,10 +126,10 @@ class HeldReplies:
         old, environment = execution.call, self._environment
         payload = encode_value(msgspec.to_builtins(handle))
         journal = Journal(old.seed, [Entry("patch", HELD, payload)])
-        call = Call(
+        call = Call.of(
             old.number, old.deadline, journal, environment.entropy, id=old.id, trace=old.trace
         )
-        observer = Execution(
+        observer = Execution.of(
             environment,
             execution.handler,
             execution.request,
@@ -138,7 +138,8 @@ class HeldReplies:
             fence=execution.fence,
             binding=execution.binding,
         )
-        return await self._tokens.seal(observer, asks)
+        token = self._tokens.seal(observer, asks)
+        return token if isinstance(token, str) else await token
 
     def not_yet(self, request: Request, handle: HeldHandle) -> Reply:
         """Tell a client that waits no longer; only a tool has a result that can say so."""

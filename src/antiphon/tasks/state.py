@@ -6,12 +6,12 @@ from typing import Any, cast
 import msgspec
 
 from antiphon.core.capabilities import allows
-from antiphon.core.earlier_journals import upgrade
 from antiphon.core.journal import Journal
 from antiphon.core.request import Principal
 from antiphon.core.retry import back_off
 from antiphon.errors import TokenRefused
 from antiphon.seal.claims import Pending
+from antiphon.seal.earlier_journals import upgrade
 from antiphon.wire.tasks import next_key
 
 

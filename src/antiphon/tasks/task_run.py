@@ -135,7 +135,7 @@ class TaskRuns:
             bound = handler.bind(arguments)
         except (Diverged, ArgumentsInvalid, UserCodeExit) as error:
             return await self._ended(row, handler, Failed(error), delivery)
-        execution = Execution(service.environment, handler, request, call, delivery)
+        execution = Execution.of(service.environment, handler, request, call, delivery)
         outcome = await execution.run(Context(execution), bound)
         if isinstance(outcome, NeedsInput) and not _can_be_answered(service, state, outcome):
             outcome = Failed(unable_to_ask_later(execution))
@@ -181,7 +181,7 @@ class TaskRuns:
     def _call(self, row: TaskRow, state: TaskState) -> Call:
         environment = self._service.environment
         pending, answers = state.taken()
-        call = Call(
+        call = Call.of(
             state.runs + 1,
             row.expires,
             state.journal,
@@ -379,9 +379,9 @@ class TaskRuns:
     async def _clean_up(self, row: TaskRow, state: TaskState, handler: Handler) -> None:
         environment = self._service.environment
         deadline = environment.clock() + environment.limits.task.total_seconds()
-        call = Call(1, deadline, Journal(b""), environment.entropy, id=state.call)
+        call = Call.of(1, deadline, Journal(b""), environment.entropy, id=state.call)
         delivery = CleanUpDelivery(self._service, row, state, row.message)
-        execution = Execution(environment, handler, self._request(row, state), call, delivery)
+        execution = Execution.of(environment, handler, self._request(row, state), call, delivery)
         execution.task = asyncio.current_task()
         assert handler.on_cancel is not None
         undo = partial(handler.on_cancel, **handler.bind(state.arguments))

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import msgspec
@@ -307,15 +308,17 @@ def codec_of(fn: Callable[..., Any], returns: Any) -> JsonCodec:
     """
     if returns is None:
         returns = _annotation(fn)
-    from pydantic import PydanticUserError
-
     try:
         return codec_for(returns)
-    except PydanticUserError as error:
-        reason = f"{returns!r} is no type that can be read back from JSON ({_first_line(error)})"
-        raise _unreadable(fn, reason) from error
     except TypeError:
         return JsonCodec(returns)  # an annotation that cannot be hashed is compiled each time
+    except RuntimeError as error:
+        from pydantic import PydanticUserError
+
+        if not isinstance(error, PydanticUserError):
+            raise
+        reason = f"{returns!r} is no type that can be read back from JSON ({_first_line(error)})"
+        raise _unreadable(fn, reason) from error
 
 
 def _first_line(error: "PydanticUserError") -> str:
@@ -332,11 +335,12 @@ def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _annotation(fn: Callable[..., Any]) -> Any:
     """Read the return annotation. Nothing is kept of the function itself: it may be a closure."""
     fn = plain_function(fn)
-    if inspect.isclass(fn):
-        return fn
-    if not inspect.isroutine(fn):
-        fn = getattr(fn, "__call__", fn)  # noqa: B004 - objects that can be called
-    fn = inspect.unwrap(getattr(fn, "__func__", fn))
+    if type(fn) is not FunctionType or fn.__dict__:
+        if inspect.isclass(fn):
+            return fn
+        if not inspect.isroutine(fn):
+            fn = getattr(fn, "__call__", fn)  # noqa: B004 - objects that can be called
+        fn = inspect.unwrap(getattr(fn, "__func__", fn))
     try:
         hint = getattr(fn, "__annotations__", {}).get("return", Any)
         if isinstance(hint, str):

@@ -62,7 +62,7 @@ class HttpRefusal(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-class Accepts(NamedTuple):
+class Accepts(msgspec.Struct, frozen=True):
     """Which kinds of answer a client accepts."""
 
     json: bool

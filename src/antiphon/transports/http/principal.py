@@ -11,7 +11,9 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
+
+import msgspec
 
 from antiphon.core.credentials.actor import actor_of
 from antiphon.core.credentials.scopes import joined
@@ -31,7 +33,7 @@ _NO_SCOPES: frozenset[str] = frozenset()
 _log = logging.getLogger("antiphon.http")
 
 
-class IdentifiedCaller(NamedTuple):
+class IdentifiedCaller(msgspec.Struct, frozen=True):
     """Who sent a request, and what its credential allows."""
 
     principal: Principal
@@ -138,7 +140,7 @@ def _with_scopes(
     """Add the scopes that a middleware found."""
     if isinstance(known, HttpRefusal):
         return known
-    return known._replace(scopes=_scopes_of(scope["auth"]))
+    return msgspec.structs.replace(known, scopes=_scopes_of(scope["auth"]))
 
 
 @lru_cache(maxsize=1_024)

@@ -89,10 +89,6 @@ class HttpRequest(ConnectedChannel):
     answered: bool = False
     """Whether the final response has been sent, wholly or in part."""
 
-    keep_alive: asyncio.Task[None] | None = None
-    """Sends comments on an open stream."""
-
-    _streaming = False
     _lock: asyncio.Lock | None = None
 
     def __init__(
@@ -115,6 +111,9 @@ class HttpRequest(ConnectedChannel):
         self.receive = receive
         self.send = send
         self._whole = whole
+        self._streaming = self.disconnected = False
+        self.keep_alive: asyncio.Task[None] | None = None
+        """Sends comments on an open stream."""
 
     @property
     def scopes(self) -> frozenset[str] | None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.earlier_journals import upgrade
 from antiphon.core.journal import Entry, Journal, encode_value
+from antiphon.seal.earlier_journals import upgrade
 
 OURS = Entry("memo", "price", encode_value(5))
 
