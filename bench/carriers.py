@@ -189,6 +189,8 @@ async def begin(folder: str, dsn: str, carrier: str, first: int, number: int) ->
                 await peer.begin("nothing", number=task)
 
         await asyncio.sleep(1.0)  # the carrier is connected
+        looks = (peer.refused("tasks/get", taskId="none") for _ in range(CALLERS))
+        await asyncio.gather(*looks)  # so are the callers to the database
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         began = time.time()
