@@ -142,7 +142,7 @@ class Replay(msgspec.Struct, eq=False):
     @property
     def _index(self) -> JournalIndex:
         if self._made is None:
-            read = len(self.given) - len(self._ahead)
+            read = len(self.given) - len(self._ahead) if self.strict else 0
             index = self._made = JournalIndex(self.given, read, self.strict)
             self._ahead = []
             for entry in self.fresh:

@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage] - documented
 """Return the event loop of this thread. None in a worker thread, where nothing can be awaited."""
 
-if sys.version_info >= (3, 12):
-    task_of: "Callable[[Any], asyncio.Task[Any] | None]" = asyncio.current_task
-else:  # where that is written in Python, and every ask of a re-run comes here
-    task_of: "Callable[[Any], asyncio.Task[Any] | None]" = (
-        asyncio.tasks._current_tasks.get  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue, reportUnknownMemberType]
-    )
+# Where it is written in Python it is slow, and every ask of a re-run comes here.
+_slow: Any = asyncio.tasks
+task_of: "Callable[[Any], asyncio.Task[Any] | None]" = (
+    asyncio.current_task if sys.version_info >= (3, 12) else _slow._current_tasks.get
+)
 """Return the task that a running loop runs now."""
 
 _CATCH_UP = 20
