@@ -21,10 +21,10 @@ TEXTS = {path: path.read_text("utf-8") for path in sorted(TREE.rglob("*.py"))}
 MODULE_LINES = 500
 LONGER_MODULES = {
     "client/client.py": 530,
-    "engine/execution.py": 530,
+    "engine/execution.py": 540,
     "engine/questions.py": 600,
     "errors.py": 520,
-    "server.py": 590,
+    "server.py": 660,
     "stores/redis_scripts.py": 503,
     "testing/contracts/inbox.py": 585,
 }
