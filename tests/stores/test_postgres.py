@@ -259,7 +259,7 @@ async def test_statements_are_prepared_only_where_no_pooler_stands_between(
         async with opened(PostgresStore(dsn, connections=1)) as store:
             for _ in range(10):
                 await store.open_tasks("nobody", most=1)
-            (connection,) = store._idle or ()
+            connection = store._open_connections()[-1]
             found = await connection.execute(
                 "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%taken%'"
             )
