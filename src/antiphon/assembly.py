@@ -31,7 +31,6 @@ from antiphon.handlers.catalog import Catalog
 from antiphon.handlers.registry import Registry, TaskHandlers
 from antiphon.lifetime import EnterLifespan, ServerLifetime
 from antiphon.ports import AuditTrail, Carrier, Clock, Entropy, Store, Telemetry
-from antiphon.ports.call_end import outcome_of
 from antiphon.seal.keys_in_use import HELD, KeysInUse, find_keys
 from antiphon.seal.policy import Seal
 from antiphon.seal.sealer import Sealer
@@ -178,13 +177,16 @@ def _traced(call: Serve, telemetry: Telemetry | None) -> Serve:
     if telemetry is None:
         return call
 
+    async def counted(request: Request) -> bytes:
+        with telemetry.round(request):
+            return await call(request)
+
     async def traced(request: Request) -> bytes:
         with telemetry.round(request):
-            result = await call(request)
-            request.failed = outcome_of(result) == "error"
+            request.result = result = await call(request)
             return result
 
-    return traced
+    return traced if telemetry.reads_results else counted
 
 
 def _audited(call: Serve, audit: AuditTrail | None) -> Serve:

@@ -305,6 +305,8 @@ async def _nothing(method: str, params: Any) -> None: ...
 class Told:
     """An author's telemetry."""
 
+    reads_results = False
+
     def __init__(self) -> None:
         self.heard: list[str] = []
 

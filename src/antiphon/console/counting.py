@@ -45,6 +45,7 @@ class RoundCounts:
     def __init__(self, inner: Telemetry | None, clock: Clock) -> None:
         """Take the author's telemetry, if there is one, and the time."""
         self._inner = inner
+        self.reads_results: bool = inner is not None and inner.reads_results
         self._clock = clock
         self._rounds: RoundTimes = {}
         self._others: Counter[str] = Counter()

@@ -208,8 +208,8 @@ class Request(msgspec.Struct, kw_only=True):
     repeated: bool = False
     """Whether the reply is what an earlier request with the same token was given."""
 
-    failed: bool = False
-    """Whether a tool said in its result that it failed; known where rounds are traced."""
+    result: bytes = b""
+    """What the client is sent; known where rounds are traced."""
 
     audit: RoundAudit | None = None
     """Where the round is noted; None where there is no audit."""

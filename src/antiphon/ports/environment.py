@@ -20,6 +20,9 @@ Level = Literal["tasks", "held", "parked"]
 class Telemetry(Protocol):
     """Where calls are traced and counted. Must never raise and never sees answers or tokens."""
 
+    reads_results: bool
+    """Whether it looks at results, to see whether a tool said that it failed."""
+
     def round(self, round: Request) -> AbstractContextManager[None]:
         """Enclose one round; its end is noted on the round itself."""
         ...

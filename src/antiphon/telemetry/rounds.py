@@ -32,6 +32,8 @@ THINK_TIMES = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400, 86_400)
 class OpenTelemetry:
     """Traces and counts calls with the application's own providers."""
 
+    reads_results: bool = True
+
     def __init__(
         self,
         tracer_provider: trace.TracerProvider | None = None,

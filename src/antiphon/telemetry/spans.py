@@ -13,6 +13,7 @@ from opentelemetry.context import Context
 
 from antiphon.core.request import Request
 from antiphon.errors import CallerError
+from antiphon.ports.call_end import outcome_of
 
 _NO_CONTEXT = Context()
 _NAMES = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
@@ -85,7 +86,8 @@ class TracedRound:
         if error is not None:
             failure = _kind_of(error)
         else:
-            failure = TOOL_ERROR if request.failed else ""
+            failed = request.result and outcome_of(request.result) == "error"
+            failure = TOOL_ERROR if failed else ""
         if span.is_recording():
             _describe(span, request, error, failure)
         span.end()
