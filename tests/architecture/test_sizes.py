@@ -32,7 +32,11 @@ LONGER_MODULES = {
 list."""
 
 CLASS_LINES = 300
-LARGER_CLASSES = {"transports/http/app.py:App": 320}
+LARGER_CLASSES = {
+    "server.py:Server": 311,
+    "tasks/task_run.py:TaskRuns": 305,
+    "transports/http/app.py:App": 320,
+}
 """Lines of code: without docstrings, comments and empty lines."""
 
 FUNCTION_LINES = 60
@@ -41,7 +45,7 @@ LONGER_FUNCTIONS: dict[str, int] = {}
 
 PARAMETERS = 12
 MORE_PARAMETERS = {
-    "cli/call.py:call": 14,
+    "cli/call.py:call": 15,
     "cli/call.py:resume": 14,
     "cli/gateways/command.py:gateway": 19,
     "client/client.py:Client.__init__": 14,
@@ -51,7 +55,7 @@ MORE_PARAMETERS = {
 """Options of a command and of the two public constructors, each given by name."""
 
 SMALL = 70
-SMALL_MODULES = 48
+SMALL_MODULES = 51
 """How many modules may be below it, besides `__init__.py`: a file is for a whole idea."""
 
 IGNORED = {

@@ -329,6 +329,25 @@ class Told:
     def uncertain(self, handler: str) -> None:
         self.heard.append(handler)
 
+    def run(self, run: Any) -> Any:
+        self.heard.append("run")
+        return self
+
+    def resumed(self, round: Any, issued: float, expires: float) -> None:
+        self.heard.append(f"resumed {issued} {expires}")
+
+    def waits(self, expires: float) -> None:
+        self.heard.append(f"waits {expires}")
+
+    def diverged(self, handler: str) -> None:
+        self.heard.append(f"diverged {handler}")
+
+    def decided(self, outcome: str) -> None:
+        self.heard.append(f"decided {outcome}")
+
+    def level(self, name: str, known: Any) -> None:
+        self.heard.append(f"level {name} {known}")
+
 
 def test_the_telemetry_of_the_author_hears_everything() -> None:
     told = Told()
@@ -340,6 +359,18 @@ def test_the_telemetry_of_the_author_hears_everything() -> None:
     counts.uncertain("tool:refund")
     assert counts.here() == "here"
     assert told.heard == ["round", "begin", "end", "expired", "tool:refund"]
+    told.heard.clear()
+    with counts.run(request):
+        pass
+    counts.resumed(request, 1.0, 2.0)
+    counts.waits(3.0)
+    counts.diverged("tool:refund")
+    counts.decided("approved")
+    counts.level("tasks", {"working": 1})
+    assert told.heard == [
+        "run", "begin", "end", "resumed 1.0 2.0", "waits 3.0", "diverged tool:refund",
+        "decided approved", "level tasks {'working': 1}",
+    ]  # fmt: skip
     taken = counts.take()
     assert {name for _, name in taken if not name.startswith("time:")} == {
         "round:task", "refused:expired", "uncertain",

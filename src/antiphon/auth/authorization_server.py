@@ -130,8 +130,8 @@ class AuthorizationServer:
 
     async def close(self) -> None:
         """End the requests that are under way. Idempotent."""
-        under_way = [*self._lookups.values(), *([self._fetching] if self._fetching else [])]
-        mine = [task for task in under_way if task.get_loop() is asyncio.get_running_loop()]
+        running = [*self._lookups.values(), *([self._fetching] if self._fetching else [])]
+        mine = [task for task in running if task.get_loop() is asyncio.get_running_loop()]
         for task in mine:
             task.cancel()
         if mine:

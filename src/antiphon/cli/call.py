@@ -107,8 +107,8 @@ def call(
       antiphon call https://shop.example/mcp provision name=orders --login
     """
     session = CallSession.start(answer, save=save, json=json, ask=not no_input, detach=detach)
-    way = "device" if device else "browser" if login else ""
-    settings = settings_of(header, env, era, timeout, verbose, json, login=way)
+    how = "device" if device else "browser" if login else ""
+    settings = settings_of(header, env, era, timeout, verbose, json, login=how)
     with connected(target, settings, session.answers) as client:
         try:
             given = tool_arguments(arguments or (), _schema(client, tool, arguments, json))

@@ -13,7 +13,7 @@ import typer
 
 from antiphon.cli import output
 from antiphon.cli.load_server import split_name
-from antiphon.cli.login.commands import LoginWay, login_of
+from antiphon.cli.login.commands import LoginMethod, login_of
 from antiphon.cli.output import USAGE, errors, fail
 from antiphon.client.errors import CannotConnect
 from antiphon.client.flow_types import Timeouts
@@ -71,7 +71,7 @@ class Settings:
     timeout: float = 300.0
     verbose: bool = False
     json: bool = False
-    login: LoginWay = ""
+    login: LoginMethod = ""
     """How a person may be asked to sign in."""
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ def settings_of(
     verbose: bool,
     json: bool,
     *,
-    login: LoginWay = "",
+    login: LoginMethod = "",
 ) -> Settings:
     """Read the options that every command with a connection has."""
     try:
@@ -154,7 +154,7 @@ def connected(
 
     with ExitStack() as stack:
         log: Any = sys.stderr if settings.verbose else stack.enter_context(_log())
-        login = login_of(target, list(settings.headers), way=settings.login)
+        login = login_of(target, list(settings.headers), method=settings.login)
         if login is not None:
             stack.callback(login.close)
         try:

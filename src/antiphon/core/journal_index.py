@@ -4,7 +4,7 @@ One execution may use a name once. Only a try that came to nothing may be follow
 the same key, which has a number in the journal.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
@@ -31,12 +31,7 @@ AGAIN = "\n"
 _REPEATABLE = frozenset({"not-done", "cut"})
 """Outcomes after which one execution may use the key again."""
 
-_name_of = attrgetter("kind", "key")
-
-
-def last_of_each(entries: "list[Entry]") -> "list[Entry]":
-    """Keep the last entry of each name, in the place of the first."""
-    return list(dict(zip(map(_name_of, entries), entries, strict=True)).values())
+name_of: "Callable[[Entry], Name]" = attrgetter("kind", "key")
 
 
 class JournalIndex:
@@ -46,7 +41,7 @@ class JournalIndex:
 
     def __init__(self, given: "list[Entry]", read: int, strict: bool) -> None:
         """Look up entries, of which the first `read` have been read."""
-        names = list(map(_name_of, given))
+        names = list(map(name_of, given))
         self.entries: dict[Name, Entry] = dict(zip(names, given, strict=True))
         self.used: set[Name] = set(names[:read])
         self.unread: dict[Name, Entry] = {}

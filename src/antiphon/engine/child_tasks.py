@@ -27,7 +27,7 @@ running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_runn
 
 # Where it is written in Python it is slow, and every ask of a re-run comes here.
 _slow: Any = asyncio.tasks
-task_of: "Callable[[Any], asyncio.Task[Any] | None]" = (
+task_of: Callable[[Any], asyncio.Task[Any] | None] = (
     asyncio.current_task if sys.version_info >= (3, 12) else _slow._current_tasks.get
 )
 """Return the task that a running loop runs now."""

@@ -21,7 +21,6 @@ import msgspec
 from antiphon.core.asks import seconds
 from antiphon.core.capabilities import Capability, allows
 from antiphon.core.journal import Entry, Journal
-from antiphon.core.journal_index import last_of_each
 from antiphon.core.request import Request
 from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
@@ -191,7 +190,7 @@ class Engine:
         """Run the round of a redeemed token, after what an earlier attempt had learned."""
         request, handler, call = running.request, running.handler, running.call
         if learned:
-            call.entries = last_of_each([*call.entries, *learned])
+            call.entries = [*call.entries, *learned]
         if handler.options.holds or handler.kind != "tool":
             observed = await self._held.observed(running)
             if observed is not None:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from antiphon.core.asks import InputRequired
 from antiphon.core.journal import Entry, Journal, Replay, describe
-from antiphon.core.journal_index import EntryKind
+from antiphon.core.journal_index import EntryKind, name_of
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.child_tasks import (
@@ -65,7 +65,7 @@ from antiphon.engine.raised import failure_of
 from antiphon.engine.suspension import (
     Abandoned,
     Suspended,
-    Waiting,
+    WaitingHandler,
     abort_handler,
     as_coroutine,
     block_forever,
@@ -200,7 +200,10 @@ class Execution(msgspec.Struct, eq=False):
     ) -> "Execution":
         """Return an execution of a call that reads what the call knows."""
         native = call.journal.native
-        replay = Replay(call.entries, not native, [] if native else call.entries[::-1])
+        entries = call.entries
+        if len(entries) > 1:  # an answer may have been recorded before; the last of a name counts
+            entries = list(dict(zip(map(name_of, entries), entries, strict=True)).values())
+        replay = Replay(entries, not native, [] if native else entries[::-1])
         return cls(environment, handler, request, call, delivery, fence, binding, native, replay)
 
     # --- states and guards -----------------------------------------------------------------------
@@ -416,7 +419,7 @@ class Execution(msgspec.Struct, eq=False):
         before = 0 if task is None else task.cancelling()
         try:
             value = self._begin(context, arguments)
-            if value.__class__ is Waiting:
+            if value.__class__ is WaitingHandler:
                 value = await go_on(self, *value)
             if task is not None and task.cancelling() > before:
                 uncancel(task, before, self.branches)
@@ -452,7 +455,7 @@ class Execution(msgspec.Struct, eq=False):
         finally:
             in_user_code.reset(mark)
         self.started = loop.time()
-        return Waiting(running, waits_for)
+        return WaitingHandler(running, waits_for)
 
     def judge(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
         """Let the verdict decide, whatever the handler made of it.

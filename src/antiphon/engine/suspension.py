@@ -36,7 +36,7 @@ class Abandoned(Unwinding):
     """Another process has taken this round over; whatever this execution does no longer counts."""
 
 
-class Waiting(NamedTuple):
+class WaitingHandler(NamedTuple):
     """A handler that really waits, and for what."""
 
     handler: Coroutine[Any, Any, Any]

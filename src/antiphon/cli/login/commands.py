@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from antiphon.client.login.device import DevicePrompt
     from antiphon.client.login.provider import LoginProvider
 
-LoginWay: TypeAlias = Literal["", "browser", "device"]
+LoginMethod: TypeAlias = Literal["", "browser", "device"]
 """How a person signs in."""
 
 LOGIN = Annotated[
@@ -45,16 +45,16 @@ _SHOWN = 500
 
 
 def login_of(
-    target: str | Sequence[str], headers: Sequence[str], *, way: LoginWay = ""
+    target: str | Sequence[str], headers: Sequence[str], *, method: LoginMethod = ""
 ) -> "LoginProvider | None":
     """Return the login for a connection; None where there is none and none is asked for.
 
     Args:
         target: Where the connection goes.
         headers: The names of headers that are sent anyway; one with credentials goes first.
-        way: How a person signs in if the server wants it; nobody does without one.
+        method: How a person signs in if the server wants it; nobody does without one.
     """
-    asked = bool(way)
+    asked = bool(method)
     url = target.strip() if isinstance(target, str) else ""
     if not url.startswith(("http://", "https://")):
         if asked:
@@ -73,11 +73,11 @@ def login_of(
         return None
     # The flow logs what it raises, which is shown anyway.
     logging.getLogger("mcp.client.auth.oauth2").setLevel(logging.CRITICAL)
-    if way == "browser":
+    if method == "browser":
         from antiphon.client.login.browser import BrowserSignIn
 
         return BrowserSignIn(url, kept, _open_page)
-    if way == "device":
+    if method == "device":
         from antiphon.client.login.device import DeviceSignIn
 
         return DeviceSignIn(url, kept, _show_code)

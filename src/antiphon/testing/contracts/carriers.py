@@ -63,13 +63,10 @@ CarrierContract: TypeAlias = Callable[[CarrierKit], Awaitable[None]]
 
 def story_server(folder: Path, store: str, carrier: "Carrier | str") -> Server:
     """Return the server whose tasks are run; it leaves running them to workers."""
+    limits = Limits(lease=timedelta(seconds=LEASE))
+    seal = Seal(keys=[KEY])
     server = Server(
-        NAME,
-        store=store,
-        carrier=carrier,
-        task_runs="workers",
-        seal=Seal(keys=[KEY]),
-        limits=Limits(lease=timedelta(seconds=LEASE)),
+        NAME, store=store, carrier=carrier, task_runs="workers", seal=seal, limits=limits
     )
     tally = Tally(folder / "tally")
 
