@@ -70,8 +70,8 @@ $(PEERS)/pgbouncer/.made:
 		$$sudo apt-get update -q && $$sudo apt-get install -y -q pgbouncer; }
 	mkdir -p $(@D) && touch $@
 
-# So does a browser: Playwright drives the one of the machine.
-$(PEERS)/chromium/.made:
+# So does a browser: Playwright drives the one of the machine. One package at a time is installed there.
+$(PEERS)/chromium/.made: | $(PEERS)/pgbouncer/.made
 	command -v chromium > /dev/null || command -v google-chrome > /dev/null || { \
 		command -v apt-get > /dev/null || { echo "Chromium is needed for the tests of the pages: install the package chromium of this machine"; exit 1; }; \
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \

@@ -107,7 +107,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "dev/wire.py": {"httpx2"},
     "client/*": {"anyio", "httpx2", "mcp", "mcp_types", "msgspec", "pydantic", "pydantic_core"},
     "client/http.py": {"opentelemetry"},
-    "client/tracing.py": {"opentelemetry"},
+    "client/prepared_call.py": {"opentelemetry"},
     "client/terminal*": {"rich"},
     "gateway/mount.py": {"mcp", "mcp_types", "pydantic"},
     "gateway/watching.py": {"mcp", "mcp_types"},

@@ -53,3 +53,5 @@ async def main(answers: dict) -> None:
 
 
 asyncio.run(main(json.loads(sys.argv[1])))
+sys.stdout.flush()
+os._exit(0)  # threads of temporalio may still be at work, which crashes an interpreter that ends

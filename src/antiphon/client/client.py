@@ -45,12 +45,11 @@ from antiphon.client.flow_types import (
     TimedOut,
     Timeouts,
 )
-from antiphon.client.prepared_call import Caller, OnTask, PreparedCall
+from antiphon.client.prepared_call import Caller, OnTask, PreparedCall, traced_call
 from antiphon.client.read_asks import Task
 from antiphon.client.saved import SavedCall, load
 from antiphon.client.sdk_shim import ConnectionTask
 from antiphon.client.targets.target import TargetOptions, read_target
-from antiphon.client.tracing import traced_call
 from antiphon.core.capabilities import Capability
 from antiphon.core.request import Era
 from antiphon.ports import Clock

@@ -1,10 +1,14 @@
 """One call joined with a connection and an answerer: what drivers perform its actions with."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import BaseModel, ValidationError
 
 from antiphon.client.answers import Answerer, answer_all
@@ -39,6 +43,10 @@ from antiphon.client.task_updates import OnTaskMessage, TaskSubscription
 from antiphon.core.text import safe_line
 from antiphon.errors import AnswerInvalid
 from antiphon.ports import Clock
+
+_tracer = trace.get_tracer("antiphon.client")
+_trace_text = TraceContextTextMapPropagator()
+_KEY = "traceparent"
 
 OnTask: TypeAlias = Callable[[Task], Awaitable[None] | None]
 """Takes a task whenever its state changed; sync or async."""
@@ -268,3 +276,34 @@ def _parsed(method: str, result: dict[str, Any]) -> BaseModel:
         return read_result(method, result)
     except ValidationError as error:
         raise InvalidResponse(f"{error.error_count()} faults in the result of {method}") from error
+
+
+@contextmanager
+def traced_call(saved: SavedCall) -> Generator[SavedCall]:
+    """Enclose what is done for a call now; the call is given back with the trace that it is in.
+
+    A call that was saved goes on in its own trace, unless the caller has one of their own: then the
+    span links to the trace in which the call began.
+    """
+    within, links = None, ()
+    if saved.trace:
+        began = _trace_text.extract({_KEY: saved.trace}, Context())
+        if trace.get_current_span().get_span_context().is_valid:
+            links = (trace.Link(trace.get_current_span(began).get_span_context()),)
+        else:
+            within = began
+    name, attributes = _span_of(saved)
+    with _tracer.start_as_current_span(name, within, attributes=attributes, links=links):
+        here: dict[str, str] = {}
+        if not saved.trace:
+            _trace_text.inject(here)
+        yield replace(saved, trace=here[_KEY]) if here else saved
+
+
+def _span_of(saved: SavedCall) -> tuple[str, Mapping[str, str]]:
+    """Name the span as the conventions for tools do; a resource's URI is of unbounded variety."""
+    method, name = saved.call.method, str(saved.call.params.get("name", ""))
+    if method == "tools/call":
+        named = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+        return f"execute_tool {name}", named
+    return f"{method} {name}".rstrip(), {"gen_ai.prompt.name": name} if name else {}
