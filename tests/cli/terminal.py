@@ -46,7 +46,18 @@ class Seat:
         os.write(self.fd, line.encode() + b"\n")
 
     def interrupts(self) -> None:
-        os.write(self.fd, b"\x03")
+        """Press Ctrl-C; once more if nothing follows: between showing its prompt and waiting for a
+        line, Python notes an interrupt and only acts on it after the next key."""
+        for _ in range(2):
+            os.write(self.fd, b"\x03")
+            until = time.monotonic() + 10.0
+            while self.screen.strip(" :\r\n") in ("", "^C"):
+                ready, _, _ = select.select([self.fd], [], [], max(0.0, until - time.monotonic()))
+                if not ready:
+                    break
+                self.screen += _ESCAPES.sub("", os.read(self.fd, 65536).decode(errors="replace"))
+            else:
+                return
 
     def leaves_with(self) -> int:
         """Read to the end; return the exit code."""
