@@ -1,5 +1,6 @@
 """For every test: short names of the fixtures, Hypothesis on a busy machine, inherited signals."""
 
+import gc
 import os
 import signal
 
@@ -23,6 +24,13 @@ settings.load_profile("antiphon")
 # inherited by the programs that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Take what the modules of all tests hold out of the collector's sight: there are millions of
+    objects, and every full collection would walk them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
