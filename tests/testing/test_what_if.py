@@ -172,6 +172,25 @@ async def test_a_planted_mistake_is_found(
         report.check()
 
 
+async def test_a_question_that_holds_the_time_of_its_server_is_found():
+    # The story itself passes: in a test no second goes by between its rounds.
+    def make(tally: Tally) -> Callable[..., Server]:
+        def make_server(clock: Callable[[], float], **world: Any) -> Server:
+            server = Server("cloud", clock=clock, **world)
+
+            @server.tool
+            async def order(ctx: Context) -> str:
+                await ctx.elicit(f"Where, at {clock():.0f}?", Place)
+                return "ordered"
+
+            return server
+
+        return make_server
+
+    report = await what_if(make, told(place=EU))
+    assert {one.id for one in report.problems} == {"time-matters"}
+
+
 async def test_a_failing_story_tells_the_cause_and_the_line():
     report = await what_if(tool(asks_at_random), told(place=EU))
     assert "diverged" in str(report)
