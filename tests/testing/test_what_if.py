@@ -249,6 +249,11 @@ async def test_a_token_that_works_for_somebody_else_is_found(monkeypatch: pytest
     assert "stranger-accepted" in {one.id for one in report.problems}
 
 
+async def test_a_token_that_does_not_expire_is_found():
+    report = await what_if(tool(sound, config={"clock": lambda: 1_700_000_000.0}), SOUND)
+    assert "expired-accepted" in {one.id for one in report.problems}
+
+
 async def test_a_mistake_that_is_meant_can_be_allowed():
     make = tool(acts_once_above_its_question)
     report = await what_if(make, told(place=EU), allow={"starts-over"})
