@@ -216,6 +216,21 @@ async def test_answers_that_nobody_asked_for_are_found():
     assert "unasked-accepted" in {one.id for one in report.problems}
 
 
+def counts_rounds_instead_of_answers(tally: Tally) -> Handler:
+    async def order(ctx: Context) -> str | InputRequired:
+        if ctx.state is None:
+            return InputRequired({"place": Elicit("Where?", Place)}, state="asked")
+        await ctx.once("create", tally.mark, "create")
+        return "created"
+
+    return order
+
+
+async def test_a_round_without_answers_that_acts_is_found():
+    report = await what_if(tool(counts_rounds_instead_of_answers), told(place=EU))
+    assert "silence-acts" in {one.id for one in report.problems}
+
+
 def forgets_tokens(tally: Tally) -> Callable[..., Server]:
     """A server whose ledger is its own: another process takes the same token again."""
     make = tool(sound)(tally)
