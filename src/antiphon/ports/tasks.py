@@ -191,12 +191,12 @@ class Tasks(Protocol):
         """
         ...
 
-    def on_ready(self, call: Callable[[Due], None]) -> Callable[[], None]:
-        """Have `call` told of each task that a change in this process makes ready, after its
-        commit; returns how to stop that.
+    def on_ready(self, server: str, call: Callable[[Due], None]) -> Callable[[], None]:
+        """Have `call` told of each task of a server that a change in this process makes ready,
+        after its commit; returns how to stop that.
 
-        It takes the place of waking workers that wait in `runs_ready`. Called in the event loop;
-        it must not wait.
+        It takes the place of waking workers of that server that wait in `runs_ready`. Called in
+        the event loop; it must not wait.
         """
         ...
 

@@ -97,7 +97,7 @@ class MemoryTasks:
         """When tasks of one server and tool may be claimed; entries out of date are skipped."""
 
         self._waiting_workers: set[asyncio.Future[None]] = set()
-        self._callers: dict[object, Callable[[Due], None]] = {}
+        self._callers: dict[object, tuple[str, Callable[[Due], None]]] = {}
         """Who is told of ready tasks instead of the workers that wait here."""
 
     async def create_task(self, task: NewTask) -> bool:
@@ -182,8 +182,9 @@ class MemoryTasks:
         now = self._now()
         if now < row.lease:
             return  # it runs: the end of its run says when it is ready
-        for call in tuple(self._callers.values()):
-            call(row.due(now))
+        for server, call in tuple(self._callers.values()):
+            if server == row.new.server:
+                call(row.due(now))
         for future in self._waiting_workers:
             if not future.done():
                 future.set_result(None)
@@ -254,10 +255,10 @@ class MemoryTasks:
         late.sort(key=lambda row: row.ready or 0.0)
         return [row.due(now) for row in late[:limit]]
 
-    def on_ready(self, call: Callable[[Due], None]) -> Callable[[], None]:
-        """Have a function told of each task that a change makes ready."""
+    def on_ready(self, server: str, call: Callable[[Due], None]) -> Callable[[], None]:
+        """Have a function told of each task of a server that a change makes ready."""
         key = object()
-        self._callers[key] = call
+        self._callers[key] = (server, call)
         return lambda: self._callers.pop(key, None) and None
 
     def _next(self, server: str, busy: Sequence[str], now: float) -> KeptTask | None:

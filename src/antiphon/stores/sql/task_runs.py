@@ -110,13 +110,13 @@ class SqlTaskRuns(SqlTasks):
     """Who claims, where leases are held by heartbeats; empty where they are not."""
 
     _workers: WorkerWaiters
-    _callers: dict[object, Callable[[Due], None]]
+    _callers: dict[object, tuple[str, Callable[[Due], None]]]
     """Who is told of ready tasks instead of the workers that wait in this store."""
 
-    def on_ready(self, call: Callable[[Due], None]) -> Callable[[], None]:
-        """Have a function told of each task that a change in this process makes ready."""
+    def on_ready(self, server: str, call: Callable[[Due], None]) -> Callable[[], None]:
+        """Have a function told of each task of a server that a change here makes ready."""
         key = object()
-        self._callers[key] = call
+        self._callers[key] = (server, call)
         return lambda: self._callers.pop(key, None) and None
 
     @single_statement

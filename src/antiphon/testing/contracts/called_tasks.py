@@ -132,7 +132,7 @@ async def whoever_calls_is_told_of_every_task_that_becomes_ready(
     a: TaskStore, b: TaskStore
 ) -> None:
     server, calls = name("server"), list[Due]()
-    stop: Callable[[], object] = a.on_ready(calls.append)
+    stop: Callable[[], object] = a.on_ready(server, calls.append)
     task = new(server, owner="ada", call=name())
     await a.create_task(task)
     expected = Due(task.id, server, "tool", caller_of("ada"), 0, 1)
@@ -150,6 +150,12 @@ async def whoever_calls_is_told_of_every_task_that_becomes_ready(
     run = await claimed(a, calls[-1])
     await a.release_runs([(run.id, run.epoch)])
     assert (await told(calls, 5))[-1].epoch == run.epoch
+    other = name("server")
+    waiting = asyncio.ensure_future(a.runs_ready(server=other, timeout=PATIENCE))
+    await asyncio.sleep(0.05)
+    await made(a, other)
+    await asyncio.wait_for(waiting, PATIENCE / 4)  # nobody calls these: workers are woken
+    assert len(calls) == 5
     stop()
     row = await shown(a, task.id)
     assert await a.change_task(task.id, row.revision, change("working", ready=0.0))
