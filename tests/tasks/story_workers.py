@@ -1,8 +1,8 @@
 """Workers of the carriers' contracts, as processes: each is a fork of what has imported everything.
 
 `python -m tests.tasks.story_workers FOLDER STORE CARRIER`: every line on standard input starts a
-worker, with the carrier that the line names or with CARRIER; its id is printed when it runs tasks. A
-worker that ends is followed by none. All end with whoever started this.
+worker, with the carrier that the line names or with CARRIER; its id is printed when it runs tasks.
+A worker that ends is followed by none. All end with whoever started this.
 """
 
 import asyncio

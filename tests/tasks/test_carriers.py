@@ -17,10 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from antiphon import Server
+from antiphon.carriers import open_carrier
+from antiphon.testing import KEY
 from antiphon.testing.contracts import CARRIER_CONTRACTS, CarrierContract
-from antiphon.testing.contracts.carriers import CarrierKit, run_name, story
+from antiphon.testing.contracts.carriers import CarrierKit, Losing, run_name, story
 from tests.servers import ENGINES, LONG, PATIENCE, ROOT, Engine
 from tests.tasks.story_workers import carrier_of
+from tests.tasks.task_client import Peer
 
 
 class Workers:
@@ -85,6 +89,7 @@ def kit(
 class Kit(CarrierKit):
     """What the contracts are run with, and workers that claim tasks from the store."""
 
+    url: str = field(kw_only=True)
     claiming_worker: Callable[[], AbstractAsyncContextManager[int]] = field(kw_only=True)
 
 
@@ -96,6 +101,7 @@ def kit_of(folder: Path, store: str, url: str, engine: Engine | None) -> Iterato
             store=store,
             carrier=lambda: carrier_of(url),
             worker=workers.one,
+            url=url,
             claiming_worker=lambda: workers.one("leases:"),
             away=None if engine is None else lambda: away(engine),
         )
@@ -125,3 +131,64 @@ async def test_processes_with_different_carriers_share_a_store(kit: Kit) -> None
         last = run_name()
         assert await one.text(await one.begin("work", run=last)) == f"worked {last}"
         assert [one.acted(run) for run in (*runs, last)] == [1] * 9
+
+
+SHOP = """
+from antiphon import Server
+
+server = Server("shop")
+
+
+@server.tool(task="required")
+async def pack(what: str) -> str:
+    return f"packed {what}"
+"""
+
+
+@asynccontextmanager
+async def worker_command(folder: Path, environ: dict[str, str]) -> AsyncIterator[None]:
+    """Run `antiphon worker` until the end, and have it end in good order."""
+    (folder / "shop.py").write_text(SHOP)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "antiphon.cli.app", "worker", "shop:server", cwd=folder,
+        env={**os.environ, **environ}, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(PATIENCE):
+            while (line := await process.stderr.readline()) != b"Running tasks\n":
+                assert line, "the worker has ended"
+        yield
+        process.terminate()
+        _, said = await asyncio.wait_for(process.communicate(), PATIENCE)
+        assert (process.returncode, said) == (0, b"")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.parametrize("kit", ENGINES, indirect=True)
+async def test_the_worker_command_runs_what_the_engine_brings(kit: Kit) -> None:
+    environ = {
+        "ANTIPHON_CARRIER": kit.url, "ANTIPHON_STORE": kit.store, "ANTIPHON_KEYS": str(KEY),
+    }  # fmt: skip
+    carrier = open_carrier(kit.url, "shop")
+    assert carrier is not None
+    losing = Losing(carrier)
+    forgetful = Server("shop", task_runs="workers", environ=environ, carrier=losing)
+    server = Server("shop", task_runs="workers", environ=environ)
+
+    @forgetful.tool(task="required")
+    @server.tool(task="required")
+    async def pack(what: str) -> str:
+        raise AssertionError(what)  # only workers run tasks
+
+    async with worker_command(kit.folder, environ), forgetful.running(), server.running():
+        lost = await Peer(forgetful).begin("pack", what="tea")
+        called = await Peer(server).begin("pack", what="milk")
+        assert await Peer(server).text(called) == "packed milk"
+        # Whoever claims tasks from the store would have claimed the older one.
+        assert (await Peer(server).get(lost))["status"] == "working"
+        await losing.late()
+        assert await Peer(server).text(lost) == "packed tea"
