@@ -111,6 +111,14 @@ class Due(msgspec.Struct, frozen=True):
     """Seconds from now."""
 
 
+class LateTasks(msgspec.Struct, frozen=True):
+    """A page of tasks that nobody came for."""
+
+    tasks: Sequence[Due] = ()
+    beyond: tuple[float, str] | None = None
+    """Where the next page begins; None after the last one."""
+
+
 class Tasks(Protocol):
     """Tasks and their runs. A run is leased; a task has at most one at a time.
 
@@ -184,10 +192,12 @@ class Tasks(Protocol):
         """
         ...
 
-    async def overdue(self, *, server: str, grace: float, limit: int) -> Sequence[Due]:
+    async def overdue(
+        self, *, server: str, grace: float, limit: int, beyond: tuple[float, str] | None = None
+    ) -> LateTasks:
         """Return tasks that have been ready, or without a good lease, for `grace` seconds.
 
-        The longest ready first, at most `limit`.
+        The longest ready first, at most `limit`, beyond those of the page before.
         """
         ...
 

@@ -16,6 +16,7 @@ from antiphon.errors import StoreFull
 from antiphon.ports import (
     Clock,
     Due,
+    LateTasks,
     LeasedTaskRun,
     NewTask,
     TaskChange,
@@ -241,19 +242,22 @@ class MemoryTasks:
             return self._claimed(row, now, lease)
         return None if row.lease > 0 else row.due(now)
 
-    async def overdue(self, *, server: str, grace: float, limit: int) -> Sequence[Due]:
+    async def overdue(
+        self, *, server: str, grace: float, limit: int, beyond: tuple[float, str] | None = None
+    ) -> LateTasks:
         """Return tasks that nobody came for."""
         now = self._now()
-        late = [
-            row
+        late = sorted(
+            (row.ready, row.new.id)
             for row in self._tasks.values()
             if row.new.server == server
             and row.ready is not None
             and row.ready <= now - grace
             and row.new.expires > now
-        ]
-        late.sort(key=lambda row: row.ready or 0.0)
-        return [row.due(now) for row in late[:limit]]
+            and (beyond is None or (row.ready, row.new.id) > beyond)
+        )[:limit]
+        tasks = [self._tasks[id].due(now) for _, id in late]
+        return LateTasks(tasks, late[-1] if len(late) == limit else None)
 
     def on_ready(self, server: str, call: Callable[[Due], None]) -> Callable[[], None]:
         """Have a function told of each task of a server that a change makes ready."""

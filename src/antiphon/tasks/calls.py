@@ -53,6 +53,11 @@ class CarrierCalls:
         self._failing = False
         self._stop_listening: Callable[[], object] | None = None
 
+    @property
+    def unsent(self) -> int:
+        """How many calls are still to be sent."""
+        return len(self._unsent)
+
     def start(self) -> None:
         """Connect, in the background, and have ready tasks called."""
         self.is_open = asyncio.Event()

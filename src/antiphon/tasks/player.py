@@ -120,6 +120,11 @@ class TaskPlayer:
         """Count the running tasks."""
         return len(self._running)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether most of its places are taken."""
+        return 2 * len(self._running) > self.places
+
     # --- what there is a place for ---------------------------------------------------------------
 
     def space(self) -> Space:

@@ -7,7 +7,7 @@ I/O.
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from antiphon.ports import Due, TaskChange, TaskRow
+from antiphon.ports import Due, LateTasks, TaskChange, TaskRow
 from antiphon.stores.sql.dialect import (
     Query,
     Transaction,
@@ -67,10 +67,12 @@ SELECT {READY} FROM antiphon_tasks
 """  # noqa: S608
 
 OVERDUE = """
-SELECT id, server, tool, owner, epoch, revision, 0 FROM antiphon_tasks
+SELECT id, server, tool, owner, epoch, revision, 0, ready FROM antiphon_tasks
  WHERE server = :server AND ready IS NOT NULL AND expires > {moment}
    AND ready <= {moment} - CAST(:grace AS double precision)
- ORDER BY ready LIMIT :limit
+   AND ready >= CAST(:ready AS double precision)
+   AND (ready > CAST(:ready AS double precision) OR id > :id)
+ ORDER BY ready, id LIMIT :limit
 """
 
 NEXT = """
@@ -171,11 +173,15 @@ class SqlTaskRuns(SqlTasks):
         return due_of(rows[0]) if rows else None
 
     @reading
-    def overdue(self, *, server: str, grace: float, limit: int) -> Transaction[Sequence[Due]]:
+    def overdue(
+        self, *, server: str, grace: float, limit: int, beyond: tuple[float, str] | None = None
+    ) -> Transaction[LateTasks]:
         """Return tasks that nobody came for."""
-        asked = {"server": server, "grace": grace, "limit": limit}
+        ready, id = beyond or (0.0, "")
+        asked = {"server": server, "grace": grace, "limit": limit, "ready": ready, "id": id}
         rows = yield Query(self._sql[OVERDUE], asked)
-        return [due_of(row) for row in rows]
+        last = (rows[-1][7], rows[-1][0]) if len(rows) == limit else None
+        return LateTasks([due_of(row[:7]) for row in rows], last)
 
     @single_statement
     def renew_runs(
