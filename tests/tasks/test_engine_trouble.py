@@ -202,13 +202,15 @@ async def test_processes_that_have_just_called_an_engine_end() -> None:
     code = (
         "import sys; from tests.tasks.test_engine_trouble import call_and_end as f; f(sys.argv[1])"
     )
-    for name in ENGINES:
+    for name, number in {"nats": 1, "temporal": 4}.items():  # that of Temporal has threads
         with ENGINES[name]() as engine:
             command = [sys.executable, "-c", code, engine.url]
-            callers = [await asyncio.create_subprocess_exec(*command, cwd=ROOT) for _ in range(4)]
+            callers = [
+                await asyncio.create_subprocess_exec(*command, cwd=ROOT) for _ in range(number)
+            ]
             try:
                 async with asyncio.timeout(2 * PATIENCE):
-                    assert [await one.wait() for one in callers] == [0] * 4
+                    assert [await one.wait() for one in callers] == [0] * number
             finally:
                 for one in callers:
                     if one.returncode is None:
