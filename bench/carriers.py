@@ -224,10 +224,14 @@ def task_of(server: str) -> NewTask:
     )  # fmt: skip
 
 
-async def create(dsn: str, kind: str, seconds: float) -> int:
-    """Create tasks for a while; returns how many."""
+async def create(dsn: str, kind: str, seconds: float, *, told: bool = False) -> int:
+    """Create tasks for a while, perhaps when told to begin; returns how many."""
     store = (NotifyingStore if kind == "inside" else PostgresStore)(dsn, connections=CALLERS)
     await store.open()
+    await asyncio.gather(*(store.create_task(task_of("creating")) for _ in range(CALLERS)))
+    if told:
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
     end, made = time.monotonic() + seconds, 0
 
     async def one() -> None:
@@ -244,9 +248,17 @@ async def create(dsn: str, kind: str, seconds: float) -> int:
 def created_a_second(dsn: str, kind: str, seconds: float) -> float:
     """Return how many tasks four processes create in a second."""
     command = [sys.executable, "-m", "bench.carriers", "--create", kind, dsn, str(seconds)]
+    pipe = subprocess.PIPE
     creators = [
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(CREATORS)
+        subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe) for _ in range(CREATORS)
     ]
+    for one in creators:
+        assert one.stdout is not None
+        one.stdout.readline()  # it has connected
+    for one in creators:
+        assert one.stdin is not None
+        one.stdin.write(b"go\n")
+        one.stdin.flush()
     return sum(int(one.communicate()[0]) for one in creators) / seconds
 
 
@@ -390,7 +402,7 @@ def run(samples: int, waiting: int, seconds: float, idle: int) -> tuple[str, lis
 def main() -> None:
     if sys.argv[1:2] == ["--create"]:
         kind, dsn, seconds = sys.argv[2:]
-        print(asyncio.run(create(dsn, kind, float(seconds))))
+        print(asyncio.run(create(dsn, kind, float(seconds), told=True)))
         return
     if sys.argv[1:2] == ["--begin"]:
         folder, dsn, carrier, first, number = sys.argv[2:]
