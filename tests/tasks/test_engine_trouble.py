@@ -17,7 +17,7 @@ import pytest
 from nats.errors import AuthorizationError
 
 from antiphon.carriers import open_carrier
-from antiphon.carriers.temporal import TemporalCarrier
+from antiphon.carriers.temporal import TemporalCarrier, next_name
 from antiphon.ports import Due
 from tests.servers import ENGINES, PATIENCE, ROOT, nats
 from tests.tasks.task_client import Peer, serving
@@ -195,6 +195,15 @@ async def test_a_temporal_carrier_with_tls_speaks_tls() -> None:
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         await carrier.close()
+
+
+def test_a_call_that_finds_no_place_in_temporal_has_two_names_however_often_it_was_made() -> None:
+    due = Due("task", "shop", "refund", "caller", 3, 9)
+    made = {next_name(due, f"antiphon-task-3-9-{again}") for again in (0, 1)}
+    (first,) = made
+    second = next_name(due, f"antiphon-{first}")
+    assert first != second, "it is still open when the next one is started"
+    assert next_name(due, f"antiphon-{second}") == first
 
 
 async def test_processes_that_have_just_called_an_engine_end() -> None:
