@@ -248,6 +248,7 @@ def temporal() -> Iterator[Engine]:
         command = [
             program("temporal"), "server", "start-dev", "--db-filename", f"{folder}/state.db",
             "--ip", "127.0.0.1", "--port", str(port), "--headless", "--log-level", "never",
+            "--dynamic-config-value", "matching.enableFairness=true",
         ]  # fmt: skip
         yield from _running(Engine(command, f"temporal://127.0.0.1:{port}/default", port))
 

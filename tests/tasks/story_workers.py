@@ -1,8 +1,8 @@
 """Workers of the carriers' contracts, as processes: each is a fork of what has imported everything.
 
 `python -m tests.tasks.story_workers FOLDER STORE CARRIER`: every line on standard input starts a
-worker; its id is printed when it runs tasks. A worker that ends is followed by none. All end with
-whoever started this.
+worker, with the carrier that the line names or with CARRIER; its id is printed when it runs tasks.
+A worker that ends is followed by none. All end with whoever started this.
 """
 
 import asyncio
@@ -72,11 +72,11 @@ def main(folder: str, store: str, carrier: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.setpgrp()
     try:
-        for _ in sys.stdin:
+        for line in sys.stdin:
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 logging.basicConfig(level=logging.INFO, filename=f"{folder}/log-{os.getpid()}")
-                asyncio.run(be_worker(folder, store, carrier))
+                asyncio.run(be_worker(folder, store, line.strip() or carrier))
                 os._exit(0)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

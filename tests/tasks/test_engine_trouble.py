@@ -6,16 +6,18 @@ import signal
 import socket
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nats.errors import AuthorizationError
 
 from antiphon.carriers import open_carrier
-from antiphon.carriers.temporal import TemporalCarrier
+from antiphon.carriers.temporal import TemporalCarrier, next_name
 from antiphon.ports import Due
 from tests.servers import ENGINES, PATIENCE, ROOT, nats
 from tests.tasks.task_client import Peer, serving
@@ -126,6 +128,58 @@ async def test_users_in_a_url_of_nats_are_let_in_and_their_password_is_not_logge
     assert PASSWORD not in str(refused.value)
 
 
+class BlackHole:
+    """A resolver that answers for one name, and from some moment on does not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open, self.held = threading.Event(), 0
+        self.swallows = False
+        self._look_up = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", self.look_up)
+
+    def look_up(self, host: str, *others: Any, **options: Any) -> Any:
+        if host != "engine.test":
+            return self._look_up(host, *others, **options)
+        if self.swallows:
+            self.held += 1
+            self.open.wait(PATIENCE)
+        return self._look_up("127.0.0.1", *others, **options)
+
+
+async def test_a_name_that_is_not_answered_holds_few_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("antiphon.carriers.nats._CONNECT", 0.2)
+    monkeypatch.setattr("antiphon.carriers.nats._ADDRESS", 1.0)
+    hole = BlackHole(monkeypatch)
+    try:
+        with nats() as engine:
+            url = f"nats://engine.test:{engine.port}"
+            connected, late = open_carrier(url, "shop"), open_carrier(url, "shop")
+            assert connected is not None
+            assert late is not None
+            await connected.open()
+            hole.swallows = True
+            for _ in range(8):
+                with pytest.raises(TimeoutError):
+                    await late.open()
+                await late.close()
+            assert hole.held == 1
+            engine.kill()
+            await asyncio.sleep(3.5)  # it would have tried again
+            assert hole.held <= 3
+            engine.start()
+            hole.open.set()
+            monkeypatch.setattr("antiphon.carriers.nats._CONNECT", PATIENCE)
+            await late.open()
+            await late.call(Due("task", "shop", "refund", "caller", 3, 9))
+            await connected.call(Due("task", "shop", "refund", "caller", 3, 10))
+            await late.close()
+            await connected.close()
+    finally:
+        hole.open.set()
+
+
 async def test_a_temporal_carrier_with_tls_speaks_tls() -> None:
     heard: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -143,18 +197,29 @@ async def test_a_temporal_carrier_with_tls_speaks_tls() -> None:
         await carrier.close()
 
 
+def test_a_call_that_finds_no_place_in_temporal_has_two_names_however_often_it_was_made() -> None:
+    due = Due("task", "shop", "refund", "caller", 3, 9)
+    made = {next_name(due, f"antiphon-task-3-9-{again}") for again in (0, 1)}
+    (first,) = made
+    second = next_name(due, f"antiphon-{first}")
+    assert first != second, "it is still open when the next one is started"
+    assert next_name(due, f"antiphon-{second}") == first
+
+
 async def test_processes_that_have_just_called_an_engine_end() -> None:
     """Whatever threads a client of an engine has, they keep no process."""
     code = (
         "import sys; from tests.tasks.test_engine_trouble import call_and_end as f; f(sys.argv[1])"
     )
-    for name in ENGINES:
+    for name, number in {"nats": 1, "temporal": 4}.items():  # that of Temporal has threads
         with ENGINES[name]() as engine:
             command = [sys.executable, "-c", code, engine.url]
-            callers = [await asyncio.create_subprocess_exec(*command, cwd=ROOT) for _ in range(4)]
+            callers = [
+                await asyncio.create_subprocess_exec(*command, cwd=ROOT) for _ in range(number)
+            ]
             try:
                 async with asyncio.timeout(2 * PATIENCE):
-                    assert [await one.wait() for one in callers] == [0] * 4
+                    assert [await one.wait() for one in callers] == [0] * number
             finally:
                 for one in callers:
                     if one.returncode is None:

@@ -14,6 +14,7 @@ from antiphon.carriers import open_carrier
 from antiphon.core.request import Principal
 from antiphon.ports import Due, RunTask, TaskRow
 from antiphon.stores.memory import MemoryStore
+from antiphon.tasks import runner
 from antiphon.testing import KEY
 from tests.tasks.task_client import PATIENCE, Peer, running, serving
 
@@ -89,8 +90,8 @@ async def test_a_caller_with_many_tasks_does_not_keep_others_waiting(place: dict
         crowd, other = Peer(server, principal=CROWD), Peer(server, principal=OTHER)
         many = [await crowd.begin("job", who="crowd") for _ in range(30)]
         one = await other.begin("job", who="other")
-        runner = server.runner(concurrency=4)
-        runner.start()
+        worker = server.runner(concurrency=4)
+        worker.start()
         try:
             async with asyncio.timeout(PATIENCE):
                 while "other" not in gate.order:
@@ -103,7 +104,7 @@ async def test_a_caller_with_many_tasks_does_not_keep_others_waiting(place: dict
                 for id in many:
                     await crowd.text(id)
         finally:
-            await runner.stop()
+            await worker.stop()
     # At first come the four that were there before anybody held a place.
     assert before <= 8, gate.order
 
@@ -181,9 +182,9 @@ async def test_a_request_does_not_wait_for_the_carrier(
 class ForgetfulCarrier(QueueCarrier):
     """A carrier that forgets the first calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, forgets: int = 3) -> None:
         super().__init__()
-        self.forgets = 3
+        self.forgets = forgets
 
     async def call(self, due: Due) -> None:
         if self.forgets:
@@ -200,6 +201,46 @@ async def test_a_task_whose_call_was_lost_is_called_again() -> None:
     async with running(job, carrier=ForgetfulCarrier(), limits=limits) as peer:
         ids = [await peer.begin("job") for _ in range(5)]
         assert [await peer.text(id) for id in ids] == ["done"] * 5
+
+
+async def test_many_lost_calls_are_made_one_page_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner, "_LOOKED_AT", 5)
+
+    async def job() -> str:
+        return "done"
+
+    limits = Limits(lease=timedelta(seconds=2))
+    async with running(job, carrier=ForgetfulCarrier(60), limits=limits) as peer:
+        began = time.perf_counter()
+        ids = [await peer.begin("job") for _ in range(60)]
+        assert [await peer.text(id) for id in ids] == ["done"] * 60
+        assert time.perf_counter() - began < 9.0, "looked for as seldom as if there were few"
+
+
+async def test_a_lost_call_is_found_behind_tasks_that_nobody_has_a_place_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner, "_LOOKED_AT", 5)
+    gate, carrier = Gate(), ForgetfulCarrier(0)
+
+    async def heavy() -> str:
+        return await gate.wait("heavy")
+
+    async def job() -> str:
+        return "done"
+
+    server = serving(job)(carrier=carrier, limits=Limits(lease=timedelta(seconds=0.6)))
+    server.tool(task="allowed", max_concurrent=1)(heavy)
+    async with server.running():
+        peer = Peer(server)
+        waiting = [await peer.begin("heavy") for _ in range(8)]
+        carrier.forgets = 1
+        assert await peer.text(await peer.begin("job")) == "done"
+        for _ in waiting:
+            gate.open.release()
+        assert [await peer.text(id) for id in waiting] == ["heavy"] * 8
 
 
 @pytest.mark.parametrize(
@@ -244,7 +285,8 @@ async def test_a_call_of_another_server_runs_nothing_here(caplog: pytest.LogCapt
     async with one.running(), two.running():
         peer = Peer(one)
         id = await peer.begin("job")
-        (due,) = await store.overdue(server=(await row_of(store, id)).server, grace=-1.0, limit=9)
+        server = (await row_of(store, id)).server
+        (due,) = (await store.overdue(server=server, grace=-1.0, limit=9)).tasks
         await ours.call(due)
         async with asyncio.timeout(PATIENCE):
             while "another server" not in caplog.text:  # noqa: ASYNC110 - told by the log

@@ -222,12 +222,33 @@ async def test_an_unexpected_error_is_a_result_without_its_text() -> None:
         assert "mat" not in str(task)
 
 
-async def test_a_tool_that_is_gone_fails_its_tasks_as_a_call_of_it_would() -> None:
-    async with running(greet) as peer:
+async def test_a_worker_without_the_tool_leaves_its_tasks_to_others(url: str) -> None:
+    async def newer() -> str:
+        return "newer"
+
+    accepting = serving(greet)(store=url, task_runs="workers")
+    async with accepting.running():
+        peer = Peer(accepting)
+        id = await peer.begin("greet")
+        async with serving(newer)(store=url).running():
+            await asyncio.sleep(0.8)  # it comes by twice
+        task = await peer.get(id)
+        assert (task["status"], task["statusMessage"]) == ("working", "waiting for its tool")
+        async with serving(greet)(store=url).running():
+            await peer.asked(id, "who")
+            await peer.answer(id, who=accept(name="Ada"))
+            assert await peer.text(id) == "Hello, Ada!"
+
+
+async def test_a_tool_that_is_gone_for_long_fails_its_tasks_as_a_call_of_it_would() -> None:
+    late = 0.0
+    async with running(greet, clock=lambda: time.time() + late) as peer:
         id = await peer.begin("greet")
         await peer.asked(id, "who")
         peer.server.remove("tool", "greet")
         await peer.answer(id, who=accept(name="Ada"))
+        await peer.until(id, lambda task: task.get("statusMessage") == "waiting for its tool")
+        late = 3601.0
         task = await peer.ended(id)
         refused = await peer.refused("tools/call", name="greet", arguments={})
         assert task["status"] == "failed"

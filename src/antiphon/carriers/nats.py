@@ -24,13 +24,13 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
 from nats.js.errors import BadRequestError
 
+from antiphon.carriers.names import Names
 from antiphon.errors import StoreError
 from antiphon.ports import Due, RunTask
 
 _CONNECT = 10.0
 _ADDRESS = 5.0
-"""Seconds for one address. Looking up a name cannot be cut short: while it hangs, each try holds a
-thread, so tries are not many."""
+"""Seconds for one address."""
 
 _FETCH = 5.0
 """Seconds for which one request for messages waits."""
@@ -67,13 +67,15 @@ class NatsCarrier:
         self._now, self._later = f"antiphon.{digest}.now", f"antiphon.{digest}.later"
         self._client: Client | None = None
         self._trouble: Exception | None = None
+        self._names = Names(self._urls)
 
     async def open(self) -> None:
         """Connect, and make the stream unless it is there."""
-        client = self._client = Client()
         self._trouble = None
         try:
             async with asyncio.timeout(_CONNECT):
+                await self._names.answered()
+                client = self._client = Client()
                 await client.connect(
                     self._urls,
                     name="antiphon",
@@ -91,6 +93,8 @@ class NatsCarrier:
         """Errors of the connection: it is made anew, and calls and runs say what they missed."""
         refused = "Authorization" in str(error)  # which the client says in words alone
         self._trouble = AuthorizationError() if refused else error
+        if isinstance(error, TimeoutError):
+            await self._names.answered()  # it is tried again when this has returned
 
     async def _make_stream(self) -> None:
         stream = StreamConfig(

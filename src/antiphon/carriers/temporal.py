@@ -9,7 +9,6 @@ cancel the task.
 
 import asyncio
 import ctypes
-import secrets
 from datetime import timedelta
 from logging import Logger, getLogger
 from typing import Any
@@ -165,13 +164,22 @@ class TemporalCarrier:
         finally:
             beats.cancel()
         if again is not None:
-            # It was too early, or there was no place: no repetition of the same call.
-            await self._start(again, f"{due.task}-{secrets.token_hex(8)}")
+            await self._start(again, next_name(again, activity.info().activity_id))
 
     async def _beat(self) -> None:
         while True:
             activity.heartbeat()
             await asyncio.sleep(self._heartbeat / 4)
+
+
+def next_name(due: Due, now: str) -> str:
+    """Name the activity that follows this one, which was too early or found no place.
+
+    There are two names, used in turn: this one is still open, and a call that was made several
+    times does not go round several times.
+    """
+    name = f"{due.task}-{due.epoch}-{due.revision}-again"
+    return f"{name}-{2 if now == f'antiphon-{name}-1' else 1}"
 
 
 def _is_forgotten() -> bool:

@@ -57,6 +57,7 @@ from antiphon.ports.overview import WaitingTask as WaitingTask
 from antiphon.ports.store import Segments as Segments
 from antiphon.ports.store import Store as Store
 from antiphon.ports.tasks import Due as Due
+from antiphon.ports.tasks import LateTasks as LateTasks
 from antiphon.ports.tasks import NewTask as NewTask
 from antiphon.ports.tasks import TaskChange as TaskChange
 from antiphon.ports.tasks import TaskRow as TaskRow

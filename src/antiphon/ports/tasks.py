@@ -111,6 +111,14 @@ class Due(msgspec.Struct, frozen=True):
     """Seconds from now."""
 
 
+class LateTasks(msgspec.Struct, frozen=True):
+    """A page of tasks that nobody came for."""
+
+    tasks: Sequence[Due] = ()
+    beyond: tuple[float, str] | None = None
+    """Where the next page begins; None after the last one."""
+
+
 class Tasks(Protocol):
     """Tasks and their runs. A run is leased; a task has at most one at a time.
 
@@ -184,19 +192,21 @@ class Tasks(Protocol):
         """
         ...
 
-    async def overdue(self, *, server: str, grace: float, limit: int) -> Sequence[Due]:
+    async def overdue(
+        self, *, server: str, grace: float, limit: int, beyond: tuple[float, str] | None = None
+    ) -> LateTasks:
         """Return tasks that have been ready, or without a good lease, for `grace` seconds.
 
-        The longest ready first, at most `limit`.
+        The longest ready first, at most `limit`, beyond those of the page before.
         """
         ...
 
-    def on_ready(self, call: Callable[[Due], None]) -> Callable[[], None]:
-        """Have `call` told of each task that a change in this process makes ready, after its
-        commit; returns how to stop that.
+    def on_ready(self, server: str, call: Callable[[Due], None]) -> Callable[[], None]:
+        """Have `call` told of each task of a server that a change in this process makes ready,
+        after its commit; returns how to stop that.
 
-        It takes the place of waking workers that wait in `runs_ready`. Called in the event loop;
-        it must not wait.
+        It takes the place of waking workers of that server that wait in `runs_ready`. Called in
+        the event loop; it must not wait.
         """
         ...
 

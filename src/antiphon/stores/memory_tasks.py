@@ -16,6 +16,7 @@ from antiphon.errors import StoreFull
 from antiphon.ports import (
     Clock,
     Due,
+    LateTasks,
     LeasedTaskRun,
     NewTask,
     TaskChange,
@@ -97,7 +98,7 @@ class MemoryTasks:
         """When tasks of one server and tool may be claimed; entries out of date are skipped."""
 
         self._waiting_workers: set[asyncio.Future[None]] = set()
-        self._callers: dict[object, Callable[[Due], None]] = {}
+        self._callers: dict[object, tuple[str, Callable[[Due], None]]] = {}
         """Who is told of ready tasks instead of the workers that wait here."""
 
     async def create_task(self, task: NewTask) -> bool:
@@ -182,8 +183,9 @@ class MemoryTasks:
         now = self._now()
         if now < row.lease:
             return  # it runs: the end of its run says when it is ready
-        for call in tuple(self._callers.values()):
-            call(row.due(now))
+        for server, call in tuple(self._callers.values()):
+            if server == row.new.server:
+                call(row.due(now))
         for future in self._waiting_workers:
             if not future.done():
                 future.set_result(None)
@@ -240,24 +242,27 @@ class MemoryTasks:
             return self._claimed(row, now, lease)
         return None if row.lease > 0 else row.due(now)
 
-    async def overdue(self, *, server: str, grace: float, limit: int) -> Sequence[Due]:
+    async def overdue(
+        self, *, server: str, grace: float, limit: int, beyond: tuple[float, str] | None = None
+    ) -> LateTasks:
         """Return tasks that nobody came for."""
         now = self._now()
-        late = [
-            row
+        late = sorted(
+            (row.ready, row.new.id)
             for row in self._tasks.values()
             if row.new.server == server
             and row.ready is not None
             and row.ready <= now - grace
             and row.new.expires > now
-        ]
-        late.sort(key=lambda row: row.ready or 0.0)
-        return [row.due(now) for row in late[:limit]]
+            and (beyond is None or (row.ready, row.new.id) > beyond)
+        )[:limit]
+        tasks = [self._tasks[id].due(now) for _, id in late]
+        return LateTasks(tasks, late[-1] if len(late) == limit else None)
 
-    def on_ready(self, call: Callable[[Due], None]) -> Callable[[], None]:
-        """Have a function told of each task that a change makes ready."""
+    def on_ready(self, server: str, call: Callable[[Due], None]) -> Callable[[], None]:
+        """Have a function told of each task of a server that a change makes ready."""
         key = object()
-        self._callers[key] = call
+        self._callers[key] = (server, call)
         return lambda: self._callers.pop(key, None) and None
 
     def _next(self, server: str, busy: Sequence[str], now: float) -> KeptTask | None:

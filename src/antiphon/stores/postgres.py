@@ -35,7 +35,6 @@ from antiphon.stores.sql.dialect import (
     Kind,
     Notice,
     Query,
-    TaskReady,
     Transaction,
 )
 from antiphon.stores.sql.heartbeats import SqlHeartbeats
@@ -202,10 +201,9 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         await self._notices.hear(server, timeout)
         await super().runs_ready(server=server, timeout=timeout, busy=busy, busy_owners=busy_owners)
 
-    def _announce(self, notice: Notice) -> None:
-        super()._announce(notice)
-        if isinstance(notice, TaskReady) and not self._callers:
-            self._notices.tell(notice.due.server)
+    def _wake_workers(self, server: str) -> None:
+        super()._wake_workers(server)
+        self._notices.tell(server)
 
     # --- transactions --------------------------------------------------------------------------
 

@@ -53,10 +53,15 @@ class CarrierCalls:
         self._failing = False
         self._stop_listening: Callable[[], object] | None = None
 
+    @property
+    def unsent(self) -> int:
+        """How many calls are still to be sent."""
+        return len(self._unsent)
+
     def start(self) -> None:
         """Connect, in the background, and have ready tasks called."""
         self.is_open = asyncio.Event()
-        self._stop_listening = self._store.on_ready(self.call)
+        self._stop_listening = self._store.on_ready(self._server, self.call)
         self._opening = asyncio.create_task(self._open(), name="antiphon carrier")
 
     async def stop(self) -> None:
@@ -100,7 +105,7 @@ class CarrierCalls:
 
     def call(self, due: Due) -> None:
         """Have a task called, soon."""
-        if due.server != self._server or due.after > FURTHEST or len(self._unsent) >= _MOST:
+        if due.after > FURTHEST or len(self._unsent) >= _MOST:
             return
         self._unsent.append(due)
         if len(self._senders) < _AT_ONCE:

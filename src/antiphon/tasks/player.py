@@ -39,6 +39,9 @@ _GIVE_BACK = 1.0
 _NO_PLACE = 0.2
 """Seconds after which a task is brought again that there was no place for."""
 
+_LATELY = 2.0
+"""Seconds for which a worker is busy after it had no place for a task: there is a queue."""
+
 _SOON = 1.0
 """Seconds for which a task that came too early is waited for here: clocks differ a little."""
 
@@ -112,6 +115,9 @@ class TaskPlayer:
         self._coming = 0
         """Called tasks that are being claimed: each has a place."""
 
+        self._refused_at = -_LATELY
+        """When a called task found no place."""
+
         self._tools: Counter[str] = Counter()
         self._callers: Counter[str] = Counter()
         self._freed = asyncio.Event()
@@ -119,6 +125,12 @@ class TaskPlayer:
     def __len__(self) -> int:
         """Count the running tasks."""
         return len(self._running)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether most of its places are taken, or a call has lately found none."""
+        now = asyncio.get_running_loop().time()
+        return 2 * len(self._running) > self.places or now < self._refused_at + _LATELY
 
     # --- what there is a place for ---------------------------------------------------------------
 
@@ -159,6 +171,7 @@ class TaskPlayer:
             log.warning("a task of another server was called here; it is left to its own workers")
             return None
         if not self._has_place(due):
+            self._refused_at = asyncio.get_running_loop().time()
             return msgspec.structs.replace(due, after=_NO_PLACE)
         self._coming += 1
         self._tools[due.tool] += 1

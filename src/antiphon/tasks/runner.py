@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from antiphon.core.retry import back_off
 from antiphon.errors import StoreError
+from antiphon.ports import LateTasks
 from antiphon.tasks.calls import CarrierCalls, describe
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.leases import PAUSES, LeaseCarrier
@@ -22,8 +23,11 @@ _OVERDUE = 10.0
 """Seconds after which a task that nobody came for is called again, if a lease is not shorter."""
 
 _LOOKED_AT = 100
-"""Tasks called again in one look. A long queue is overdue too: calling all of it again and again
-would make it longer."""
+"""Tasks called again in one look."""
+
+_NEXT_LOOK = 0.1
+"""Seconds until the next look at least, while there are more. A long queue is overdue too, and
+calling all of it again and again would make it longer: a busy worker takes its time."""
 
 
 class Runner:
@@ -135,16 +139,27 @@ class Runner:
         """Call what nobody came for: its call was lost, or its worker and its call are."""
         service = self._service
         grace = min(_OVERDUE, self._player.lease)
+        late = LateTasks()
         while True:
-            await asyncio.sleep(grace / 2)
+            if late.beyond is None:
+                await asyncio.sleep(grace / 2)
+            else:
+                await self._until_idle(calls, grace / 2)
             try:
                 late = await service.store.overdue(
-                    server=service.server, grace=grace, limit=_LOOKED_AT
+                    server=service.server, grace=grace, limit=_LOOKED_AT, beyond=late.beyond
                 )
             except StoreError:
                 continue  # the runs themselves say so
-            for due in late:
+            for due in late.tasks:
                 calls.call(due)
+
+    async def _until_idle(self, calls: CarrierCalls, most: float) -> None:
+        """Return when everything is called and places are free, or after `most` seconds."""
+        for _ in range(max(1, round(most / _NEXT_LOOK))):
+            await asyncio.sleep(_NEXT_LOOK)
+            if not calls.unsent and not self._player.is_busy:
+                return
 
 
 async def _end(task: "asyncio.Task[None] | None") -> None:

@@ -65,6 +65,9 @@ class TaskState(msgspec.Struct, array_like=True):
     grace: float = 20.0
     """Seconds for which a repeated call waits for a quick decision."""
 
+    unknown_since: float = 0.0
+    """When a worker first found that it has no such tool; 0 when the last one had it."""
+
     def outstanding(self, now: float) -> list[TaskAsk]:
         """Return the asks that can still be answered."""
         return [ask for ask in self._unanswered if not _late(ask.pending, now)]
@@ -205,6 +208,9 @@ def decode_state(data: bytes) -> TaskState:
 _FIRST_PAUSE, _MOST_PAUSE = 0.5, 60.0
 """Seconds between two tries."""
 
+_GONE = 3600.0
+"""Seconds for which a task waits for a worker that has its tool: an upgrade is over by then."""
+
 
 def count_lost_run(state: TaskState, epoch: int) -> bool:
     """Count the run before the one of this epoch if it was lost; returns whether it was."""
@@ -219,3 +225,13 @@ def pause_before_next(state: TaskState) -> float:
     """Return for how many seconds a task waits after so many failed runs."""
     pauses = back_off(_FIRST_PAUSE, _MOST_PAUSE)
     return next(islice(pauses, max(0, state.failures - 1), None))
+
+
+def pause_without_tool(state: TaskState, now: float) -> float | None:
+    """Return after how many seconds a task is brought again that met a worker without its tool.
+
+    None when it has met nobody else for long: the tool is gone.
+    """
+    state.unknown_since = state.unknown_since or now
+    waited = now - state.unknown_since
+    return None if waited >= _GONE else min(max(_FIRST_PAUSE, waited), _MOST_PAUSE)

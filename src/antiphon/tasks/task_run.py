@@ -54,7 +54,7 @@ from antiphon.tasks.decisions import take_decisions
 from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.service import TaskService, request_of, returned_approvals
-from antiphon.tasks.state import TaskState, count_lost_run, pause_before_next
+from antiphon.tasks.state import TaskState, count_lost_run, pause_before_next, pause_without_tool
 
 log: logging.Logger = logging.getLogger("antiphon")
 
@@ -119,12 +119,12 @@ class TaskRuns:
         service = self._service
         message = state.message_of(row.message)
         if not await self._begun(row, state, message):
-            return await self._replied(row, state, self._lost_too_often(row, state), message)
+            return await self._replied(row, state, _lost_too_often(row, state), message)
         try:
             handler, arguments = service.find(request)
         except CallerError as error:
-            # The tool is gone, as the next call of it would hear.
-            return await self._replied(row, state, failed(error, keep=True), message)
+            return await self._unknown_here(row, state, error, message)
+        state.unknown_since = 0.0
         await take_decisions(service, state)
         delivery = TaskRunDelivery(service, row, state, message)
         call = self._call(row, state)
@@ -157,26 +157,26 @@ class TaskRuns:
             await self._save(row, state, message)
         return True
 
-    async def _save(self, row: TaskRow, state: TaskState, message: str | None) -> None:
-        kept = await self._service.store.save_run(
-            row.id,
-            row.epoch,
-            state=await self._service.sealed(row.id, state),
-            message=message,
-            updated=self._service.environment.clock(),
-        )
-        if not kept:
-            raise Abandoned
+    async def _unknown_here(
+        self, row: TaskRow, state: TaskState, error: CallerError, message: str
+    ) -> TaskChange:
+        """Leave a task to a worker that has its tool: in an upgrade some have it and some do not.
 
-    def _lost_too_often(self, row: TaskRow, state: TaskState) -> Reply:
-        log.error(
-            "task %s has failed: %d runs of %s in a row ended with their process",
-            row.id,
-            state.failures,
-            row.tool,
-        )
-        text = f"The task has failed: {state.failures} runs in a row ended with their process."
-        return Reply(code=INTERNAL_ERROR, message=text, kind="error")
+        When nobody has come along for long, the tool is gone, as the next call of it would hear.
+        """
+        pause = pause_without_tool(state, self._service.environment.clock())
+        if pause is None:
+            return await self._replied(row, state, failed(error, keep=True), message)
+        log.info("task %s is left to others: no tool %s in this worker", row.id, row.tool)
+        state.own_message = message
+        return await self._change(row, state, "working", "waiting for its tool", ready=pause)
+
+    async def _save(self, row: TaskRow, state: TaskState, message: str | None) -> None:
+        sealed, now = await self._service.sealed(row.id, state), self._service.environment.clock()
+        if not await self._service.store.save_run(
+            row.id, row.epoch, state=sealed, message=message, updated=now
+        ):
+            raise Abandoned
 
     def _call(self, row: TaskRow, state: TaskState) -> Call:
         environment = self._service.environment
@@ -436,6 +436,17 @@ class TaskRuns:
             items=items,
             lasts=lasts,
         )
+
+
+def _lost_too_often(row: TaskRow, state: TaskState) -> Reply:
+    log.error(
+        "task %s has failed: %d runs of %s in a row ended with their process",
+        row.id,
+        state.failures,
+        row.tool,
+    )
+    text = f"The task has failed: {state.failures} runs in a row ended with their process."
+    return Reply(code=INTERNAL_ERROR, message=text, kind="error")
 
 
 def _can_be_answered(service: TaskService, state: TaskState, outcome: NeedsInput) -> bool:

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 
-from antiphon.ports import Due, TaskRow
+from antiphon.ports import Due, LateTasks, TaskRow
 from antiphon.stores.sql.dialect import Query, Transaction, reading, single_statement
 from antiphon.stores.sql.ready import READY, notices
 from antiphon.stores.sql.task_runs import SqlTaskRuns
@@ -171,10 +171,13 @@ class SqlHeartbeats(SqlTaskRuns):
         rows = yield Query(self._sql[HELD], pairs)
         return [(row[0], row[1], row[2], row[3]) for row in rows]
 
-    async def overdue(self, *, server: str, grace: float, limit: int) -> Sequence[Due]:
+    async def overdue(
+        self, *, server: str, grace: float, limit: int, beyond: tuple[float, str] | None = None
+    ) -> LateTasks:
         """Return tasks that nobody came for."""
-        await self._reap_some()
-        return await super().overdue(server=server, grace=grace, limit=limit)
+        if beyond is None:
+            await self._reap_some()
+        return await super().overdue(server=server, grace=grace, limit=limit, beyond=beyond)
 
     async def _reap_some(self) -> None:
         await self._reap()

@@ -36,8 +36,14 @@ class SqlStore(
         """Wake those of this process who wait for what a transaction has committed."""
         if isinstance(notice, RoundChanged):
             self._waiters.wake(notice.call, notice.round)
-        elif self._callers:
-            for call in tuple(self._callers.values()):
-                call(notice.due)
-        else:
-            self._workers.wake(notice.due.server)
+            return
+        due = notice.due
+        calls = [call for server, call in self._callers.values() if server == due.server]
+        for call in calls:
+            call(due)
+        if not calls:
+            self._wake_workers(due.server)
+
+    def _wake_workers(self, server: str) -> None:
+        """Wake those who wait for ready tasks of a server."""
+        self._workers.wake(server)

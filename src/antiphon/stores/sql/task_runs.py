@@ -7,7 +7,7 @@ I/O.
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from antiphon.ports import Due, TaskChange, TaskRow
+from antiphon.ports import Due, LateTasks, TaskChange, TaskRow
 from antiphon.stores.sql.dialect import (
     Query,
     Transaction,
@@ -67,10 +67,12 @@ SELECT {READY} FROM antiphon_tasks
 """  # noqa: S608
 
 OVERDUE = """
-SELECT id, server, tool, owner, epoch, revision, 0 FROM antiphon_tasks
+SELECT id, server, tool, owner, epoch, revision, 0, ready FROM antiphon_tasks
  WHERE server = :server AND ready IS NOT NULL AND expires > {moment}
    AND ready <= {moment} - CAST(:grace AS double precision)
- ORDER BY ready LIMIT :limit
+   AND ready >= CAST(:ready AS double precision)
+   AND (ready > CAST(:ready AS double precision) OR id > :id)
+ ORDER BY ready, id LIMIT :limit
 """
 
 NEXT = """
@@ -110,13 +112,13 @@ class SqlTaskRuns(SqlTasks):
     """Who claims, where leases are held by heartbeats; empty where they are not."""
 
     _workers: WorkerWaiters
-    _callers: dict[object, Callable[[Due], None]]
+    _callers: dict[object, tuple[str, Callable[[Due], None]]]
     """Who is told of ready tasks instead of the workers that wait in this store."""
 
-    def on_ready(self, call: Callable[[Due], None]) -> Callable[[], None]:
-        """Have a function told of each task that a change in this process makes ready."""
+    def on_ready(self, server: str, call: Callable[[Due], None]) -> Callable[[], None]:
+        """Have a function told of each task of a server that a change here makes ready."""
         key = object()
-        self._callers[key] = call
+        self._callers[key] = (server, call)
         return lambda: self._callers.pop(key, None) and None
 
     @single_statement
@@ -171,11 +173,15 @@ class SqlTaskRuns(SqlTasks):
         return due_of(rows[0]) if rows else None
 
     @reading
-    def overdue(self, *, server: str, grace: float, limit: int) -> Transaction[Sequence[Due]]:
+    def overdue(
+        self, *, server: str, grace: float, limit: int, beyond: tuple[float, str] | None = None
+    ) -> Transaction[LateTasks]:
         """Return tasks that nobody came for."""
-        asked = {"server": server, "grace": grace, "limit": limit}
+        ready, id = beyond or (0.0, "")
+        asked = {"server": server, "grace": grace, "limit": limit, "ready": ready, "id": id}
         rows = yield Query(self._sql[OVERDUE], asked)
-        return [due_of(row) for row in rows]
+        last = (rows[-1][7], rows[-1][0]) if len(rows) == limit else None
+        return LateTasks([due_of(row[:7]) for row in rows], last)
 
     @single_statement
     def renew_runs(

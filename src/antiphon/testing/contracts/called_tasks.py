@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from antiphon.ports import Due, TaskRow, caller_of
+from antiphon.ports import Due, LateTasks, TaskRow, caller_of
 from antiphon.testing.contracts.parts import LONG, PATIENCE, begun_of, effect_of, name
 from antiphon.testing.contracts.task_parts import (
     TaskContract,
@@ -116,23 +116,27 @@ async def tasks_that_nobody_came_for_are_overdue(a: TaskStore, b: TaskStore) -> 
     assert await finish(a, await claimed(a, early), change("working", ready=20.0))
     assert await finish(a, await claimed(a, waiting), change("input_required"))
     forgotten = await first_call(a, server)
-    assert await a.overdue(server=server, grace=30.0, limit=10) == []
-    late = await a.overdue(server=server, grace=0.0, limit=10)
+    assert await a.overdue(server=server, grace=30.0, limit=10) == LateTasks([])
+    late = (await a.overdue(server=server, grace=0.0, limit=10)).tasks
     assert {(due.task, due.epoch, due.after) for due in late} == {
         (lost.task, run.epoch, 0.0),
         (forgotten.task, 0, 0.0),
     }
-    assert len(await a.overdue(server=server, grace=0.0, limit=1)) == 1
+    first = await a.overdue(server=server, grace=0.0, limit=1)
+    second = await b.overdue(server=server, grace=0.0, limit=1, beyond=first.beyond)
+    assert [*first.tasks, *second.tasks] == list(late)
+    rest = await a.overdue(server=server, grace=0.0, limit=1, beyond=second.beyond)
+    assert (first.beyond is None, rest) == (False, LateTasks([]))
     for due in late:
         await claimed(b, due)
-    assert await a.overdue(server=server, grace=0.0, limit=10) == []
+    assert await a.overdue(server=server, grace=0.0, limit=10) == LateTasks([])
 
 
 async def whoever_calls_is_told_of_every_task_that_becomes_ready(
     a: TaskStore, b: TaskStore
 ) -> None:
     server, calls = name("server"), list[Due]()
-    stop: Callable[[], object] = a.on_ready(calls.append)
+    stop: Callable[[], object] = a.on_ready(server, calls.append)
     task = new(server, owner="ada", call=name())
     await a.create_task(task)
     expected = Due(task.id, server, "tool", caller_of("ada"), 0, 1)
@@ -150,6 +154,12 @@ async def whoever_calls_is_told_of_every_task_that_becomes_ready(
     run = await claimed(a, calls[-1])
     await a.release_runs([(run.id, run.epoch)])
     assert (await told(calls, 5))[-1].epoch == run.epoch
+    other = name("server")
+    waiting = asyncio.ensure_future(a.runs_ready(server=other, timeout=PATIENCE))
+    await asyncio.sleep(0.05)
+    await made(a, other)
+    await asyncio.wait_for(waiting, PATIENCE / 4)  # nobody calls these: workers are woken
+    assert len(calls) == 5
     stop()
     row = await shown(a, task.id)
     assert await a.change_task(task.id, row.revision, change("working", ready=0.0))

@@ -16,7 +16,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,6 +34,12 @@ from antiphon.wire.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION, admit
 
 LEASE = 2.0
 PATIENCE = 30.0
+PLACES = 8
+"""Tasks that a worker runs at a time."""
+
+CROWD = 24
+"""Tasks of one caller."""
+
 NAME = "story"
 
 
@@ -63,7 +69,7 @@ CarrierContract: TypeAlias = Callable[[CarrierKit], Awaitable[None]]
 
 def story_server(folder: Path, store: str, carrier: "Carrier | str") -> Server:
     """Return the server whose tasks are run; it leaves running them to workers."""
-    limits = Limits(lease=timedelta(seconds=LEASE))
+    limits = Limits(lease=timedelta(seconds=LEASE), concurrent_task_runs=PLACES)
     seal = Seal(keys=[KEY])
     server = Server(
         NAME, store=store, carrier=carrier, task_runs="workers", seal=seal, limits=limits
@@ -126,9 +132,14 @@ def story_server(folder: Path, store: str, carrier: "Carrier | str") -> Server:
 class Story:
     """A process that accepts calls, and what has happened by them."""
 
-    def __init__(self, kit: CarrierKit, server: Server) -> None:
+    def __init__(self, kit: CarrierKit, server: Server, caller: str = "ada") -> None:
         self.kit = kit
         self._server = server
+        self._caller = Principal(subject=caller)
+
+    def by(self, caller: str) -> "Story":
+        """Return the same with another caller."""
+        return Story(self.kit, self._server, caller)
 
     async def _send(self, method: str, **params: Any) -> dict[str, Any]:
         meta = {PROTOCOL_VERSION: MODERN, CLIENT_CAPABILITIES: dict(WITH_TASKS)}
@@ -139,8 +150,7 @@ class Story:
             "params": {**params, "_meta": meta},
         }
         dispatcher = self._server.dispatcher
-        who = Principal(subject="ada")
-        request = admit(message, dispatcher.served, who, channel=RecordingChannel())
+        request = admit(message, dispatcher.served, self._caller, channel=RecordingChannel())
         return msgspec.json.decode(await dispatcher.dispatch(request))
 
     async def begin(self, tool: str, **arguments: Any) -> str:
@@ -179,9 +189,24 @@ class Story:
                 await asyncio.sleep(0.02)
         return int(first.read_text())
 
+    @property
+    def marks(self) -> list[str]:
+        """What the runs have noted, in order."""
+        return Tally(self.kit.folder / "tally").marks
+
     def acted(self, run: str) -> int:
         """How often the effect of a run happened."""
-        return Tally(self.kit.folder / "tally").counts[run]
+        return self.marks.count(run)
+
+    def busy(self, runs: Sequence[str]) -> list[str]:
+        """Which of these runs of `act_slowly` have begun, and were not told to go on."""
+        began, folder = set(self.marks), self.kit.folder
+        return [run for run in runs if run in began and not (folder / f"go-{run}").exists()]
+
+    def go(self, *runs: str) -> None:
+        """Let runs go on that wait for a word."""
+        for run in runs:
+            (self.kit.folder / f"go-{run}").touch()
 
 
 @asynccontextmanager
@@ -291,6 +316,29 @@ async def a_wish_to_cancel_reaches_the_worker(kit: CarrierKit) -> None:
         assert one.acted(run) == 0
 
 
+async def a_caller_with_many_tasks_does_not_keep_others_waiting(kit: CarrierKit) -> None:
+    """Others come long before the crowd is through, although every task of it came before."""
+    run, last = run_name(), run_name()
+    runs = [f"{run}-{number}" for number in range(CROWD)]
+    async with story(kit) as one:
+        crowd, other = one.by("crowd"), one.by("other")
+        ids = [await crowd.begin("act_slowly", run=name) for name in runs]
+        id = await other.begin("work", run=last)
+        async with kit.worker(), asyncio.timeout(PATIENCE):
+            while not one.acted(last):
+                busy = one.busy(runs)
+                if len(busy) >= PLACES * 3 // 4:
+                    one.go(busy[0])  # a place becomes free, now and then
+                await asyncio.sleep(0.2)
+            assert await other.text(id) == f"worked {last}"
+            began = one.marks[: one.marks.index(last)]
+            assert sum(name in began for name in runs) <= 2 * PLACES, began
+            one.go(*runs)
+            for id in ids:
+                assert await crowd.text(id) == "acted"
+        assert [one.acted(name) for name in (*runs, last)] == [1] * (CROWD + 1)
+
+
 # --- killed, frozen, asked to end ----------------------------------------------------------------
 
 
@@ -311,7 +359,7 @@ async def a_frozen_worker_is_followed_and_wakes_up_fenced(kit: CarrierKit) -> No
         os.kill(frozen, signal.SIGSTOP)
         try:
             assert await one.text(id) == "by another"
-            (kit.folder / f"go-{run}").touch()
+            one.go(run)
         finally:
             os.kill(frozen, signal.SIGCONT)
         await one.text(await one.begin("work", run=after))
@@ -325,7 +373,7 @@ async def a_worker_that_is_asked_to_end_finishes_its_runs(kit: CarrierKit) -> No
     async with story(kit) as one, kit.worker():
         id = await one.begin("hang", run=run)
         os.kill(await one.holder(run), signal.SIGTERM)
-        (kit.folder / f"go-{run}").touch()
+        one.go(run)
         assert await one.text(id) == "by the first"
         assert one.acted(run) == 1
 
@@ -350,7 +398,7 @@ async def answers_given_while_the_engine_is_away_are_run_after_its_return(kit: C
                 await one.answer(id, "Ada")
             made = await one.begin("work", run=runs[3])
             assert loop.time() - began < 4 * 0.25, "requests waited for the engine"
-        (kit.folder / f"go-{hanging}").touch()
+        one.go(hanging)
         assert [await one.text(id) for id in asking] == ["Ada"] * 3
         assert await one.text(made) == f"worked {runs[3]}"
         assert await one.text(busy) in ("by the first", "by another")
@@ -369,7 +417,7 @@ async def a_run_goes_on_while_the_engine_is_away(kit: CarrierKit) -> None:
             await asyncio.sleep(2 * LEASE)  # longer than the engine takes a silent worker for alive
         await one.text(await one.begin("work", run=run_name()))  # it carries again
         await asyncio.sleep(2 * LEASE)  # in which others would be told that the worker is dead
-        (kit.folder / f"go-{run}").touch()
+        one.go(run)
         assert await one.text(id) == "acted"
         assert (one.acted(run), one.acted(f"{run} began")) == (1, 1)
 
@@ -380,6 +428,7 @@ CARRIER_CONTRACTS: tuple[CarrierContract, ...] = (
     calls_that_come_twice_or_late_change_nothing,
     a_lost_call_is_found,
     a_wish_to_cancel_reaches_the_worker,
+    a_caller_with_many_tasks_does_not_keep_others_waiting,
     a_killed_worker_is_followed,
     a_frozen_worker_is_followed_and_wakes_up_fenced,
     a_worker_that_is_asked_to_end_finishes_its_runs,
