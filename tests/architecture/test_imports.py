@@ -83,6 +83,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "wire/*": {"msgspec"},
     "forms/*": {"msgspec", "pydantic", "pydantic_core"},
     "seal/*": {"cryptography", "msgspec"},
+    "seal/sealer.py": {"pydantic"},
     "audit/*": {"msgspec"},
     "engine/*": {"anyio", "msgspec", "pydantic", "pydantic_core"},
     "handlers/*": {"msgspec", "pydantic", "pydantic_core"},

@@ -25,6 +25,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypedDict
 
 from antiphon.errors import AnswerInvalid, UnsupportedForm
@@ -425,6 +426,27 @@ def test_an_alias_is_the_name_on_the_wire() -> None:
     form = Form.of(Aliased)
     assert list(form.schema["properties"]) == ["from"]
     assert form.parse({"from": "2026-07-28"}).from_ == date(2026, 7, 28)
+
+
+def test_where_the_author_reads_by_name_the_name_in_the_schema_is_read() -> None:
+    by_name = ConfigDict(validate_by_alias=False, validate_by_name=True)
+
+    class Trip(BaseModel):
+        model_config = by_name
+        to: str = Field(alias="into")
+
+    @pydantic_dataclass(config=by_name)
+    class Part:
+        to: str = Field(alias="into")
+
+    for kind in (Trip, Part):
+        form: Form[Any] = Form.of(kind)
+        (name,) = form.schema["properties"]  # the alias or not: releases of Pydantic differ
+        recalled = form.recall(b'{"action":"accept","content":{"%b":"Oslo"}}' % name.encode())
+
+        assert form.parse({name: "Oslo"}).to == "Oslo"
+        assert recalled is not None
+        assert recalled.to == "Oslo"
 
 
 class Booking(BaseModel):

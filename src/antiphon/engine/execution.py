@@ -122,6 +122,8 @@ _DEAD_CALLS = 16
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
+_key_of = attrgetter("key")
+
 _frame_of = attrgetter("cr_frame")
 """Return the frame of a coroutine: None once it has ended."""
 
@@ -201,7 +203,8 @@ class Execution(msgspec.Struct, eq=False):
         """Return an execution of a call that reads what the call knows."""
         native = call.journal.native
         entries = call.entries
-        if len(entries) > 1:  # an answer may have been recorded before; the last of a name counts
+        if len(entries) > 1 and len({*map(_key_of, entries)}) < len(entries):
+            # An answer may have been recorded before; the last of a name counts.
             entries = list(dict(zip(map(name_of, entries), entries, strict=True)).values())
         replay = Replay(entries, not native, [] if native else entries[::-1])
         return cls(environment, handler, request, call, delivery, fence, binding, native, replay)

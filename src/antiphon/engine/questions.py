@@ -530,14 +530,14 @@ def check_key(key: str) -> str:
     return key
 
 
-_ANY_NUMBER = float("inf")
+_ANY_NUMBER = 2**62
 """How many keys count as derived from a base of which a branch has derived one."""
 
 
 class Keys(msgspec.Struct, eq=False):
     """The keys that one execution has derived so far."""
 
-    _counts: dict[str, float] = {}
+    _counts: dict[str, int] = {}
 
     def __contains__(self, base: str) -> bool:
         """Return whether a key was derived from this base."""
@@ -555,13 +555,11 @@ class Keys(msgspec.Struct, eq=False):
             self._counts[base] = _ANY_NUMBER
             return base
         counts = self._counts
-        if base not in counts:
-            counts[base] = 1
-            return base
-        number = counts[base] = counts[base] + 1
-        if number == _ANY_NUMBER:
+        number = counts.get(base, 0) + 1
+        if number > _ANY_NUMBER:
             raise AmbiguousKey(base)  # branches run in any order: a number would say nothing
-        return f"{base}-{number}"
+        counts[base] = number
+        return base if number == 1 else f"{base}-{number}"
 
     def take_all(self, counts: Mapping[str, int]) -> None:
         """Count keys as derived: of code that ran in an earlier round and does not run now."""
@@ -576,4 +574,4 @@ class Keys(msgspec.Struct, eq=False):
     def taken(self) -> dict[str, int]:
         """Return how many keys were derived from each base."""
         counts = self._counts.items()
-        return {base: int(number) for base, number in counts if number != _ANY_NUMBER}
+        return {base: number for base, number in counts if number != _ANY_NUMBER}

@@ -43,6 +43,9 @@ _REFUSED = "is not accepted"
 _DICT_BASE = "form"
 _ANNOTATIONS = frozenset({"title", "description", "additionalProperties", "$id", "$comment"})
 
+_CONFIG = "__pydantic_config__"
+"""Where a dataclass or typed dict has what a model has in `model_config`."""
+
 _encode = msgspec.json.encode
 _convert = msgspec.convert
 
@@ -159,7 +162,9 @@ def _of_type(spec: type[Any]) -> Form[Any]:
         except ValidationError as error:
             raise AnswerInvalid(_reasons(error, values)) from None
 
-    accept = partial(validate, by_alias=True)
+    # Some releases of Pydantic name a field by its alias in a schema also where the author has
+    # turned aliases off. Only there it must be said: it is a fifth of reading an answer.
+    accept = validate if _reads_aliases(spec) else partial(validate, by_alias=True)
     return _form(snake_case(name) or _DICT_BASE, flat, nulls, build, accept)
 
 
@@ -207,6 +212,12 @@ def encoded_schema(schema: Mapping[str, Any]) -> bytes:
     if len(encoded) > 2 * MAX_SCHEMA_BYTES:
         raise UnsupportedForm("(form)", f"is larger than {MAX_SCHEMA_BYTES} bytes", "Ask less.")
     return encoded
+
+
+def _reads_aliases(spec: Any) -> bool:
+    """Whether a type reads fields by their aliases without being told to."""
+    configs: list[Any] = [getattr(spec, name, {}) for name in ("model_config", _CONFIG)]
+    return all(config.get("validate_by_alias") is not False for config in configs)
 
 
 def _is_record(spec: type[Any]) -> bool:

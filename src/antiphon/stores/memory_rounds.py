@@ -212,7 +212,7 @@ class MemoryRounds(RoundTable, ABC):
         ):
             # The only open round of its call, above all recorded ones: nearly always.
             head = HEAD.pack(round, until, len(answers), len(outcome), row.owner)
-            self._calls[key] = head + answers + outcome + before
+            self._calls[key] = b"".join((head, answers, outcome, before))
         else:
             done = RecordedRound(round, until, answers, outcome, row.owner)
             self._become_recorded(key, row, done)
