@@ -164,13 +164,12 @@ LOADED_LATE: dict[str, set[str]] = {
         "antiphon.processes.supervisor",
         "antiphon.telemetry.prometheus",
     },
-    "server.py": {
+    "server/running.py": {
         "antiphon.auth.resource_server",
-        "antiphon.gateway.assembly",
-        "antiphon.gateway.openapi",
         "antiphon.processes.event_loop",
         "antiphon.processes.http_server",
     },
+    "server/server.py": {"antiphon.gateway.assembly", "antiphon.gateway.openapi"},
 }
 """Our own modules that a file may import inside a function, each because loading it early would
 cost everybody what only some need: the legacy transport, the client, an optional driver, or a

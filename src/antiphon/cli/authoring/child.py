@@ -23,7 +23,7 @@ from antiphon.dev.recording import recording
 from antiphon.dev.records import RecordWriter, ServerReady, SourceRecord
 from antiphon.errors import AntiphonError
 from antiphon.processes.http_server import run_http
-from antiphon.server import Surroundings, loading_within
+from antiphon.server.construction import Surroundings, loading_within
 
 GRACE = 1.0
 """Seconds that running rounds may take to finish before a reload."""
