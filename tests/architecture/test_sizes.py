@@ -52,7 +52,7 @@ MORE_PARAMETERS = {
 """Options of a command and of the two public constructors, each given by name."""
 
 SMALL = 70
-SMALL_MODULES = 51
+SMALL_MODULES = 32
 """How many modules may be below it, besides `__init__.py`: a file is for a whole idea."""
 
 IGNORED = {

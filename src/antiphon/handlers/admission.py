@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
-from antiphon.core.credentials.scopes import require_scopes
+from antiphon.core.credentials import require_scopes
 from antiphon.core.failures import log_failure
 from antiphon.core.request import Principal, Request
 from antiphon.engine.handler import call_here, is_async
