@@ -21,7 +21,7 @@ TEXTS = {path: path.read_text("utf-8") for path in sorted(TREE.rglob("*.py"))}
 MODULE_LINES = 500
 LONGER_MODULES = {
     "client/client.py": 530,
-    "engine/execution.py": 540,
+    "engine/execution.py": 509,
     "engine/questions.py": 600,
     "errors.py": 520,
     "stores/redis_scripts.py": 503,
@@ -52,7 +52,7 @@ MORE_PARAMETERS = {
 """Options of a command and of the two public constructors, each given by name."""
 
 SMALL = 70
-SMALL_MODULES = 32
+SMALL_MODULES = 27
 """How many modules may be below it, besides `__init__.py`: a file is for a whole idea."""
 
 IGNORED = {
