@@ -31,10 +31,7 @@ LONGER_MODULES = {
 list."""
 
 CLASS_LINES = 300
-LARGER_CLASSES = {
-    "tasks/task_run.py:TaskRuns": 305,
-    "transports/http/app.py:App": 320,
-}
+LARGER_CLASSES: dict[str, int] = {}
 """Lines of code: without docstrings, comments and empty lines."""
 
 FUNCTION_LINES = 60

@@ -63,7 +63,6 @@ _LOOK_AGAIN = 60.0
 """Seconds after which a task looks again at an uncertain effect of another call, which it shares:
 settling that one makes only the other call ready."""
 
-
 _OVERDUE = 1.0
 """Seconds after which a task looks again at a question whose time is over by our clock alone."""
 
@@ -74,6 +73,18 @@ def _went_on(state: TaskState, error: EffectUncertain) -> bool:
         entry.kind == "effect" and entry.key == error.key and entry.outcome == "uncertain"
         for entry in state.journal.entries
     )
+
+
+def _lost_too_often(row: TaskRow, state: TaskState) -> Reply:
+    """Return the end of a task whose runs take their process with them."""
+    log.error(
+        "task %s has failed: %d runs of %s in a row ended with their process",
+        row.id,
+        state.failures,
+        row.tool,
+    )
+    text = f"The task has failed: {state.failures} runs in a row ended with their process."
+    return Reply(code=INTERNAL_ERROR, message=text, kind="error")
 
 
 class TaskRuns:
@@ -119,7 +130,7 @@ class TaskRuns:
         service = self._service
         message = state.message_of(row.message)
         if not await self._begun(row, state, message):
-            return await self._replied(row, state, self._lost_too_often(row, state), message)
+            return await self._replied(row, state, _lost_too_often(row, state), message)
         try:
             handler, arguments = service.find(request)
         except CallerError as error:
@@ -167,16 +178,6 @@ class TaskRuns:
         )
         if not kept:
             raise Abandoned
-
-    def _lost_too_often(self, row: TaskRow, state: TaskState) -> Reply:
-        log.error(
-            "task %s has failed: %d runs of %s in a row ended with their process",
-            row.id,
-            state.failures,
-            row.tool,
-        )
-        text = f"The task has failed: {state.failures} runs in a row ended with their process."
-        return Reply(code=INTERNAL_ERROR, message=text, kind="error")
 
     def _call(self, row: TaskRow, state: TaskState) -> Call:
         environment = self._service.environment
