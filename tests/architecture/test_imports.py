@@ -155,7 +155,7 @@ LOADED_LATE: dict[str, set[str]] = {
         "antiphon.processes.http_server",
     },
     "cli/authoring/dev.py": {"antiphon.dev.run", "antiphon.processes.event_loop"},
-    "cli/console.py": {"antiphon.processes.http_server"},
+    "cli/operating/inbox.py": {"antiphon.processes.http_server"},
     "cli/gateways/command.py": {"antiphon.processes.event_loop", "antiphon.processes.http_server"},
     "cli/gateways/settings.py": {"antiphon.gateway.oauth"},
     "cli/serve.py": {

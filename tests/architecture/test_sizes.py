@@ -20,9 +20,9 @@ TEXTS = {path: path.read_text("utf-8") for path in sorted(TREE.rglob("*.py"))}
 
 MODULE_LINES = 500
 LONGER_MODULES = {
-    "client/client.py": 530,
+    "client/client.py": 529,
     "engine/execution.py": 509,
-    "engine/questions.py": 600,
+    "engine/questions.py": 579,
     "errors.py": 520,
     "stores/redis_scripts.py": 503,
     "testing/contracts/inbox.py": 585,
@@ -43,13 +43,12 @@ MORE_PARAMETERS = {
     "cli/call.py:call": 15,
     "cli/call.py:resume": 14,
     "cli/gateways/command.py:gateway": 19,
-    "client/client.py:Client.__init__": 14,
-    "dispatcher.py:Dispatcher.__init__": 13,
+    "client/client.py:Client.__init__": 13,
 }
-"""Options of a command and of the two public constructors, each given by name."""
+"""Options of a command and of a public constructor, each given by name."""
 
 SMALL = 70
-SMALL_MODULES = 27
+SMALL_MODULES = 26
 """How many modules may be below it, besides `__init__.py`: a file is for a whole idea."""
 
 IGNORED = {

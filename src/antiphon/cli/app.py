@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from antiphon import __version__
-from antiphon.cli import call, console, demo, serve, tasks, token, tools
+from antiphon.cli import call, demo, serve, tasks, token, tools
 from antiphon.cli.authoring import dev, install, new, try_tool
 from antiphon.cli.gateways.command import gateway
 from antiphon.cli.login import commands as login
@@ -60,7 +60,7 @@ app.command()(demo.demo)
 app.add_typer(calls.calls, name="calls")
 app.add_typer(inbox.inbox, name="inbox")
 app.add_typer(audit.audit, name="audit")
-app.command()(console.console)
+app.command()(inbox.console)
 app.command()(token.keygen)
 app.add_typer(token.token, name="token")
 
