@@ -281,8 +281,9 @@ class Engine:
             reply = ending(error, execution.handler, self.environment, execution.request)
             if isinstance(outcome, Held | Detached):
                 return reply  # its task may have been kept all the same
-        if not execution.fence:
-            await self.redemptions.end_first(execution.call, execution.handler, reply)
+        call = execution.call
+        if not execution.fence and (call.began_effect or call.generation):
+            await self.redemptions.end_first(call, execution.handler, reply)
         return reply
 
     async def _ask(

@@ -373,8 +373,6 @@ class Redemptions:
         is left alone after a round that failed by chance, because that has not ended the call, and
         where it was taken over meanwhile. What the store cannot free now expires by itself.
         """
-        if not (call.began_effect or call.generation):
-            return
         round = None
         if handler.options.restarts is not None:
             if not reply.keep:
