@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from antiphon.audit.log import AuditLog
 from antiphon.audit.rounds import audited, refusals_audited
@@ -22,7 +22,7 @@ from antiphon.core.inbox import InboxPlace
 from antiphon.core.limits import Limits
 from antiphon.core.methods import TASK_METHODS
 from antiphon.core.quotas import Holdings
-from antiphon.core.request import Request
+from antiphon.core.request import Era, Request
 from antiphon.dispatcher import Dispatcher, Serve, ServerInfo
 from antiphon.engine.engine import Engine
 from antiphon.engine.handler import CachePolicy
@@ -41,16 +41,46 @@ from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.service import TaskService
 from antiphon.wire.results import server_meta
 
+TaskRunsIn = Literal["in_process", "workers"]
+
 
 class ServerSettings(TypedDict, total=False):
-    """What few servers set: observability, development and tests."""
+    """What few servers set."""
+
+    redeem: Redeem
+    """`once`; `strict` spends a token also when its round failed."""
+
+    eras: tuple[Era, ...]
+    """`("modern", "legacy")`; `("modern",)` refuses clients of the earlier era."""
+
+    task_runs: TaskRunsIn
+    """`in_process`; `workers` leaves running tasks to `antiphon worker` processes."""
+
+    carrier: str | Carrier | None
+    """Brings ready tasks to workers: `temporal://host:port/namespace`, `nats://host:port`,
+    `leases:` (workers claim them from the store), or a carrier of your own; without it,
+    `ANTIPHON_CARRIER`, else `leases:`."""
+
+    audit: Audit | None
+    """Keeps a record of every call, round, task run, effect, decision and refusal."""
 
     telemetry: Telemetry | None
+    """Traces and counts rounds: `antiphon.telemetry.OpenTelemetry()`."""
+
     cache: CachePolicy | None
+    """The caching hints of the lists."""
+
     expose_errors: bool
+    """Shows clients the text of unexpected exceptions, for development."""
+
     clock: Clock
+    """Seconds since the epoch; for tests."""
+
     entropy: Entropy
+    """Random bytes; for tests."""
+
     environ: Mapping[str, str] | None
+    """Instead of `os.environ`; for tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +91,9 @@ class ServerPlan:
     limits: Limits = field(default_factory=Limits)
     seal: Seal = field(default_factory=Seal)
     store: str | Store | None = None
-    redeem: Redeem = "once"
     settings: ServerSettings
     lifespan: EnterLifespan | None = None
     inbox: InboxPlace | None = None
-    carrier: str | Carrier | None = None
-    audit: Audit | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +190,7 @@ def _subscriptions(
 
 def _calls(plan: ServerPlan, tasks: TaskService) -> CarrierCalls | None:
     """Return the carrier of task runs; None where workers claim them from the store."""
-    environ, carrier = plan.settings.get("environ"), plan.carrier
+    environ, carrier = plan.settings.get("environ"), plan.settings.get("carrier")
     environ = os.environ if environ is None else environ
     if carrier is None and tasks.available:
         # A server whose store keeps no tasks has nothing to carry.
@@ -208,7 +235,7 @@ def _environment(plan: ServerPlan) -> tuple[Environment, KeysInUse]:
     info, limits, seal, settings = plan.info, plan.limits, plan.seal, plan.settings
     clock = settings.get("clock", time.time)  # noqa: TID251 - the real clock is injected here
     entropy = settings.get("entropy", os.urandom)  # noqa: TID251 - real randomness likewise
-    environ = settings.get("environ")
+    environ, audit = settings.get("environ"), settings.get("audit")
     # No child process inherits the keys; other servers of this process still find them.
     environ = HELD.take(os.environ) if environ is None else environ
     # `antiphon serve --workers` gives its workers a common store this way.
@@ -234,16 +261,16 @@ def _environment(plan: ServerPlan) -> tuple[Environment, KeysInUse]:
         clock=clock,
         entropy=entropy,
         meta=meta,
-        redeem=plan.redeem,
+        redeem=settings.get("redeem", "once"),
         spill=store is not None,
         telemetry=settings.get("telemetry"),
         expose_errors=settings.get("expose_errors", False),
         trouble=trouble,
         inbox=plan.inbox,
         audit=None
-        if plan.audit is None
+        if audit is None
         else AuditLog(
-            plan.audit,
+            audit,
             opened,
             server=sealer.audience,
             digest=lambda data: sealer.names(b"audit", data)[0],

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from antiphon.core.failures import OccasionalLog
 from antiphon.core.inbox import InboxPlace
 from antiphon.core.limits import Limits
-from antiphon.core.occasional_log import OccasionalLog
 from antiphon.core.quotas import Holdings
 from antiphon.core.request import Request
 from antiphon.errors import HandlerError, StoreError, StoreFull, TokenRefused, Unavailable
 from antiphon.ports import AuditTrail, Clock, Entropy, Store, Telemetry
-from antiphon.ports.call_end import CallEnds
+from antiphon.ports.environment import CallEnds
 from antiphon.seal.sealer import Sealer, from_text, to_text
 
 Redeem = Literal["once", "strict"]

@@ -156,7 +156,7 @@ LOADED_LATE: dict[str, set[str]] = {
         "antiphon.processes.http_server",
     },
     "cli/authoring/dev.py": {"antiphon.dev.run", "antiphon.processes.event_loop"},
-    "cli/console.py": {"antiphon.processes.http_server"},
+    "cli/operating/inbox.py": {"antiphon.processes.http_server"},
     "cli/gateways/command.py": {"antiphon.processes.event_loop", "antiphon.processes.http_server"},
     "cli/gateways/settings.py": {"antiphon.gateway.oauth"},
     "cli/serve.py": {
@@ -165,13 +165,12 @@ LOADED_LATE: dict[str, set[str]] = {
         "antiphon.processes.supervisor",
         "antiphon.telemetry.prometheus",
     },
-    "server.py": {
+    "server/running.py": {
         "antiphon.auth.resource_server",
-        "antiphon.gateway.assembly",
-        "antiphon.gateway.openapi",
         "antiphon.processes.event_loop",
         "antiphon.processes.http_server",
     },
+    "server/server.py": {"antiphon.gateway.assembly", "antiphon.gateway.openapi"},
 }
 """Our own modules that a file may import inside a function, each because loading it early would
 cost everybody what only some need: the legacy transport, the client, an optional driver, or a

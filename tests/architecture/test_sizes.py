@@ -20,11 +20,10 @@ TEXTS = {path: path.read_text("utf-8") for path in sorted(TREE.rglob("*.py"))}
 
 MODULE_LINES = 500
 LONGER_MODULES = {
-    "client/client.py": 530,
-    "engine/execution.py": 540,
-    "engine/questions.py": 600,
+    "client/client.py": 529,
+    "engine/execution.py": 509,
+    "engine/questions.py": 579,
     "errors.py": 520,
-    "server.py": 660,
     "stores/redis_scripts.py": 503,
     "testing/contracts/inbox.py": 585,
 }
@@ -32,11 +31,7 @@ LONGER_MODULES = {
 list."""
 
 CLASS_LINES = 300
-LARGER_CLASSES = {
-    "server.py:Server": 311,
-    "tasks/task_run.py:TaskRuns": 305,
-    "transports/http/app.py:App": 320,
-}
+LARGER_CLASSES: dict[str, int] = {}
 """Lines of code: without docstrings, comments and empty lines."""
 
 FUNCTION_LINES = 60
@@ -48,14 +43,12 @@ MORE_PARAMETERS = {
     "cli/call.py:call": 15,
     "cli/call.py:resume": 14,
     "cli/gateways/command.py:gateway": 19,
-    "client/client.py:Client.__init__": 14,
-    "dispatcher.py:Dispatcher.__init__": 13,
-    "server.py:Server.__init__": 18,
+    "client/client.py:Client.__init__": 13,
 }
-"""Options of a command and of the two public constructors, each given by name."""
+"""Options of a command and of a public constructor, each given by name."""
 
 SMALL = 70
-SMALL_MODULES = 51
+SMALL_MODULES = 26
 """How many modules may be below it, besides `__init__.py`: a file is for a whole idea."""
 
 IGNORED = {

@@ -275,7 +275,7 @@ def test_no_folder_holds_more_files_than_a_reader_can_hold() -> None:
 HEART = ("core/journal.py", *(f"engine/{name}.py" for name in (
     "outcome", "execution", "suspension", "engine", "context",
 )))  # fmt: skip
-MOST_LINES = 1_554
+MOST_LINES = 1_532
 """In all of them. The number may only be lowered."""
 
 

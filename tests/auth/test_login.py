@@ -19,9 +19,8 @@ from starlette.routing import Route
 
 from antiphon import Client
 from antiphon.cli.login.saved import SavedLogin
-from antiphon.client.login.browser import BrowserSignIn
+from antiphon.client.login.browser import BrowserSignIn, RedirectListener
 from antiphon.client.login.provider import LoginProvider
-from antiphon.client.login.redirect import RedirectListener
 from tests.auth.desk import Desk, desk
 from tests.auth.file_keyring import FileKeyring
 from tests.auth.issuer import Issuer

@@ -14,7 +14,7 @@ from joserfc import jwt
 from joserfc.jwe import JWERegistry
 from joserfc.jwk import ECKey, RSAKey
 
-from antiphon.core import occasional_log
+from antiphon.core import failures
 from tests.auth.issuer import AUDIENCE, Issuer, Tokens
 from tests.auth.shop import SERVERS, open_shop, shop
 from tests.transports.wire import request
@@ -157,7 +157,7 @@ BAD: dict[str, tuple[str, Make]] = {
 async def test_every_bad_token_is_refused_alike_and_the_log_has_its_reason(
     issuer: Issuer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(occasional_log, "EVERY", -1.0)  # otherwise many share a line
+    monkeypatch.setattr(failures, "EVERY", -1.0)  # otherwise many share a line
     caplog.set_level(logging.INFO)
     async with open_shop(shop(issuer)) as web:
         for name, (reason, make) in BAD.items():

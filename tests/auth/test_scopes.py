@@ -8,8 +8,8 @@ import pytest
 from starlette.authentication import AuthCredentials, SimpleUser
 
 from antiphon import Client, ConfigError, Console, Context, OAuth, Server
-from antiphon.dev.developer import DeveloperAccess
-from antiphon.server import Surroundings, loading_within
+from antiphon.dev.recording import DeveloperAccess
+from antiphon.server.construction import Surroundings, loading_within
 from antiphon.testing import KEY
 from tests.auth.issuer import Issuer
 from tests.auth.shop import CAN, SERVERS, open_shop, shop

@@ -153,6 +153,18 @@ def fields(thing: object) -> Iterator[str]:
         yield f"- `{field.target.id}: {ast.unparse(field.annotation)}{default}` {said}".rstrip()
 
 
+def settings(thing: object) -> Iterator[str]:
+    """List what the constructor of a class takes by name beyond its parameters."""
+    node = definition(thing)
+    made = node.body if isinstance(node, ast.ClassDef) else []
+    for one in made:
+        if isinstance(one, ast.FunctionDef) and one.name == "__init__" and one.args.kwarg:
+            typed = ast.unparse(one.args.kwarg.annotation or ast.Constant(""))
+            name = typed.removeprefix("Unpack[").removesuffix("]")
+            if name != typed:
+                yield from fields(getattr(inspect.getmodule(thing), name))
+
+
 def entry(module: ModuleType, name: str) -> Iterator[str]:
     thing = getattr(module, name)
     yield f"### {name}"
@@ -167,7 +179,7 @@ def entry(module: ModuleType, name: str) -> Iterator[str]:
     yield ""
     yield from prose(thing)
     yield ""
-    listed = list(fields(thing))
+    listed = [*fields(thing), *settings(thing)]
     if listed:
         yield from listed
         yield ""

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.engine.execution import ExecutionState
-from antiphon.engine.outcome import ExecutionOutcome
+from antiphon.engine.outcome import ExecutionOutcome, ExecutionState
 from tests.architecture.test_imports import EVERY_PACKAGE, MAY_IMPORT
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from antiphon.core.journal import Entry, Journal, encode_value
-from antiphon.seal.earlier_journals import upgrade
+from antiphon.seal.earlier_formats import upgrade
 
 OURS = Entry("memo", "price", encode_value(5))
 

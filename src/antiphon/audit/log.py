@@ -18,7 +18,7 @@ from antiphon.audit.lines import LinesFile, LinesStream
 from antiphon.audit.rounds import AuditedRound
 from antiphon.audit.settings import Audit
 from antiphon.core.audit import AuditEvent
-from antiphon.core.occasional_log import OccasionalLog
+from antiphon.core.failures import OccasionalLog
 from antiphon.core.request import Principal, Request
 from antiphon.errors import CallerError, ConfigError, StoreError
 from antiphon.ports import AuditStore, Clock, Entropy, Store

@@ -20,7 +20,7 @@ from antiphon.auth.fetching import SECONDS, Fetcher, ServerAway
 from antiphon.auth.grants import TokenInvalid
 from antiphon.auth.keys import PublicKeys, TokenHeader
 from antiphon.auth.settings import OAuth, check_endpoint
-from antiphon.core.occasional_log import OccasionalLog
+from antiphon.core.failures import OccasionalLog
 
 FRESH_SECONDS = 300.0
 """After that keys are fetched anew, while those that are there still count."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from joserfc.errors import ClaimError, ExpiredTokenError
 from joserfc.jwt import JWTClaimsRegistry
 
-from antiphon.core.credentials.actor import actor_of
+from antiphon.core.credentials import actor_of
 from antiphon.core.request import Principal
 
 LEEWAY = 30

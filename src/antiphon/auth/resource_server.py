@@ -21,9 +21,8 @@ from antiphon.auth.fetching import Fetcher, ServerAway
 from antiphon.auth.grants import LEEWAY, Grant, TokenInvalid, read_grant
 from antiphon.auth.keys import TokenHeader, verified_claims
 from antiphon.auth.settings import OAuth
-from antiphon.core.credentials.scopes import joined
-from antiphon.core.failures import log_failure
-from antiphon.core.occasional_log import OccasionalLog
+from antiphon.core.credentials import joined
+from antiphon.core.failures import OccasionalLog, log_failure
 from antiphon.transports.http.access import HttpRefusal
 from antiphon.transports.http.principal import IdentifiedCaller, bindable, insufficient_scope
 from antiphon.transports.http.request import relative_path

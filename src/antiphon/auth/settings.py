@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from urllib.parse import urlsplit
 
-from antiphon.core.credentials.scopes import read_scopes
+from antiphon.core.credentials import read_scopes
 from antiphon.core.web_url import is_loopback, web_host
 from antiphon.errors import ConfigError
 

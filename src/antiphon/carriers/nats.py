@@ -10,10 +10,13 @@ within a minute is kept once.
 import asyncio
 import contextlib
 import secrets
+import socket
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from nats.aio.client import Client
@@ -24,7 +27,6 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
 from nats.js.errors import BadRequestError
 
-from antiphon.carriers.names import Names
 from antiphon.errors import StoreError
 from antiphon.ports import Due, RunTask
 
@@ -67,7 +69,7 @@ class NatsCarrier:
         self._now, self._later = f"antiphon.{digest}.now", f"antiphon.{digest}.later"
         self._client: Client | None = None
         self._trouble: Exception | None = None
-        self._names = Names(self._urls)
+        self._names = _Names(self._urls)
 
     async def open(self) -> None:
         """Connect, and make the stream unless it is there."""
@@ -253,3 +255,33 @@ async def _next(calls: JetStreamContext.PullSubscription, run: RunTask) -> Msg |
         return fetching.result()[0]
     except TimeoutError:
         return None
+
+
+class _Names:
+    """The names in some URLs, each looked up by one thread at a time that keeps no process.
+
+    A lookup cannot be cut short. Whoever tries to connect again and again while names are not
+    answered holds one more thread of the event loop with each try, until nobody else has any.
+    """
+
+    def __init__(self, urls: Iterable[str]) -> None:
+        """Take the URLs."""
+        self._hosts = {urlsplit(url).hostname or "" for url in urls}
+        self._asked: dict[str, asyncio.Future[None]] = {}
+
+    async def answered(self) -> None:
+        """Look up the names; return when one is answered, whatever is said of it."""
+        loop = asyncio.get_running_loop()
+        for host in self._hosts:
+            before = self._asked.get(host)
+            if before is None or before.done() or before.get_loop() is not loop:
+                self._asked[host] = answer = loop.create_future()
+                threading.Thread(target=_look_up, args=(host, answer), daemon=True).start()
+        await asyncio.wait(self._asked.values(), return_when=asyncio.FIRST_COMPLETED)
+
+
+def _look_up(host: str, answer: "asyncio.Future[None]") -> None:
+    with contextlib.suppress(OSError, UnicodeError):
+        socket.getaddrinfo(host, None)
+    with contextlib.suppress(RuntimeError):  # the event loop is closed
+        answer.get_loop().call_soon_threadsafe(answer.set_result, None)

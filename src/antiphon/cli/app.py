@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from antiphon import __version__
-from antiphon.cli import call, console, demo, serve, tasks, token, tools
+from antiphon.cli import call, demo, serve, tasks, token, tools
 from antiphon.cli.authoring import dev, install, new, try_tool
 from antiphon.cli.gateways.command import gateway
 from antiphon.cli.login import commands as login
-from antiphon.cli.operating import audit, calls, doctor, inbox, lint
+from antiphon.cli.operating import audit, calls, checks, inbox
 
 app: typer.Typer = typer.Typer(
     name="antiphon",
@@ -53,14 +53,14 @@ app.command()(call.resume)
 app.command()(login.logout)
 app.command()(tasks.tasks)
 app.command()(tools.tools)
-app.command()(lint.lint)
-app.command()(doctor.doctor)
+app.command()(checks.lint)
+app.command()(checks.doctor)
 app.command("try")(try_tool.try_tool)
 app.command()(demo.demo)
 app.add_typer(calls.calls, name="calls")
 app.add_typer(inbox.inbox, name="inbox")
 app.add_typer(audit.audit, name="audit")
-app.command()(console.console)
+app.command()(inbox.console)
 app.command()(token.keygen)
 app.add_typer(token.token, name="token")
 

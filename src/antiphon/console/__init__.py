@@ -8,5 +8,5 @@ from antiphon.console.login import Login as Login
 from antiphon.console.login import OneTimeLink as OneTimeLink
 from antiphon.console.oidc import OIDC as OIDC
 from antiphon.console.settings import Console as Console
-from antiphon.console.webhook import Webhook as Webhook
+from antiphon.console.settings import Webhook as Webhook
 from antiphon.core.inbox import Person as Person

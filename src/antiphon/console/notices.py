@@ -10,8 +10,7 @@ from typing import Any
 import httpx2
 import msgspec
 
-from antiphon.console.settings import Console
-from antiphon.console.webhook import Webhook
+from antiphon.console.settings import Console, Webhook
 from antiphon.core.inbox import Item, decode_face
 from antiphon.environment import Environment
 from antiphon.errors import StoreError, TokenRefused

@@ -38,7 +38,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     kind: EntryKind
     key: str
     payload: Any
-    """Encoded JSON. Only what an earlier release wrote is decoded; `seal/earlier_journals.py`."""
+    """Encoded JSON. Only what an earlier release wrote is decoded; `seal/earlier_formats.py`."""
 
     digest: bytes = b""
     """Of the question (ask), or of function and arguments (effect)."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from antiphon.core.failures import OccasionalLog
 from antiphon.core.limits import Limits
-from antiphon.core.occasional_log import OccasionalLog
 from antiphon.errors import Unavailable
 
 _log = logging.getLogger("antiphon")

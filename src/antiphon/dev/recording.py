@@ -1,24 +1,31 @@
-"""Middleware of a server under development: writes down which lines ran in each run of a handler.
+"""What is put around a server under development: a middleware that records, and who calls it.
 
-It is outermost, sees what the author's own middleware does, and changes nothing. A run that takes
-long, because it is parked, waits in a session or works, is written down while it lasts.
+The middleware writes down which lines ran in each run of a handler. It is outermost, sees what the
+author's own middleware does, and changes nothing. A run that takes long, because it is parked,
+waits in a session or works, is written down while it lasts.
 """
 
 import asyncio
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from antiphon.core.request import Principal
 from antiphon.dev.line_counts import AuthorFiles, Lines, counting
 from antiphon.dev.records import RecordWriter, RoundRecord, RunBegan
 from antiphon.errors import Diverged
 from antiphon.handlers.middleware import CallInfo, Middleware, Next
 from antiphon.ports import Clock
+from antiphon.transports.http.access import HttpRefusal
+from antiphon.transports.http.principal import IdentifiedCaller, insufficient_scope
 
 WRITE_EVERY = 0.25
 """Seconds between two records of a run that lasts."""
+
+DEVELOPER = IdentifiedCaller(Principal("antiphon dev", "developer"), scopes=None)
 
 
 def recording(writer: RecordWriter, files: AuthorFiles, clock: Clock) -> Middleware:
@@ -80,3 +87,19 @@ def _sides(failed: BaseException | None) -> tuple[str, str, str] | None:
     if not isinstance(failed, Diverged):
         return None
     return failed.recorded, failed.now, failed.cure
+
+
+class DeveloperAccess:
+    """Asks for no access token: whoever calls is the author, who has every scope."""
+
+    async def identify(self, scope: Mapping[str, Any]) -> IdentifiedCaller | HttpRefusal:
+        """Return the author."""
+        return DEVELOPER
+
+    def document(self, scope: Mapping[str, Any]) -> HttpRefusal | None:
+        """Nobody issues tokens."""
+        return None
+
+    def insufficient(self, needed: frozenset[str]) -> HttpRefusal:
+        """Return what a request without enough scopes would be told."""
+        return insufficient_scope(needed)

@@ -3,9 +3,8 @@
 from collections.abc import AsyncIterator
 from typing import Protocol, runtime_checkable
 
-from antiphon.doctor.asking import check_asking, check_forms, check_roles
+from antiphon.doctor.clients import check_asking, check_forms, check_hosting, check_roles
 from antiphon.doctor.findings import Diagnosis, diagnosis, of_lint
-from antiphon.doctor.hosting import check_hosting
 from antiphon.doctor.running import check_callers, check_keys, check_store, check_times
 from antiphon.doctor.subject import Deployment, Subject
 from antiphon.errors import ConfigError, StoreError

@@ -8,12 +8,12 @@ decision is recorded like any other answer. It is in a member of the answer (`DE
 client can send: `check_shape` drops what it does not know.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from antiphon.core.asks import Approval, Approve, Ask, Outcome, RawAsk
+from antiphon.core.asks import Approval, Approve, Ask, ElicitUrl, Outcome, RawAsk, Seconds, seconds
 from antiphon.core.capabilities import allows
 from antiphon.core.inbox import (
     Approver,
@@ -25,6 +25,7 @@ from antiphon.core.inbox import (
 )
 from antiphon.core.journal import Entry, decode_value, encode_value
 from antiphon.core.request import Principal, Request
+from antiphon.engine.handler import call_user
 from antiphon.engine.mistakes import check_asks
 from antiphon.engine.questions import (
     DECIDED,
@@ -39,6 +40,7 @@ from antiphon.errors import AnswerInvalid, ConfigError, HandlerError
 if TYPE_CHECKING:
     from antiphon.engine.execution import Batch, Execution
 
+_YES = encode_value(True)
 _UNAVAILABLE = encode_value({"action": "unavailable"})
 
 Route = Literal["client", "inbox", "refuse"]
@@ -213,6 +215,38 @@ async def ask_named(
         check = check_raw_key if isinstance(ask, RawAsk) else check_key
         batch.append((check(key), question(ask)))
     return await ask_all(execution, batch)
+
+
+async def ask_visit(
+    execution: "Execution",
+    ask: ElicitUrl,
+    given: str | None,
+    until: Callable[[], Any] | None,
+    every: Seconds,
+) -> None:
+    """Ask for the visit of a URL; with `until`, wait until the visit has done its work."""
+    await execution.enter_async("elicit_url")
+    key = execution.key_for("url", given)
+
+    async def is_done() -> bool:
+        if until is None:
+            return True
+        with execution.inside(key):
+            return bool(await call_user(until))
+
+    if until is not None:
+        error = execution.delivery.url_error(execution, key, ask)
+        if error is not None:
+            if await is_done():
+                return  # the visit that an earlier call asked for
+            raise error
+    (await ask_all(execution, [(key, question(ask))]))[0].unwrap()
+    if until is not None and execution.replay.seen("memo", f"{key}:done") is None:
+        while not await is_done():
+            await execution.pause(seconds(every))
+        execution.enter("elicit_url")
+        execution.record(Entry("memo", f"{key}:done", _YES))
+        await execution.delivery.visited(execution, key)
 
 
 async def ask_all(execution: "Execution", batch: "Batch") -> list[Outcome[Any]]:

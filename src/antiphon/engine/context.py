@@ -22,14 +22,11 @@ from antiphon.core.asks import (
     Sample,
     SampleOptions,
     Seconds,
-    seconds,
 )
-from antiphon.core.journal import Entry, encode_value
-from antiphon.engine.approvals import ask_all, ask_named, read_answered
+from antiphon.engine.approvals import ask_all, ask_named, ask_visit, read_answered
 from antiphon.engine.child_tasks import get_inside, running_loop, task_of
 from antiphon.engine.context_base import ContextBase, handed_out
-from antiphon.engine.execution import RUNNING, Execution
-from antiphon.engine.handler import call_user
+from antiphon.engine.execution import Execution
 from antiphon.engine.mistakes import (
     ApprovalAwaitable,
     caller,
@@ -37,6 +34,7 @@ from antiphon.engine.mistakes import (
     needs_async,
     place_of,
 )
+from antiphon.engine.outcome import RUNNING
 from antiphon.engine.questions import (
     MessageTooLong,
     check_key,
@@ -48,7 +46,6 @@ from antiphon.errors import HandlerError
 
 T = TypeVar("T")
 
-_YES = encode_value(True)
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -117,27 +114,9 @@ class Context(ContextBase):
         the outcome has arrived on the server's side.
         """
         check_options("elicit_url", options, AskOptions)
-        execution, ask = self._execution, ElicitUrl(message, url, **options)
-        await execution.enter_async("elicit_url")
-        key = execution.key_for("url", key)
-        if until is not None:
-            error = execution.delivery.url_error(execution, key, ask)
-            if error is not None:
-                if await self._look(key, until):
-                    return Opened(url)  # the visit that an earlier call asked for is done
-                raise error
-        (await ask_all(execution, [(key, question(ask))]))[0].unwrap()
-        if until is not None and execution.replay.seen("memo", f"{key}:done") is None:
-            while not await self._look(key, until):
-                await execution.pause(seconds(every))
-            execution.enter("elicit_url")
-            execution.record(Entry("memo", f"{key}:done", _YES))
-            await execution.delivery.visited(execution, key)
+        ask = ElicitUrl(message, url, **options)
+        await ask_visit(self._execution, ask, key, until, every)
         return Opened(url)
-
-    async def _look(self, key: str, until: Callable[[], Any]) -> bool:
-        with self._execution.inside(key):
-            return bool(await call_user(until))
 
     @handed_out
     async def sample(

@@ -281,13 +281,6 @@ class Engine:
             reply = ending(error, execution.handler, self.environment, execution.request)
             if isinstance(outcome, Held | Detached):
                 return reply  # its task may have been kept all the same
-        return await self._ended(execution, reply)
-
-    async def _ended(self, execution: Execution, reply: Reply) -> Reply:
-        """Free what a call leaves behind that ended in its first round.
-
-        Nobody can name it again. The end of a later round is recorded, which does the same.
-        """
         call = execution.call
         if not execution.fence and (call.began_effect or call.generation):
             await self.redemptions.end_first(call, execution.handler, reply)

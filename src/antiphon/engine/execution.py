@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
-from enum import Enum
 from operator import attrgetter
 from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -52,9 +51,16 @@ from antiphon.engine.mistakes import (
 )
 from antiphon.engine.native import ask_returned
 from antiphon.engine.outcome import (
+    ASLEEP,
+    CLOSED,
+    CUT_OFF,
+    ENDING,
+    NEXT_STATES,
+    RUNNING,
     Completed,
     Detached,
     ExecutionOutcome,
+    ExecutionState,
     Failed,
     Held,
     NeedsInput,
@@ -84,46 +90,12 @@ if TYPE_CHECKING:
 Batch: TypeAlias = Sequence[tuple[str, Question]]
 """Asks with their keys."""
 
-
-class ExecutionState(Enum):
-    """What a call on the context meets."""
-
-    RUNNING = "running"
-    """It does its work."""
-
-    ASLEEP = "asleep"
-    """The handler is parked between two rounds: there is no request, and nothing may happen."""
-
-    ENDING = "ending"
-    """The round ends: `Suspended` is raised again, until the handler has unwound."""
-
-    CUT_OFF = "cut off"
-    """The same, because the execution was cancelled from outside: the round has not ended, and
-    nothing is recorded. (The entry outcome `cut` is a cancellation by the author's own code.)"""
-
-    CLOSED = "closed"
-    """The execution is over: what still holds the context is refused."""
-
-
-RUNNING, ASLEEP = ExecutionState.RUNNING, ExecutionState.ASLEEP
-ENDING, CUT_OFF, CLOSED = ExecutionState.ENDING, ExecutionState.CUT_OFF, ExecutionState.CLOSED
-
-NEXT_STATES = {
-    RUNNING: {ASLEEP, ENDING, CUT_OFF, CLOSED},
-    ASLEEP: {RUNNING, ENDING, CUT_OFF, CLOSED},
-    ENDING: {CLOSED},
-    CUT_OFF: {CLOSED},
-    CLOSED: set[ExecutionState](),
-}
-"""Every move there is; one that is not here changes nothing."""
-
 _DEAD_CALLS = 16
 """Calls of one task on an ended context before it is taken for one that swallows and loops."""
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 _key_of = attrgetter("key")
-
 _frame_of = attrgetter("cr_frame")
 """Return the frame of a coroutine: None once it has ended."""
 
@@ -139,8 +111,7 @@ class Execution(msgspec.Struct, eq=False):
     call: Call
     delivery: "Delivery"
     fence: int
-    """The fencing token of the claimed round: the store records nothing under one that is lower
-    than the last. 0 where no round was claimed: in first rounds, sessions and tasks."""
+    """The fencing token of the claimed round; 0 where none was: in first rounds, sessions, tasks."""
 
     binding: "Binding | None"
     """What a token of this request is bound to, where that is known already."""
@@ -203,8 +174,7 @@ class Execution(msgspec.Struct, eq=False):
         """Return an execution of a call that reads what the call knows."""
         native = call.journal.native
         entries = call.entries
-        if len(entries) > 1 and len({*map(_key_of, entries)}) < len(entries):
-            # An answer may have been recorded before; the last of a name counts.
+        if len(entries) > 1 and len({*map(_key_of, entries)}) < len(entries):  # the last one counts
             entries = list(dict(zip(map(name_of, entries), entries, strict=True)).values())
         replay = Replay(entries, not native, [] if native else entries[::-1])
         return cls(environment, handler, request, call, delivery, fence, binding, native, replay)

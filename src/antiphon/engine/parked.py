@@ -26,8 +26,8 @@ from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.context import Context
 from antiphon.engine.delivery import Delivery, wait_for_client
-from antiphon.engine.execution import ASLEEP, ENDING, RUNNING, Batch, Execution
-from antiphon.engine.outcome import ExecutionOutcome, Failed
+from antiphon.engine.execution import Batch, Execution
+from antiphon.engine.outcome import ASLEEP, ENDING, RUNNING, ExecutionOutcome, Failed
 from antiphon.engine.suspension import Suspended
 
 _HANDLER_BYTES = 10 * 1024

@@ -369,9 +369,9 @@ class Redemptions:
     async def end_first(self, call: Call, handler: Handler, reply: Reply) -> None:
         """Free what a call leaves behind that ended in its first round: nobody can name it again.
 
-        One that can be started over is left alone after a round that failed by chance, because
-        that has not ended the call, and where it was taken over meanwhile. What the store cannot
-        free now expires by itself.
+        The end of a later round is recorded, which does the same. A call that can be started over
+        is left alone after a round that failed by chance, because that has not ended the call, and
+        where it was taken over meanwhile. What the store cannot free now expires by itself.
         """
         round = None
         if handler.options.restarts is not None:

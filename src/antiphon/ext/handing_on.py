@@ -22,8 +22,7 @@ from antiphon.server import Server
 from antiphon.transports.http.access import HttpRefusal
 from antiphon.transports.http.principal import IdentifiedCaller, identifier
 from antiphon.transports.legacy.back_channel import SessionChannel, SessionlessChannel
-from antiphon.transports.legacy.cancelling import ended
-from antiphon.transports.legacy.handlers import CALL_BYTES
+from antiphon.transports.legacy.handlers import CALL_BYTES, ended
 from antiphon.wire.envelope import is_deeper
 
 HostContext = ServerRequestContext[Any, Any]

@@ -28,7 +28,7 @@ from antiphon.gateway.policy import Policy
 from antiphon.gateway.rounds import forward_rounds
 from antiphon.gateway.upstream import Upstream, UpstreamSettings
 from antiphon.gateway.watching import ALL, ChangeWatcher, Kind
-from antiphon.handlers.approved import KEY, require_approval
+from antiphon.handlers.admission import KEY, require_approval
 from antiphon.handlers.foreign import ForeignHandlers, Run
 from antiphon.handlers.registry import Listed
 

@@ -1,21 +1,34 @@
 """Whether a request gets to a handler: who may know of it, which scopes it needs, how often each
-caller may begin a call."""
+caller may begin a call, and who must approve first: `@server.tool(approve=Approve(...))`."""
 
 import inspect
 import logging
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
-from antiphon.core.credentials.scopes import require_scopes
+import msgspec
+
+from antiphon.core.asks import Approve
+from antiphon.core.credentials import require_scopes
 from antiphon.core.failures import log_failure
 from antiphon.core.request import Principal, Request
-from antiphon.engine.handler import call_here, is_async
-from antiphon.errors import ConfigError
+from antiphon.engine.context import Context
+from antiphon.engine.handler import Invoke, call_here, is_async
+from antiphon.errors import ConfigError, ToolError
 from antiphon.handlers.call_limits import CallLimits
 
 _log = logging.getLogger("antiphon")
 
 Visible: TypeAlias = Callable[[Principal], bool]
+
+KEY = "approve:tool"
+
+_NOT_DONE = {
+    "declined": "Declined{who}. Nothing was done.",
+    "expired": "Nobody decided in time. Nothing was done.",
+    "cancelled": "The question was withdrawn. Nothing was done.",
+    "unavailable": "It needs an approval, and nobody can be asked. Nothing was done.",
+}
 
 
 class HandlerAdmission:
@@ -97,3 +110,34 @@ def check_visible(visible: object) -> None:
         raise ConfigError(
             "visible= takes a plain function of the principal that returns True or False"
         )
+
+
+def approved_invoke(invoke: Invoke, approve: Approve) -> Invoke:
+    """Ask before the handler runs; it does not run unless somebody said yes."""
+
+    async def approved(context: Context, arguments: dict[str, Any]) -> Any:
+        ask = msgspec.structs.replace(approve, message=_filled(approve.message, arguments))
+        await require_approval(context, ask)
+        return await invoke(context, arguments)
+
+    return approved
+
+
+async def require_approval(context: Context, ask: Approve) -> None:
+    """Ask before anything else happens.
+
+    Raises:
+        ToolError: Nobody said yes; the text says why, and that nothing was done.
+    """
+    asked = await context.gather(**{KEY: ask})
+    approval = asked[KEY]
+    if not approval:
+        who = f" by {approval.role}" if approval.role else ""
+        raise ToolError(_NOT_DONE[approval.outcome].format(who=who))
+
+
+def _filled(message: str, arguments: Mapping[str, Any]) -> str:
+    """Put arguments into a message; only whole values, so that a template reaches nothing else."""
+    for name, value in arguments.items():
+        message = message.replace(f"{{{name}}}", str(value))
+    return message

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from antiphon.core.capabilities import TASKS
-from antiphon.core.credentials.scopes import require_scopes
+from antiphon.core.credentials import require_scopes
 from antiphon.core.limits import Limits
 from antiphon.core.methods import METHODS
 from antiphon.core.request import Principal, Request

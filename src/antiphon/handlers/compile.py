@@ -17,7 +17,7 @@ from antiphon.engine.handler import (
     is_async,
 )
 from antiphon.errors import ConfigError
-from antiphon.handlers.approved import approved_invoke
+from antiphon.handlers.admission import approved_invoke
 from antiphon.handlers.call_limits import CallLimits
 from antiphon.handlers.dependencies import Dependencies, Overrides
 from antiphon.handlers.graph import Graph

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from antiphon.core.asks import Approve, Ask, Seconds
-from antiphon.core.credentials.scopes import read_scopes
+from antiphon.core.credentials import read_scopes
 from antiphon.core.request import Principal
 from antiphon.engine.handler import CachePolicy, Options
 from antiphon.errors import ConfigError

@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from antiphon.errors import TokenRefused
 from antiphon.ports import Clock, Entropy
-from antiphon.seal.format_one import VERSION as FORMAT_ONE
-from antiphon.seal.format_one import FormatOne
+from antiphon.seal.earlier_formats import VERSION as FORMAT_ONE
+from antiphon.seal.earlier_formats import FormatOne
 from antiphon.seal.keyring import Keyring, Purpose
 
 VERSION: Final = 2

@@ -15,7 +15,7 @@ from antiphon.core.journal import Journal
 from antiphon.core.request import Principal
 from antiphon.core.text import span
 from antiphon.errors import TokenRefused
-from antiphon.seal.earlier_journals import upgrade
+from antiphon.seal.earlier_formats import upgrade
 
 FORMAT: Final = 1
 """The format that is written. Members are only ever added at the end, with a default."""

@@ -24,8 +24,8 @@ from antiphon.errors import StateTooLarge, TokenRefused
 from antiphon.ports import Clock, Entropy
 from antiphon.seal.aead import Aead
 from antiphon.seal.claims import FORMAT, Binding, Claims, Handle, Pending, check, decode, largest
-from antiphon.seal.codec import Codec, open_with, seal_with
 from antiphon.seal.keyring import PURPOSES, Keyring, Purpose
+from antiphon.seal.policy import Codec, open_with, seal_with
 
 _T = TypeVar("_T")
 

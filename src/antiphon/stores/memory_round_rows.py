@@ -2,6 +2,7 @@
 
 A round that runs, or may be tried again, is an object. Recorded rounds are bytes, all of a call
 together: there may be a million of them, and the garbage collector should not have to look at them.
+A number in each says whose it is.
 Rounds of one call that are still objects form a chain from the highest down; the bytes hang on the
 first. Expired rounds are removed; the oldest outcomes are dropped when they take too much memory.
 """
@@ -14,9 +15,54 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from antiphon.core.quotas import Quota
 from antiphon.ports import About, CallRow, Claim, Claimed, Running, Spent
-from antiphon.stores.memory_expiry import ExpiryWheel
-from antiphon.stores.memory_owners import RoundOwners
+from antiphon.stores.memory_expiry import ExpiryWheel, share_of
+
+
+class RoundOwners(Quota):
+    """The quota of rounds. A caller who has some has a number."""
+
+    __slots__ = ("_latest", "_names", "numbers", "plenty")
+
+    def __init__(self, rounds: int) -> None:
+        """Bound the rounds of all callers, and those of each by half of them."""
+        super().__init__(rounds, share_of(rounds))
+        self.plenty: int = self.each
+        """Below so many rounds in all, nobody can have too many."""
+
+        self.numbers: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._latest = 0
+        """The number that was given last; none is given twice."""
+
+    def take(self, owner: str) -> int:
+        """Count one more round of a caller, whether it fits or not; return the caller's number.
+
+        `MemoryRounds.claim` does the same in place.
+        """
+        number = self.numbers.get(owner)
+        if number is None:
+            number = self.number(owner)
+        self.add(owner, 1)
+        return number
+
+    def number(self, owner: str) -> int:
+        """Return a number for a caller who has none."""
+        number = self._latest = self._latest + 1
+        self.numbers[owner] = number
+        self._names[number] = owner
+        self.by_owner[owner] = 0
+        return number
+
+    def give_back(self, number: int) -> None:
+        """Count one round less of the caller with this number."""
+        owner = self._names[number]
+        self.remove(owner, 1)
+        if owner not in self.by_owner:
+            del self.numbers[owner]
+            del self._names[number]
+
 
 _RUNNING = Running()
 HEAD = struct.Struct("<IdBiI")

@@ -18,7 +18,7 @@ import msgspec
 from antiphon.core.asks import seconds
 from antiphon.core.capabilities import known, require
 from antiphon.core.changes import TASK, Changes
-from antiphon.core.credentials.scopes import require_scopes
+from antiphon.core.credentials import require_scopes
 from antiphon.core.inbox import caller_identity
 from antiphon.core.journal import Journal
 from antiphon.core.quotas import json_size

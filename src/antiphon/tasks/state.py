@@ -11,7 +11,7 @@ from antiphon.core.request import Principal
 from antiphon.core.retry import back_off
 from antiphon.errors import TokenRefused
 from antiphon.seal.claims import Pending
-from antiphon.seal.earlier_journals import upgrade
+from antiphon.seal.earlier_formats import upgrade
 from antiphon.wire.tasks import next_key
 
 

@@ -49,7 +49,7 @@ from antiphon.errors import (
     StoreError,
 )
 from antiphon.ports import TaskChange, TaskRow
-from antiphon.ports.call_end import EndOutcome, outcome_of
+from antiphon.ports.environment import EndOutcome, outcome_of
 from antiphon.tasks.decisions import take_decisions
 from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
 from antiphon.tasks.held import HeldCalls
@@ -63,7 +63,6 @@ _LOOK_AGAIN = 60.0
 """Seconds after which a task looks again at an uncertain effect of another call, which it shares:
 settling that one makes only the other call ready."""
 
-
 _OVERDUE = 1.0
 """Seconds after which a task looks again at a question whose time is over by our clock alone."""
 
@@ -74,6 +73,18 @@ def _went_on(state: TaskState, error: EffectUncertain) -> bool:
         entry.kind == "effect" and entry.key == error.key and entry.outcome == "uncertain"
         for entry in state.journal.entries
     )
+
+
+def _lost_too_often(row: TaskRow, state: TaskState) -> Reply:
+    """Return the end of a task whose runs take their process with them."""
+    log.error(
+        "task %s has failed: %d runs of %s in a row ended with their process",
+        row.id,
+        state.failures,
+        row.tool,
+    )
+    text = f"The task has failed: {state.failures} runs in a row ended with their process."
+    return Reply(code=INTERNAL_ERROR, message=text, kind="error")
 
 
 class TaskRuns:
@@ -164,8 +175,7 @@ class TaskRuns:
 
         When nobody has come along for long, the tool is gone, as the next call of it would hear.
         """
-        pause = pause_without_tool(state, self._service.environment.clock())
-        if pause is None:
+        if (pause := pause_without_tool(state, self._service.environment.clock())) is None:
             return await self._replied(row, state, failed(error, keep=True), message)
         log.info("task %s is left to others: no tool %s in this worker", row.id, row.tool)
         state.own_message = message
@@ -173,9 +183,8 @@ class TaskRuns:
 
     async def _save(self, row: TaskRow, state: TaskState, message: str | None) -> None:
         sealed, now = await self._service.sealed(row.id, state), self._service.environment.clock()
-        if not await self._service.store.save_run(
-            row.id, row.epoch, state=sealed, message=message, updated=now
-        ):
+        save = self._service.store.save_run
+        if not await save(row.id, row.epoch, state=sealed, message=message, updated=now):
             raise Abandoned
 
     def _call(self, row: TaskRow, state: TaskState) -> Call:
@@ -436,17 +445,6 @@ class TaskRuns:
             items=items,
             lasts=lasts,
         )
-
-
-def _lost_too_often(row: TaskRow, state: TaskState) -> Reply:
-    log.error(
-        "task %s has failed: %d runs of %s in a row ended with their process",
-        row.id,
-        state.failures,
-        row.tool,
-    )
-    text = f"The task has failed: {state.failures} runs in a row ended with their process."
-    return Reply(code=INTERNAL_ERROR, message=text, kind="error")
 
 
 def _can_be_answered(service: TaskService, state: TaskState, outcome: NeedsInput) -> bool:

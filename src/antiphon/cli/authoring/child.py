@@ -16,14 +16,13 @@ import typer
 from antiphon import Console
 from antiphon.cli.load_server import load_server
 from antiphon.cli.serve import log_to_stderr
-from antiphon.dev.developer import DeveloperAccess
 from antiphon.dev.line_counts import AuthorFiles, start_counting
 from antiphon.dev.process import ChildSettings
-from antiphon.dev.recording import recording
+from antiphon.dev.recording import DeveloperAccess, recording
 from antiphon.dev.records import RecordWriter, ServerReady, SourceRecord
 from antiphon.errors import AntiphonError
 from antiphon.processes.http_server import run_http
-from antiphon.server import Surroundings, loading_within
+from antiphon.server.construction import Surroundings, loading_within
 
 GRACE = 1.0
 """Seconds that running rounds may take to finish before a reload."""

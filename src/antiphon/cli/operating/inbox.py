@@ -1,4 +1,7 @@
-"""`antiphon inbox`: a one-time link to the inbox, and the log of its decisions."""
+"""`antiphon inbox`: a one-time link to the inbox, and the log of its decisions.
+
+`antiphon console`: the pages of a server alone, in a process that runs no tool.
+"""
 
 import getpass
 import sys
@@ -13,17 +16,18 @@ from antiphon import Console, Server
 from antiphon.cli.connect import interactive
 from antiphon.cli.default_command import default_command
 from antiphon.cli.load_server import load_server
+from antiphon.cli.local_server import GRACE, console_of, usual_address
 from antiphon.cli.operating.calls import with_store
 from antiphon.cli.output import USAGE, fail, run_or_fail, say
-from antiphon.cli.serve import SERVER, configured
+from antiphon.cli.serve import SERVER, address, configured, log_to_stderr
 from antiphon.client.terminal import find_browser
 from antiphon.console import OneTimeLink, Person
-from antiphon.console.decision_log import all_decisions, read_record, write_record
+from antiphon.console.inbox_view import all_decisions, read_record, write_record
 from antiphon.console.login import LINK_ISSUER
 from antiphon.core.chain import verify_chain
 from antiphon.core.inbox import DecisionRecord
 from antiphon.core.text import safe_line
-from antiphon.errors import ConfigError
+from antiphon.errors import AntiphonError, ConfigError
 from antiphon.ports import Inbox, Store
 
 inbox: typer.Typer = typer.Typer(
@@ -31,6 +35,14 @@ inbox: typer.Typer = typer.Typer(
     no_args_is_help=True,
     help="Open the inbox with a one-time link, or export and verify the log of decisions.",
 )
+HTTP = Annotated[
+    str | None,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT",
+        help="Default: what Console(url=) names if that is this machine, else 127.0.0.1:8401.",
+    ),
+]
 AS = Annotated[
     str | None,
     typer.Option("--as", metavar="NAME", help="Who signs in; your user name unless set."),
@@ -194,3 +206,31 @@ def _remembered(
     for record in records:
         last[:] = [record]
         yield record
+
+
+def console(server: SERVER, http: HTTP = None) -> None:
+    """Serve the pages of a server's console, and nothing else.
+
+    No tool runs here, no task and no lifespan: the serving processes and workers go on with what
+    people have decided, and send the notices. It needs the store of those processes (SQLite on the
+    same machine, or PostgreSQL) and their keys in ANTIPHON_KEYS. Requests must name the host of
+    Console(url=); TLS is left to a proxy.
+
+    Exit codes: 0 ended by a signal, 1 the pages could not be served, 2 wrong arguments or settings.
+
+    Examples:
+
+    \b
+      antiphon console shop:server
+      ANTIPHON_KEYS=... antiphon console shop:server --http 0.0.0.0:8401
+    """
+    from antiphon.processes.http_server import run_http
+
+    loaded = configured(load_server, server)
+    host, port = address(http) if http else usual_address(console_of(loaded))
+    app = configured(lambda made: made.console_asgi(), loaded)
+    log_to_stderr()
+    try:
+        run_http(app, host, port, grace=GRACE)
+    except AntiphonError as error:
+        fail(str(error))

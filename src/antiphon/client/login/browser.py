@@ -1,18 +1,29 @@
 """Signing in with a browser on this machine, which comes back to an address of this machine."""
 
+import asyncio
+import socket
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, cast
 from urllib.parse import parse_qs, urlsplit
 
+from mcp.client.auth import OAuthFlowError
+from mcp.shared.auth import AuthorizationCodeResult
 from pydantic import AnyUrl
 
 from antiphon.client.login.provider import (
+    LOGIN_SECONDS,
     LoginKeeper,
     LoginProvider,
     client_metadata,
     read_kept,
 )
-from antiphon.client.login.redirect import RedirectListener
+
+HOST, PATH = "127.0.0.1", "/callback"
+
+_REQUEST_BYTES = 16 * 1024
+_DONE = b"You are signed in. You can close this page."
+_NOT_DONE = b"You are not signed in. You can close this page."
 
 
 class BrowserSignIn(LoginProvider):
@@ -54,3 +65,99 @@ class BrowserSignIn(LoginProvider):
 def _port_of(client: dict[str, Any] | None) -> int:
     uris = cast("list[object]", (client or {}).get("redirect_uris") or [])
     return (urlsplit(str(uris[0])).port or 0) if uris else 0
+
+
+class RedirectListener:
+    """The address on this machine that the browser comes back to."""
+
+    def __init__(self, port: int = 0) -> None:
+        """Take a port, or any where it is taken; nobody listens yet."""
+        self._socket = _bound(port) or _bound(0)
+        assert self._socket is not None, "some port is free"
+        self.port: int = int(self._socket.getsockname()[1])
+        self._server: asyncio.Server | None = None
+        self._state = ""
+        self._came: asyncio.Future[dict[str, str]] | None = None
+
+    @property
+    def url(self) -> str:
+        """The redirect URI."""
+        return f"http://{HOST}:{self.port}{PATH}"
+
+    async def expect(self, state: str) -> None:
+        """Listen for a browser that comes back with this state."""
+        self._state, self._came = state, asyncio.get_running_loop().create_future()
+        if self._server is None:
+            self._server = await asyncio.start_server(
+                self._serve, sock=self._socket, limit=_REQUEST_BYTES
+            )
+
+    async def wait(self) -> AuthorizationCodeResult:
+        """Wait until the browser has come back; other visitors are turned away.
+
+        Raises:
+            OAuthFlowError: The person did not sign in, or not in time.
+        """
+        assert self._came is not None, "a browser is expected"
+        try:
+            async with asyncio.timeout(LOGIN_SECONDS):
+                query = await self._came
+        except TimeoutError:
+            raise OAuthFlowError(f"nobody signed in within {LOGIN_SECONDS:g} s") from None
+        if "code" not in query:
+            raise OAuthFlowError(f"not signed in: {query.get('error', 'no code came back')[:100]}")
+        return AuthorizationCodeResult(
+            code=query["code"], state=query.get("state"), iss=query.get("iss")
+        )
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        query, came = await _query(reader), self._came
+        if query is None or query.get("state") != self._state or came is None or came.done():
+            _reply(writer, b"404 Not Found", _NOT_DONE)
+            return
+        _reply(writer, b"200 OK", _DONE if "code" in query else _NOT_DONE)
+        came.set_result(query)
+
+    def close(self) -> None:
+        """Stop listening; from any thread. Idempotent."""
+        if self._socket is not None:
+            self._socket.close()
+
+
+def _bound(port: int) -> socket.socket | None:
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if sys.platform != "win32":  # a login a moment ago may have used it
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+    except OSError:
+        listening.close()
+        return None
+    return listening
+
+
+async def _query(reader: asyncio.StreamReader) -> dict[str, str] | None:
+    """Return the parameters of a visit to our page; None for any other visit."""
+    try:
+        async with asyncio.timeout(10):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, OSError):
+        return None
+    words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+    path, _, query = words[1].partition("?") if len(words) == 3 else ("", "", "")
+    if words[0] != "GET" or path != PATH:
+        return None
+    return {name: values[0] for name, values in parse_qs(query).items()}
+
+
+def _reply(writer: asyncio.StreamWriter, status: bytes, text: bytes) -> None:
+    lines = [
+        b"HTTP/1.1 " + status,
+        b"content-type: text/plain",
+        b"cache-control: no-store",
+        b"referrer-policy: no-referrer",
+        b"content-length: %d" % len(text),
+        b"connection: close",
+    ]
+    writer.write(b"\r\n".join([*lines, b"", text]))
+    writer.close()

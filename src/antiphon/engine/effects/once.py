@@ -15,9 +15,10 @@ from antiphon.core.digest import short_digest
 from antiphon.core.journal import Entry, encode_value
 from antiphon.engine.effects.names import Known, Once, effect_names
 from antiphon.engine.effects.performing import claimed, perform, shielded
-from antiphon.engine.execution import ASLEEP, Execution
+from antiphon.engine.execution import Execution
 from antiphon.engine.handler import call_to_end
 from antiphon.engine.mistakes import check_secret
+from antiphon.engine.outcome import ASLEEP
 from antiphon.engine.questions import check_key
 from antiphon.engine.serialization.arguments import arguments_digest
 from antiphon.engine.serialization.codec import JsonCodec, codec_of, function_name

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 from antiphon.core.asks import seconds
 from antiphon.core.failures import log_failure
 from antiphon.core.journal import decode_value, encode_value
-from antiphon.engine.effects.audited import perform_audited
 from antiphon.engine.effects.names import Known, Once, idempotency_key
 from antiphon.engine.effects.settling import (
     abandon,
     free,
     later,
+    perform_audited,
     retry_seconds,
     settle,
     until_reached,

@@ -2,18 +2,21 @@
 
 An effect has happened when it is settled: a store that is out of reach for a moment must not make
 its end uncertain. A try that failed may have been heard all the same; the next one then finds the
-effect settled.
+effect settled. With an audit it is written that an effect begins, and how it ended.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from antiphon.core.audit import RoundAudit
 from antiphon.core.retry import back_off
+from antiphon.engine.effects.names import Known
 from antiphon.engine.execution import Execution
-from antiphon.errors import StoreError, StoreFull
+from antiphon.errors import NotDone, StoreError, StoreFull
 from antiphon.ports import Begin, Effect, Started, Store
 
 T = TypeVar("T")
@@ -93,3 +96,45 @@ async def until_reached(operation: Callable[[], Awaitable[T]], within: float) ->
                 raise
         await asyncio.sleep(pause)
     return await operation()
+
+
+async def perform_audited(
+    audit: RoundAudit,
+    execution: Execution,
+    effect: Effect,
+    fence: int,
+    body: Callable[[], Coroutine[Any, Any, Known]],
+    leaving: Callable[[], bool],
+) -> Known:
+    """Do a claimed effect between two records; without the first one it is not done.
+
+    Nor is it where the round has ended while that was written.
+
+    Raises:
+        StoreError: A record cannot be written, and gaps are not allowed. After the effect this
+            refuses the round; its next try finds the effect settled.
+    """
+    try:
+        await audit.begin_effect(effect.key, effect.function)
+    except BaseException:
+        await abandon(execution, effect, fence)  # nothing has happened yet
+        raise
+    began = time.perf_counter()
+
+    async def note(outcome: str) -> None:
+        spent = round(time.perf_counter() - began, 6)
+        await audit.end_effect(effect.key, effect.function, outcome, spent)
+
+    if leaving():
+        await abandon(execution, effect, fence)
+        with contextlib.suppress(StoreError):
+            await note("not-done")
+        raise asyncio.CancelledError
+    try:
+        known = await body()
+    except BaseException as error:
+        with contextlib.suppress(StoreError):  # that it began is written
+            await note("not-done" if isinstance(error, NotDone) else "uncertain")
+        raise
+    await note("done" if known.outcome == "ok" else known.outcome)
+    return known

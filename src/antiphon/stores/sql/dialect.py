@@ -13,12 +13,12 @@ one writer at a time) and in what one statement may change.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from antiphon.ports import Due
+from antiphon.ports import Due, NewTask, caller_of
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
@@ -54,6 +54,30 @@ class Query(NamedTuple):
 
     text: str
     parameters: Mapping[str, Any]
+
+
+READY = """
+id, server, tool, owner, epoch, revision,
+CASE WHEN lease > {now} THEN NULL ELSE ready - {now} END AS ready_in
+"""
+"""What a notice is made of. A task that runs is not ready: the end of its run says when it is."""
+
+
+def due_of(row: Sequence[Any]) -> Due:
+    """Return the task of a row of `READY` that is to be run."""
+    id, server, tool, owner, epoch, revision, after = row
+    return Due(id, server, tool, caller_of(owner), epoch, revision, max(0.0, after))
+
+
+def notices(rows: Rows) -> Iterator[TaskReady]:
+    """Return the notices of rows of `READY`."""
+    return (TaskReady(due_of(row)) for row in rows if row[6] is not None)
+
+
+def new_task_ready(task: NewTask) -> TaskReady:
+    """Return the notice of a task that was just made."""
+    after = 0.0 if task.held is None else task.held.ready
+    return TaskReady(Due(task.id, task.server, task.tool, caller_of(task.owner), 0, 1, after))
 
 
 Step: TypeAlias = Query | Notice

@@ -30,11 +30,11 @@ from antiphon.stores.sql.dialect import (
     Runs,
     Transaction,
     Written,
+    notices,
     reading,
     single_statement,
     transaction,
 )
-from antiphon.stores.sql.ready import notices
 from antiphon.stores.sql.tasks import KEEP_STATE, WAKE_CALL
 
 _SAME_CLAIM = """(antiphon_effects.state = 'started' AND antiphon_effects.nonce = excluded.nonce)"""

@@ -12,8 +12,14 @@ import time
 from collections.abc import Mapping, Sequence
 
 from antiphon.ports import Due, LateTasks, TaskRow
-from antiphon.stores.sql.dialect import Query, Transaction, reading, single_statement
-from antiphon.stores.sql.ready import READY, notices
+from antiphon.stores.sql.dialect import (
+    READY,
+    Query,
+    Transaction,
+    notices,
+    reading,
+    single_statement,
+)
 from antiphon.stores.sql.task_runs import SqlTaskRuns
 
 _ROW_LEASE = 600.0

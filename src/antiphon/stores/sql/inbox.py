@@ -24,17 +24,18 @@ from antiphon.core.inbox import (
 )
 from antiphon.ports import HeldCall, ItemFilter, NewTask
 from antiphon.stores.sql.dialect import (
+    READY,
     Dialect,
     Query,
     Runs,
     Transaction,
     Written,
+    notices,
     reading,
     single_statement,
     transaction,
 )
 from antiphon.stores.sql.notices import SWEEP_SESSIONS, add_notices
-from antiphon.stores.sql.ready import READY, notices
 from antiphon.stores.sql.schema import OPEN
 
 _ITEM = """

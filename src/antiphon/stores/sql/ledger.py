@@ -25,12 +25,12 @@ from antiphon.stores.sql.dialect import (
     Runs,
     Transaction,
     Written,
+    new_task_ready,
     reading,
     single_statement,
     transaction,
 )
 from antiphon.stores.sql.inbox import add_items, hold
-from antiphon.stores.sql.ready import new_task_ready
 from antiphon.stores.sql.tasks import CREATE, DROP_EFFECTS, NEW, new_task
 from antiphon.stores.waiting import RoundState, RoundWaiters
 

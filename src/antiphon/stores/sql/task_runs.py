@@ -9,14 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from antiphon.ports import Due, LateTasks, TaskChange, TaskRow
 from antiphon.stores.sql.dialect import (
+    READY,
     Query,
     Transaction,
+    due_of,
+    notices,
     reading,
     single_statement,
     transaction,
 )
 from antiphon.stores.sql.inbox import is_name
-from antiphon.stores.sql.ready import READY, due_of, notices
 from antiphon.stores.sql.tasks import (
     COLUMNS,
     FINISH,

@@ -11,11 +11,14 @@ from typing import Any
 
 from antiphon.ports import NewTask, TaskChange, TaskRow
 from antiphon.stores.sql.dialect import (
+    READY,
     Dialect,
     Query,
     Runs,
     Transaction,
     Written,
+    new_task_ready,
+    notices,
     reading,
     single_statement,
     transaction,
@@ -29,7 +32,6 @@ from antiphon.stores.sql.inbox import (
     is_name,
     keep_task,
 )
-from antiphon.stores.sql.ready import READY, new_task_ready, notices
 from antiphon.stores.sql.schema import OPEN
 
 _OPEN = frozenset({"working", "input_required"})

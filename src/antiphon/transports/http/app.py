@@ -22,6 +22,7 @@ from antiphon.core.request import Request
 from antiphon.dispatcher import Dispatcher
 from antiphon.errors import ConfigError, InsufficientScope, Unavailable
 from antiphon.ports import AuditTrail
+from antiphon.subscriptions import Subscriptions
 from antiphon.transports.http import health
 from antiphon.transports.http.access import (
     Accepts,
@@ -339,7 +340,7 @@ class App:
     async def _without_result(self, request: HttpRequest, listening: Request | None) -> bool:
         """Serve a message that has no result: listening, a notification, one of the earlier era."""
         if listening is not None:
-            await self._listen(listening, request)
+            await _listen(self._dispatcher.subscriptions, listening, request)
         elif request.is_legacy:
             return False
         else:
@@ -365,35 +366,6 @@ class App:
         opens = message.get("method") == "initialize"
         legacy = LegacyRequest(scope, request.receive, request.send, body, request.principal)
         await self._legacy.serve(legacy, opens=opens)
-
-    # --- listening ----------------------------------------------------------------------------
-
-    async def _listen(self, admitted: Request, request: HttpRequest) -> None:
-        if not request.accepts.stream:
-            refusal = HttpRefusal(406, "Accept must list text/event-stream to listen.")
-            return await refuse(request.send, refusal)
-        subscription = await self._dispatcher.subscriptions.subscribe(admitted)
-        watcher = asyncio.create_task(request.disconnection())
-        watcher.add_done_callback(lambda _: subscription.end())
-        expiry, lasts = None, request.caller.lasts
-        if lasts < math.inf:  # the client opens another one with a credential that holds
-            expiry = asyncio.get_running_loop().call_later(lasts, subscription.end)
-        encoded = request.id or b""
-        id = msgspec.json.decode(encoded)
-        try:
-            await request.open_stream()
-            await request.send_event(messages.acknowledged(subscription.accepted, id))
-            while not subscription.ended:
-                for method, params in await subscription.news():
-                    await request.send_event(messages.subscribed(method, params, id))
-            if not watcher.done():
-                await request.answer(messages.listen_result(encoded))
-        finally:
-            subscription.close()
-            watcher.cancel()
-            if expiry is not None:
-                expiry.cancel()
-        return None
 
     # --- running ------------------------------------------------------------------------------
 
@@ -475,6 +447,35 @@ class App:
 
 
 _NOT_STARTED = HttpRefusal(503, "The server could not start; see its log.")
+
+
+async def _listen(subscriptions: Subscriptions, admitted: Request, request: HttpRequest) -> None:
+    """Stream changes until the client goes away, its credential ends or the server closes."""
+    if not request.accepts.stream:
+        refusal = HttpRefusal(406, "Accept must list text/event-stream to listen.")
+        return await refuse(request.send, refusal)
+    subscription = await subscriptions.subscribe(admitted)
+    watcher = asyncio.create_task(request.disconnection())
+    watcher.add_done_callback(lambda _: subscription.end())
+    expiry, lasts = None, request.caller.lasts
+    if lasts < math.inf:  # the client opens another one with a credential that holds
+        expiry = asyncio.get_running_loop().call_later(lasts, subscription.end)
+    encoded = request.id or b""
+    id = msgspec.json.decode(encoded)
+    try:
+        await request.open_stream()
+        await request.send_event(messages.acknowledged(subscription.accepted, id))
+        while not subscription.ended:
+            for method, params in await subscription.news():
+                await request.send_event(messages.subscribed(method, params, id))
+        if not watcher.done():
+            await request.answer(messages.listen_result(encoded))
+    finally:
+        subscription.close()
+        watcher.cancel()
+        if expiry is not None:
+            expiry.cancel()
+    return None
 
 
 async def _tell_cut(request: HttpRequest) -> None:

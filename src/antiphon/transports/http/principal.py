@@ -15,8 +15,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
-from antiphon.core.credentials.actor import actor_of
-from antiphon.core.credentials.scopes import joined
+from antiphon.core.credentials import actor_of, joined
 from antiphon.core.failures import log_failure
 from antiphon.core.request import Principal
 from antiphon.ports import AuditTrail

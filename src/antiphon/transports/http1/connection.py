@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from antiphon.transports.http1.exchange import HttpExchange
-from antiphon.transports.http1.head import HeadParser, RequestRefused
+from antiphon.transports.http1.head import CONTINUE, HeadParser, RequestRefused, write_refusal
 from antiphon.transports.http1.limits import (
     LINGER_BYTES,
     LINGER_SECONDS,
@@ -23,7 +23,6 @@ from antiphon.transports.http1.limits import (
     ConnectionLimits,
 )
 from antiphon.transports.http1.request_reader import ReadRequest, RequestReader, Stage
-from antiphon.transports.http1.response_head import CONTINUE, write_refusal
 
 NEVER = float("inf")
 

@@ -12,8 +12,7 @@ import asyncio
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from antiphon.transports.http1.head import Credential, RequestHead
-from antiphon.transports.http1.response_head import write_head
+from antiphon.transports.http1.head import Credential, RequestHead, write_head
 
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""Parsing the head of an HTTP/1.1 request: request line, fields, and how the body is framed.
+"""Heads of HTTP/1.1: those of requests are parsed, those of responses written. Pure.
 
 Strict where leniency makes two readers of one stream disagree: a head that RFC 9112 does not allow,
 or that frames its body in two ways, is refused and its connection is closed. A line ends with CRLF
@@ -13,7 +13,9 @@ lines is.
 """
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
+from http import HTTPStatus
 from urllib.parse import unquote
 
 HEAD_BYTES = 64 * 1024
@@ -48,6 +50,14 @@ _CREDENTIAL = re.compile(
 
 _OBEYED = (b"host", b"content-length", b"transfer-encoding", b"connection", b"expect")
 """The fields that the server itself obeys."""
+
+_STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")
+    for status in HTTPStatus
+}
+_OWN = frozenset({b"connection", b"transfer-encoding", b"date"})
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 Field = tuple[bytes, bytes]
 
@@ -311,3 +321,40 @@ def _expects_continue(values: dict[bytes, bytes], minor: int) -> bool:
     if expected.lower() != b"100-continue":
         raise RequestRefused(417, "The only expectation that is met is 100-continue.")
     return True
+
+
+def write_head(
+    status: int, headers: Iterable[tuple[bytes, bytes]], date: bytes, framing: bytes, *, close: bool
+) -> bytes:
+    """Return a whole head.
+
+    Args:
+        status: The status code.
+        headers: Of the application. Those that describe the connection are the server's own.
+        date: The line of the Date field.
+        framing: The line that says how the body ends, or nothing where `headers` do.
+        close: Whether the connection is closed after this response.
+
+    Raises:
+        ValueError: A header contains a line break or a NUL.
+    """
+    lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
+    lines += [b"%b: %b\r\n" % (name, value) for name, value in headers if name not in _OWN]
+    own = (date, framing, b"connection: close\r\n\r\n" if close else b"\r\n")
+    head = b"".join(lines)
+    if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+        raise ValueError("a header of the response contains a line break or a NUL")
+    return head + b"".join(own)
+
+
+def json_head(date: bytes) -> bytes:
+    """Return the head of a successful JSON response up to its length."""
+    return b"%bcontent-type: application/json\r\n%bcontent-length: " % (_STATUS_LINES[200], date)
+
+
+def write_refusal(status: int, reason: str, date: bytes) -> bytes:
+    """Return a whole response in plain text after which the connection is closed."""
+    body = reason.encode()
+    headers = ((b"content-type", b"text/plain; charset=utf-8"),)
+    framing = b"content-length: %d\r\n" % len(body)
+    return write_head(status, headers, date, framing, close=True) + body

@@ -13,9 +13,8 @@ from typing import Any
 
 from antiphon.transports.http1.connection import HttpConnection
 from antiphon.transports.http1.exchange import HttpExchange
-from antiphon.transports.http1.head import HeadParser
+from antiphon.transports.http1.head import HeadParser, json_head
 from antiphon.transports.http1.limits import ConnectionLimits
-from antiphon.transports.http1.response_head import json_head
 from antiphon.transports.http1.runner import RequestRunner, ServeExchange
 
 TICK_SECONDS = 1.0

@@ -1,7 +1,9 @@
 """The methods of the earlier era as the official SDK's server, over our own dispatcher.
 
 One handler for all: the SDK has checked the params for the revision, we make a `Request` of them,
-and the SDK checks and trims what we return.
+and the SDK checks and trims what we return. One request at a time may use an id: the transport of
+the SDK finds the stream of a request by its id alone, and a second one would take over the stream
+of the first. One of the two clients would wait for ever, or get the answer to the other's request.
 """
 
 import asyncio
@@ -9,10 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
+import anyio
 import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server as SdkServer
 from mcp.server.models import InitializationOptions
+from mcp.server.streamable_http import GET_STREAM_KEY
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     METHOD_NOT_FOUND,
@@ -28,8 +32,6 @@ from antiphon.dispatcher import Dispatcher
 from antiphon.errors import LEGACY_NOT_FOUND, ResourceNotFound, Unavailable
 from antiphon.ports import Entropy
 from antiphon.transports.legacy.back_channel import SessionChannel, SessionlessChannel
-from antiphon.transports.legacy.cancelling import ended
-from antiphon.transports.legacy.request_ids import RequestIds
 from antiphon.transports.legacy.revisions import abilities, degrade, server_capabilities
 from antiphon.wire import params as shapes
 
@@ -37,6 +39,56 @@ CALL_BYTES = 40 * 1024
 """Of a request in work, besides its params: the SDK's tasks and streams, and the handler."""
 
 _log = logging.getLogger("antiphon.legacy")
+
+REUSE_SECONDS = 2.0
+"""How long a request waits for the end of an earlier one with its id. A client that counts nothing
+and reuses an id when it has read the answer may be faster than the end of the stream."""
+
+
+class _Use:
+    __slots__ = ("ended", "holders")
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.holders = 0
+
+
+class RequestIds:
+    """The ids that are in use. One is held by the POST that brought it and by its handler."""
+
+    __slots__ = ("_uses",)
+
+    def __init__(self) -> None:
+        self._uses: dict[str, _Use] = {}
+
+    def __len__(self) -> int:
+        """Count the ids that are in use."""
+        return len(self._uses)
+
+    async def take(self, id: str) -> bool:
+        """Hold an id for a new request; False when an earlier one does not let go of it."""
+        if id == GET_STREAM_KEY:  # the SDK's own name for the stream that belongs to no request
+            return False
+        try:
+            async with asyncio.timeout(REUSE_SECONDS):
+                while id in self._uses:
+                    await self._uses[id].ended.wait()
+        except TimeoutError:
+            return False
+        self.hold(id)
+        return True
+
+    def hold(self, id: str) -> None:
+        """Hold an id, also one that is in use."""
+        self._uses.setdefault(id, _Use()).holders += 1
+
+    def release(self, id: str) -> None:
+        """Hold an id no longer."""
+        use = self._uses[id]
+        use.holders -= 1
+        if not use.holders:
+            del self._uses[id]
+            use.ended.set()
 
 
 class ClientState(Protocol):
@@ -191,3 +243,20 @@ class LegacyHandlers:
 def _declared(context: HandlerContext) -> Mapping[str, Any]:
     declared = context.session.client_capabilities
     return declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared else {}
+
+
+async def ended(task: asyncio.Future[Any]) -> None:
+    """Wait until a task has ended; if the caller is cancelled meanwhile, cancel it once.
+
+    The SDK's scopes cancel at every turn of the loop until their task has ended; an effect that
+    is shielded until it is settled would keep the loop spinning.
+    """
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # retrieved: its client is gone
+        raise

@@ -31,8 +31,7 @@ from antiphon.subscriptions import Subscription
 from antiphon.transports.http.request import Message, Receive, Send
 from antiphon.transports.legacy.event_store import SessionEvents
 from antiphon.transports.legacy.gateway import SESSION_NOT_FOUND, LegacyRequest
-from antiphon.transports.legacy.handlers import HandlerContext, LegacyHandlers
-from antiphon.transports.legacy.request_ids import RequestIds
+from antiphon.transports.legacy.handlers import HandlerContext, LegacyHandlers, RequestIds
 from antiphon.transports.legacy.sdk_log import SdkLogFilter
 from antiphon.transports.legacy.stdio import LineSession, WriteMessage
 

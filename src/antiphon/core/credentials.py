@@ -1,8 +1,10 @@
-"""Scopes of OAuth: how they are written, and which of them a request lacks."""
+"""What a credential says: its scopes, and the agent that acts for a person."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
+from antiphon.core.inbox import identity_of
 from antiphon.errors import ConfigError, InsufficientScope
 
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
@@ -44,3 +46,24 @@ def require_scopes(needed: frozenset[str], granted: frozenset[str] | None) -> No
     """
     if granted is not None and not needed <= granted:
         raise InsufficientScope(needed)
+
+
+def actor_of(claims: Mapping[str, Any], issuer: str) -> str:
+    """Return the actor that `act` names; nothing where there is none.
+
+    An actor without an issuer is one of the token's own issuer. Actors before the current one,
+    which `act` may hold inside itself, are history and decide nothing.
+
+    Raises:
+        ValueError: There is an actor, and it cannot be told who it is.
+    """
+    if claims.get("act") is None:
+        return ""
+    actor: object = claims["act"]
+    if not isinstance(actor, Mapping):
+        raise ValueError("its actor is no object")
+    named = cast("Mapping[str, object]", actor)
+    subject, own = named.get("sub"), named.get("iss", issuer)
+    if not (isinstance(subject, str) and subject and isinstance(own, str)):
+        raise ValueError("its actor has no subject")
+    return identity_of(own, subject)

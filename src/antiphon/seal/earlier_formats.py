@@ -1,16 +1,21 @@
-"""Opens what was sealed in format 1, which is no longer written.
+"""What earlier releases wrote and this one only reads: sealed bytes and journals.
+
+Format 1 of sealed bytes had a key for every message, derived from its salt:
 
     sealed = version (1) | key id (4) | salt (24) | AES-256-GCM of the plaintext (n) and tag (16)
 
-Every message had a key of its own, derived from its salt.
+The values of earlier journals are decoded, where ours are encoded JSON. Whoever decodes a journal
+(a token, a segment, the row of a task) passes it through `upgrade`.
 """
 
 from hashlib import blake2b
 from typing import Final
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from antiphon.core.journal import Entry, Journal, encode_value
 from antiphon.errors import TokenRefused
 from antiphon.seal.keyring import Keyring, Purpose
 
@@ -50,3 +55,28 @@ class FormatOne:
             return AESGCM(keys.digest()).decrypt(_NONCE, data[_BODY:], data[:_HEAD] + aad)
         except InvalidTag:
             raise TokenRefused("forged") from None
+
+
+def upgrade(journal: Journal) -> Journal:
+    """Return a journal with encoded values. An earlier release has encoded all of them, or none."""
+    entries, state = journal.entries, journal.state
+    if entries and type(entries[0].payload) is not bytes:
+        entries = [_encoded(entry) for entry in entries]
+    elif state is None or type(state) is bytes:
+        return journal
+    if state is not None and type(state) is not bytes:
+        state = encode_value(state)
+    return msgspec.structs.replace(journal, entries=entries, state=state)
+
+
+def _encoded(entry: Entry) -> Entry:
+    value, outcome, reused = entry.payload, "ok", False
+    if type(value) is bytes:
+        return entry
+    if entry.kind == "effect":
+        reused = bool(value.get("reused"))
+        outcome = "failed" if "error" in value else "ok"
+        value = value["error"] if "error" in value else value["ok"]
+    return msgspec.structs.replace(
+        entry, payload=encode_value(value), outcome=outcome, reused=reused
+    )

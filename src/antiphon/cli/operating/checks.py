@@ -1,8 +1,9 @@
-"""`antiphon doctor`: look a server over before it is deployed."""
+"""`antiphon doctor` looks a server over before it is deployed, `antiphon lint` its source alone."""
 
 import asyncio
 import json
 import traceback
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +17,8 @@ from antiphon.doctor.examine import examine
 from antiphon.doctor.findings import COMPLAINTS
 from antiphon.doctor.subject import Deployment
 from antiphon.errors import AntiphonError
-from antiphon.lint.findings import RULES
+from antiphon.lint.files import check_file, python_files
+from antiphon.lint.findings import RULES, Finding
 
 WORKERS = Annotated[
     int, typer.Option("--workers", metavar="N", min=1, help="Processes on each machine.")
@@ -105,3 +107,51 @@ def _list_rules() -> None:
         print(f"{id}: {complaint.reason}\n    {complaint.cure}")
     for rule in RULES:
         print(f"{rule.id}: {rule.reason}\n    {rule.cure}")
+
+
+def lint(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files and folders; this folder if none is named.", exists=True),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the findings as a JSON array.")
+    ] = False,
+    rules: Annotated[
+        bool, typer.Option("--rules", help="List what can be found, and exit.")
+    ] = False,
+) -> None:
+    """Find lines of handlers that re-running makes dangerous, without running them.
+
+    Exit code 0: nothing found; 1: something found; 2: a file could not be read. A comment
+    `# antiphon: allow ID` on a line keeps one quiet.
+    """
+    if rules:
+        for rule in RULES:
+            print(f"{rule.id}: {rule.reason}\n    {rule.cure}")
+        return
+    found: list[Finding] = []
+    unread: list[str] = []
+    for path in python_files(paths or [Path()]):
+        try:
+            found += check_file(path)
+        except (SyntaxError, ValueError, OSError) as error:
+            unread.append(f"{path}: cannot be read as Python: {error}")
+        except (RecursionError, MemoryError):
+            unread.append(f"{path}: cannot be read as Python: it is nested too deeply")
+    if as_json:
+        print(json.dumps([finding.as_json() for finding in found], indent=2))
+    else:
+        _show(found)
+    for line in unread:
+        typer.echo(line, err=True)
+    if unread or found:
+        raise typer.Exit(2 if unread else 1)
+
+
+def _show(found: list[Finding]) -> None:
+    for finding in found:
+        where = f"{finding.path}:{finding.line}:{finding.column}"
+        print(f"{where}: {finding.rule.id} in {finding.handler}: {finding.code}")
+        print(f"    {finding.rule.reason}; {finding.rule.cure}")
+    print(f"{len(found)} found" if found else "nothing found")
