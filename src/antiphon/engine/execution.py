@@ -111,7 +111,7 @@ class Execution(msgspec.Struct, eq=False):
     call: Call
     delivery: "Delivery"
     fence: int
-    """The fencing token of the claimed round; 0 where none was: in first rounds, sessions, tasks."""
+    """The fencing token of the claimed round; 0 in first rounds, sessions and tasks."""
 
     binding: "Binding | None"
     """What a token of this request is bound to, where that is known already."""
