@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ async def fill(server: Server, url: str, number: int) -> None:
     rows = [await _row(view, place, now) for place in range(number)]
     insert = f"INSERT INTO antiphon_inbox ({', '.join(COLUMNS)}) VALUES "
     if url.startswith("sqlite:///"):
-        with sqlite3.connect(url.removeprefix("sqlite:///")) as database:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
             database.executemany(f"{insert}({', '.join('?' * len(COLUMNS))})", rows)
         return
     import psycopg

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,16 @@ PATIENCE = 30.0
 """Seconds for a process to start, to answer or to end on a busy machine."""
 
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
+
+
+def named_in(folder: Path) -> Path:
+    """Make a folder that says which version of Antiphon this is: for an interpreter with another
+    environment, which finds the package itself in `src`."""
+    described = folder / f"antiphon-{version('antiphon')}.dist-info"
+    described.mkdir(parents=True)
+    text = distribution("antiphon").read_text("METADATA") or ""
+    (described / "METADATA").write_text(text, "utf-8")
+    return folder
 
 
 def command(target: str, *arguments: str) -> list[str]:

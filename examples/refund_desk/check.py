@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from antiphon import Client
@@ -29,7 +30,7 @@ async def ask(url: str, sale: str) -> str:
 
 def payments(folder: Path) -> list[tuple[str, int]]:
     """Read the books of the bank."""
-    with sqlite3.connect(folder / "bank.db") as books:
+    with closing(sqlite3.connect(folder / "bank.db")) as books, books:
         return books.execute("SELECT sale, cents FROM paid ORDER BY sale").fetchall()
 
 

@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 from antiphon import Accept, Client
@@ -19,7 +20,7 @@ OLD, NEW = 5_000, 100
 
 def prepare(folder: Path) -> None:
     """Make the data."""
-    with sqlite3.connect(folder / "rows.db") as table:
+    with closing(sqlite3.connect(folder / "rows.db")) as table, table:
         table.execute("PRAGMA journal_mode=WAL")
         table.execute("CREATE TABLE entry (id INTEGER PRIMARY KEY, year INTEGER)")
         table.execute("CREATE TABLE deleted (batch INTEGER, rows INTEGER)")
@@ -29,7 +30,7 @@ def prepare(folder: Path) -> None:
 
 def batches(folder: Path) -> list[int]:
     """Read which batches were deleted."""
-    with sqlite3.connect(folder / "rows.db", timeout=30) as table:
+    with closing(sqlite3.connect(folder / "rows.db", timeout=30)) as table, table:
         return [row[0] for row in table.execute("SELECT batch FROM deleted ORDER BY batch")]
 
 
@@ -73,7 +74,7 @@ def main() -> int:
             print(said := asyncio.run(ended(url, id)))
         assert said == f"{OLD} entries were deleted."
         assert batches(folder) == list(range(100))
-        with sqlite3.connect(folder / "rows.db") as table:
+        with closing(sqlite3.connect(folder / "rows.db")) as table, table:
             assert table.execute("SELECT count(*), min(year) FROM entry").fetchone() == (NEW, 2026)
     return 0
 

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -192,14 +193,14 @@ IN_THE_DATABASE = {
 
 @pytest.mark.parametrize("statement", IN_THE_DATABASE.values(), ids=IN_THE_DATABASE)
 def test_a_store_that_was_touched_is_found(statement: str, ledger: Path) -> None:
-    with sqlite3.connect(ledger) as connection:
+    with closing(sqlite3.connect(ledger)) as connection, connection:
         connection.execute(statement)
     ran = verify_store(ledger)
     assert ran.code == 1, ran.out
 
 
 def test_the_chain_of_another_server_is_not_taken_for_this_one(ledger: Path) -> None:
-    with sqlite3.connect(ledger) as connection:
+    with closing(sqlite3.connect(ledger)) as connection, connection:
         connection.execute("UPDATE antiphon_audit SET server = 'till'")
         connection.execute("UPDATE antiphon_audit_heads SET server = 'till'")
     ran = antiphon("audit", "verify", f"sqlite:///{ledger}", "--server", "till")
@@ -242,7 +243,7 @@ def test_a_chain_that_was_cut_together_with_its_head_is_found_by_a_head_of_befor
     ledger: Path,
 ) -> None:
     known = verify_store(ledger).out.split()[-1]
-    with sqlite3.connect(ledger) as connection:
+    with closing(sqlite3.connect(ledger)) as connection, connection:
         (left,) = connection.execute(
             "SELECT hash FROM antiphon_audit WHERE sequence = 5"
         ).fetchone()

@@ -1,6 +1,7 @@
 """What stands against those who want a decision that nobody made; see the table in SECURITY.md."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ async def test_the_store_has_neither_questions_nor_notes_nor_sessions_in_the_cle
             place = f"/console/ask/{item.id}"
             form = form_of(await browser.get(place), note="noted by anna")
             assert (await browser.post(place, data=form, headers=OURS)).status_code == 303
-    with sqlite3.connect(shop.path) as database:
+    with closing(sqlite3.connect(shop.path)) as database, database:
         dump = "\n".join(database.iterdump())
         tables = ("antiphon_inbox", "antiphon_decisions", "antiphon_sessions", "antiphon_tasks")
         rows = [row for name in tables for row in database.execute(f"SELECT * FROM {name}")]

@@ -136,6 +136,7 @@ def test_a_tool_is_held_or_started_over_but_not_both(options: Any) -> None:
 
 async def test_a_store_that_fails_within_a_decision_has_decided_nothing(tmp_path: Path) -> None:
     import sqlite3
+    from contextlib import closing
 
     from antiphon.stores.sqlite import SqliteStore
     from tests.console.shop import Shop
@@ -143,7 +144,7 @@ async def test_a_store_that_fails_within_a_decision_has_decided_nothing(tmp_path
     place = Shop(tmp_path)
     await place.send()
     (item,) = await place.open_items()
-    with sqlite3.connect(place.path) as database:
+    with closing(sqlite3.connect(place.path)) as database, database:
         database.execute(
             "CREATE TRIGGER broken BEFORE UPDATE ON antiphon_inbox "
             "BEGIN SELECT RAISE(ABORT, 'disk'); END"
@@ -154,7 +155,7 @@ async def test_a_store_that_fails_within_a_decision_has_decided_nothing(tmp_path
         with pytest.raises(Exception, match="disk"):
             await store.decide(Attempt(item.id, ANNA, "approve", item.digest))
         assert await store.decisions("shop") == []
-        with sqlite3.connect(place.path) as database:
+        with closing(sqlite3.connect(place.path)) as database, database:
             database.execute("DROP TRIGGER broken")
         verdicts = await asyncio.gather(
             *(store.decide(Attempt(item.id, who, "approve", item.digest)) for who in (ANNA, BO))

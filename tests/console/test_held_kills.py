@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ class Play:
         assert process.returncode == 0, process.stderr
 
     def rows(self, column: str, table: str) -> list[Any]:
-        with sqlite3.connect(self.folder / "shop.db") as database:
+        with closing(sqlite3.connect(self.folder / "shop.db")) as database, database:
             return [row[0] for row in database.execute(f"SELECT {column} FROM {table}")]
 
     @property

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.child_processes import named_in
 from tests.client.programs import ENVIRONMENT, ROOT
 from tests.ext.hosts import PYTHONS
 from tests.ext.scenarios import SCENARIOS
@@ -28,9 +29,7 @@ async def test_in_the_official_server(name: str):
 def in_fastmcp(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     """Play every scenario in one process; gives what went wrong with each."""
     # The client says its version, which it reads where packages are described.
-    described = tmp_path_factory.mktemp("described")
-    (described / "antiphon-0.dist-info").mkdir()
-    (described / "antiphon-0.dist-info" / "METADATA").write_text("Name: antiphon\nVersion: 0\n")
+    described = named_in(tmp_path_factory.mktemp("described"))
     paths = [str(ROOT), str(ROOT / "src"), str(described)]
     own = {name: one for name, one in os.environ.items() if not name.startswith("ANTIPHON_")}
     done = subprocess.run(

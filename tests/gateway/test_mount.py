@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 from typing import Annotated, Any
 
-import mcp
 import pytest
 from mcp.server.mcpserver import Context as SdkContext
 from mcp.server.mcpserver import Elicit as SdkElicit
@@ -29,13 +28,13 @@ from antiphon import (
 )
 from antiphon.console import Person
 from antiphon.testing.decisions import decide
+from tests.child_processes import named_in
 from tests.client.programs import ENVIRONMENT, PEERS
 from tests.client.programs import HERE as CLIENT_PEERS
 
 ERAS = ("modern", "legacy")
 HERE = Path(__file__).resolve().parent / "peers"
 SOURCE = HERE.parents[2] / "src"
-SITE = Path(mcp.__file__).resolve().parents[1]
 
 
 class Place(BaseModel):
@@ -151,8 +150,8 @@ async def test_another_server_of_ours_is_mounted_with_what_it_asks():
     assert done == ["db"]
 
 
-async def test_fastmcp_is_mounted_in_its_own_environment():
-    paths = [str(SOURCE), str(SITE), str(CLIENT_PEERS)]
+async def test_fastmcp_is_mounted_in_its_own_environment(tmp_path: Path):
+    paths = [str(SOURCE), str(CLIENT_PEERS), str(named_in(tmp_path))]
     process = await asyncio.create_subprocess_exec(
         str(PEERS / "fastmcp" / "bin" / "python"),
         str(HERE / "mount_fastmcp.py"),

@@ -7,25 +7,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import mcp
 import pytest
 
 from antiphon import ConfigError, Server
+from tests.child_processes import named_in
 from tests.client.programs import ENVIRONMENT, PEERS
 
 pytestmark = pytest.mark.timeout(120)
 
 HERE = Path(__file__).resolve().parent / "peers"
 SOURCE = HERE.parents[2] / "src"
-SITE = Path(mcp.__file__).resolve().parents[1]
-PATHS = os.pathsep.join(map(str, [SOURCE, SOURCE.parent, SITE]))
 DOCUMENT = HERE / "orders_api.yaml"
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What came of every call, and what the API was asked."""
-    events = tmp_path_factory.mktemp("openapi") / "events"
+    folder = tmp_path_factory.mktemp("openapi")
+    events = folder / "events"
+    paths = os.pathsep.join(map(str, [SOURCE, SOURCE.parent, named_in(folder / "packages")]))
     api = subprocess.Popen(
         [sys.executable, str(HERE / "orders_api.py")],
         env={**os.environ, "EVENTS": str(events)},
@@ -38,7 +38,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             url = f"http://127.0.0.1:{api.stdout.readline().strip()}/v1"
             done = subprocess.run(
                 [PEERS / "fastmcp" / "bin" / "python", HERE / "from_openapi.py", DOCUMENT, url],
-                env={**os.environ, **ENVIRONMENT, "PYTHONPATH": PATHS},
+                env={**os.environ, **ENVIRONMENT, "PYTHONPATH": paths},
                 capture_output=True,
                 text=True,
                 check=False,

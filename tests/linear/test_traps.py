@@ -446,7 +446,7 @@ async def test_a_branch_that_fails_while_a_sibling_asks_wins(rounds):
             pass
         return "handled"
 
-    world = rounds(serving(order, handled, config={"expose_errors": True}, settle=0.02))
+    world = rounds(serving(order, handled, config={"expose_errors": True}, settle=0.5))
     step = await world.begin("order")
     assert step.is_error
     assert "ValueError: broken" in step.text

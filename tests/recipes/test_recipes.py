@@ -6,7 +6,6 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import httpx2
 import pytest
 
 from antiphon.testing import Tally
-from tests.child_processes import PATIENCE, ROOT, environment, http_server
+from tests.child_processes import PATIENCE, ROOT, environment, http_server, named_in
 from tests.recipes.restate_server import restate
 from tests.servers import free_port, temporal
 
@@ -40,10 +39,7 @@ class World:
         self.folder = folder
         self.happened = Tally(folder / "machines")
         # The recipes' environment has what Antiphon needs; here is the package, and what names it.
-        self.packages = folder / "packages"
-        self.packages.mkdir()
-        named = distribution("antiphon").locate_file(f"antiphon-{version('antiphon')}.dist-info")
-        (self.packages / Path(str(named)).name).symlink_to(str(named))
+        self.packages = named_in(folder / "packages")
 
     async def run(self, *words: str, python: str = PYTHON, **env: str) -> list[str]:
         """Run a program of the recipes to its end; gives the lines that it printed."""

@@ -1,6 +1,7 @@
 """Stores that are broken on purpose: each breaks one promise, which the soak must notice."""
 
 import sqlite3
+from contextlib import closing
 from typing import Any
 
 from antiphon.ports import Claim
@@ -22,7 +23,7 @@ class SweepsHeldRounds(StoreInTime):
 
     async def claim(self, *args: Any, **options: Any) -> Claim:
         assert isinstance(self._store, SqliteStore)
-        with sqlite3.connect(self._store.path) as connection:
+        with closing(sqlite3.connect(self._store.path)) as connection, connection:
             connection.execute(
                 "DELETE FROM antiphon_rounds WHERE expires < ?", (self._store._clock(),)
             )

@@ -5,6 +5,7 @@ import inspect
 import os
 import sqlite3
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ class Kept:
             # and are judged by the memory that the process takes.
             tables = {n: table for n, table in vars(self._inner).items() if isinstance(table, dict)}
             return {name: len(table) for name, table in tables.items() if table}
-        with sqlite3.connect(self._path) as connection:
+        with closing(sqlite3.connect(self._path)) as connection, connection:
             names = connection.execute(
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'antiphon%'"
             ).fetchall()

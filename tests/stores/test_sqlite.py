@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,7 @@ async def test_a_file_from_a_newer_antiphon_is_refused(tmp_path: Path) -> None:
     store = SqliteStore(path)
     await store.open()
     await store.close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO antiphon_schema VALUES (99)")
     connection.close()
     with pytest.raises(ConfigError, match=r"schema 99.*Upgrade"):
