@@ -27,7 +27,9 @@ FOREIGN = {
 
 def project_files() -> Iterator[Path]:
     for folder, folders, files in os.walk(ROOT):
-        folders[:] = [name for name in folders if name not in MADE]
+        folders[:] = [
+            name for name in folders if name not in MADE and not name.startswith(".venv-")
+        ]
         yield from (Path(folder, name) for name in files if not name.endswith((".pyc", ".db")))
 
 

@@ -33,11 +33,15 @@ async def steps_of(tool: str) -> int:
     return steps.total
 
 
+OTHERS = 1.0 if sys.version_info < (3, 12) else 1.03
+"""The budgets are counted on Python 3.11; later versions have other instructions."""
+
+
 async def test_a_request_takes_no_more_instructions_than_its_budget():
     found = await counted()
     budget = {"plain": 4.6, "mrtr": 6.1, "wizard": 7.4}
     for workload, times in budget.items():
-        assert found["antiphon", workload] <= times * found["bare", workload], workload
+        assert found["antiphon", workload] <= times * OTHERS * found["bare", workload], workload
 
 
 async def test_a_request_of_our_http_server_takes_no_more_instructions_than_its_budget():
@@ -45,7 +49,7 @@ async def test_a_request_of_our_http_server_takes_no_more_instructions_than_its_
     bare = await counted()
     budget = {"plain": 6.6, "mrtr": 7.4, "wizard": 8.4}
     for workload, times in budget.items():
-        assert await served.counted(workload) <= times * bare["bare", workload], workload
+        assert await served.counted(workload) <= times * OTHERS * bare["bare", workload], workload
 
 
 @pytest.mark.parametrize(
@@ -60,8 +64,8 @@ async def test_authentication_and_telemetry_add_their_own_cost_only(setting, tim
     """So many times a request of the bare application. What a recorded round adds is nearly all the
     SDK's: a span in the trace of its call, seven attributes, a link, the time an answer took."""
     bare = (await counted())["bare", "mrtr"]
-    alone = await served.counted("mrtr")
-    assert await served.counted("mrtr", **served.options_of(setting)) - alone <= times * bare
+    more = await served.counted("mrtr", **served.options_of(setting)) - await served.counted("mrtr")
+    assert more <= times * OTHERS * bare
 
 
 async def test_a_credential_adds_little_to_a_request_under_another_http_server():
@@ -120,8 +124,7 @@ async def test_one_more_recorded_answer_adds_little_to_a_round():
                 costs.append(steps.total)
                 round = inside.after("replayed", result)
     growth = statistics.linear_regression(range(1, inside.DEEP), costs[1:]).slope
-    # Newer interpreters split some steps in two.
-    assert growth <= (0.071 if sys.version_info < (3, 12) else 0.072) * costs[1]
+    assert growth <= 0.071 * OTHERS * costs[1]
 
 
 @pytest.mark.parametrize("workload", list(REQUESTS))
@@ -167,9 +170,10 @@ def seconds_of(code: str, compiled: Path) -> float:
 def test_importing_takes_less_than_a_quarter_of_importing_the_official_server(tmp_path: Path):
     for code in IMPORTS:
         seconds_of(code, tmp_path)
-    # The system counts in hundredths of a second: the mean of the lower half is finer.
+    # In turn, because the machine may become slower meanwhile. The system counts in hundredths of
+    # a second: the mean of the lower half is finer.
+    runs = [[seconds_of(code, tmp_path) for code in IMPORTS] for _ in range(9)]
     own, ours, theirs = (
-        statistics.fmean(sorted(seconds_of(code, tmp_path) for _ in range(9))[:5])
-        for code in IMPORTS
+        statistics.fmean(sorted(seconds)[:5]) for seconds in zip(*runs, strict=True)
     )
     assert ours - own <= 0.25 * (theirs - own)

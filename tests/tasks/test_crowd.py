@@ -25,6 +25,8 @@ ASKED = {
     "now": 9e9,
     "grace": 10.0,
     "worker": "",
+    "ready": 0.0,
+    "id": "",
 }
 
 

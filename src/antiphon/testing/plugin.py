@@ -10,7 +10,7 @@ its own, unless another plugin (pytest-asyncio, anyio) runs it.
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -40,14 +40,20 @@ def antiphon_tally(tmp_path: Path) -> Tally:
 
 
 @pytest.fixture(params=["fresh", "kept"])
-def antiphon_rounds(request: pytest.FixtureRequest, antiphon_clock: FakeClock) -> MakeRounds:
+def antiphon_rounds(
+    request: pytest.FixtureRequest, antiphon_clock: FakeClock
+) -> Iterator[MakeRounds]:
     """Make rounds: first with a new server for every round, then with one for all of them."""
+    # A kept server that nobody holds would be stopped by the collector, in the midst of the test.
+    made: list[Rounds] = []
 
     def make(factory: Factory, **options: Any) -> Rounds:
         options.setdefault("clock", antiphon_clock)
-        return Rounds(factory, fresh=request.param == "fresh", **options)
+        made.append(Rounds(factory, fresh=request.param == "fresh", **options))
+        return made[-1]
 
-    return make
+    yield make
+    made.clear()
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
