@@ -69,7 +69,7 @@ from antiphon.handlers.middleware import Next as Next
 from antiphon.handlers.signature import Depends as Depends
 from antiphon.handlers.signature import Resolve as Resolve
 from antiphon.handlers.steps import Flow as Flow
-from antiphon.ports.environment import CallEnd as CallEnd
+from antiphon.ports.call_end import CallEnd as CallEnd
 from antiphon.seal.policy import Seal as Seal
 from antiphon.server import Server as Server
 from antiphon.stores.memory import MemoryStore as MemoryStore

@@ -17,7 +17,7 @@ from antiphon.core.quotas import Holdings
 from antiphon.core.request import Request
 from antiphon.errors import HandlerError, StoreError, StoreFull, TokenRefused, Unavailable
 from antiphon.ports import AuditTrail, Clock, Entropy, Store, Telemetry
-from antiphon.ports.environment import CallEnds
+from antiphon.ports.call_end import CallEnds
 from antiphon.seal.sealer import Sealer, from_text, to_text
 
 Redeem = Literal["once", "strict"]

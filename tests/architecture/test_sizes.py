@@ -48,7 +48,7 @@ MORE_PARAMETERS = {
 """Options of a command and of a public constructor, each given by name."""
 
 SMALL = 70
-SMALL_MODULES = 26
+SMALL_MODULES = 28
 """How many modules may be below it, besides `__init__.py`: a file is for a whole idea."""
 
 IGNORED = {

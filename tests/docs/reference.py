@@ -24,7 +24,7 @@ Everything here is imported from `antiphon`; no other name of it is a promise, e
 CHAPTERS = {
     "Servers and handlers": ("server", "engine", "handlers", "forms", "subscriptions", "seal",
                              "stores", "auth", "console", "audit", "core.limits",
-                             "core.request", "ports.environment"),
+                             "core.request", "ports.call_end"),
     "Asks and how they end": ("core.asks", "core.inbox"),
     "Content": ("core.content",),
     "Clients and answers": ("client",),

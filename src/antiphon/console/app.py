@@ -19,10 +19,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antiphon.console import guard, live
+from antiphon.console.decision_log import all_decisions
 from antiphon.console.faces import PageGroup
 from antiphon.console.form_fields import Field, fields_of, read_fields
 from antiphon.console.guard import BrowserLogin
-from antiphon.console.inbox_view import NOTE, VIEWS, InboxView, Listing, Shown, all_decisions
+from antiphon.console.inbox_view import NOTE, VIEWS, InboxView, Listing, Shown
 from antiphon.console.login import CurrentLogin, Login, OneTimeLink, as_login
 from antiphon.console.ops import OpsPages
 from antiphon.console.ops_view import OpsView

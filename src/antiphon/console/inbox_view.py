@@ -1,11 +1,10 @@
 """What a person may see and do in the inbox. No HTML and no HTTP.
 
-A page shows what this module returns; what a person decides is judged by the store alone. What was
-decided is read as a log, in JSON lines.
+A page shows what this module returns; what a person decides is judged by the store alone.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -31,9 +30,6 @@ from antiphon.errors import StoreError, TokenRefused
 from antiphon.ports import Inbox, ItemFilter
 
 log: logging.Logger = logging.getLogger("antiphon")
-
-_AT_ONCE = 1_000
-_record = msgspec.json.Decoder(DecisionRecord)
 
 NOTE = 2_000
 """Characters of an approver's note."""
@@ -279,31 +275,3 @@ class InboxView:
 
 def _plain(part: str) -> str:
     return part.replace("%20", " ").replace("%25", "%")
-
-
-async def all_decisions(store: Inbox, server: str) -> AsyncGenerator[DecisionRecord]:
-    """Yield the decisions of a server, the first one first."""
-    after = 0
-    while records := await store.decisions(server, after=after, limit=_AT_ONCE):
-        for record in records:
-            yield record
-        after = records[-1].sequence
-
-
-def write_record(record: DecisionRecord) -> bytes:
-    """Write a record as one line of JSON, without the line's end."""
-    return msgspec.json.encode(record)
-
-
-def read_record(line: bytes) -> DecisionRecord:
-    """Read a line, written exactly as `write_record` does.
-
-    What the hash was not made of would be seen by whoever reads the line and by no check.
-
-    Raises:
-        ValueError: It is no record, or written in another way.
-    """
-    record = _record.decode(line)
-    if write_record(record) != line.rstrip(b"\r\n"):
-        raise ValueError("it is not written as a decision is: something was added or changed")
-    return record

@@ -40,7 +40,7 @@ from antiphon.errors import (
     TokenRefused,
 )
 from antiphon.ports import NewTask
-from antiphon.ports.environment import outcome_of
+from antiphon.ports.call_end import outcome_of
 from antiphon.wire.results import tool_error
 
 if TYPE_CHECKING:

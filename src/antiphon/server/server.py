@@ -14,7 +14,7 @@ from antiphon.errors import ConfigError
 from antiphon.handlers.foreign import ForeignHandlers
 from antiphon.handlers.middleware import Middleware
 from antiphon.ports import Store
-from antiphon.ports.environment import F
+from antiphon.ports.call_end import F
 from antiphon.seal.policy import Seal
 from antiphon.server.construction import Access, check, counted, enter, loading_within, served
 from antiphon.server.running import RunnableServer

@@ -49,7 +49,7 @@ from antiphon.errors import (
     StoreError,
 )
 from antiphon.ports import TaskChange, TaskRow
-from antiphon.ports.environment import EndOutcome, outcome_of
+from antiphon.ports.call_end import EndOutcome, outcome_of
 from antiphon.tasks.decisions import take_decisions
 from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
 from antiphon.tasks.held import HeldCalls

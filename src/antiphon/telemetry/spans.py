@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 
 from antiphon.core.request import Request
 from antiphon.errors import CallerError
-from antiphon.ports.environment import outcome_of
+from antiphon.ports.call_end import outcome_of
 
 _NO_CONTEXT = Context()
 _NAMES = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}

@@ -22,7 +22,7 @@ from antiphon.cli.output import USAGE, fail, run_or_fail, say
 from antiphon.cli.serve import SERVER, address, configured, log_to_stderr
 from antiphon.client.terminal import find_browser
 from antiphon.console import OneTimeLink, Person
-from antiphon.console.inbox_view import all_decisions, read_record, write_record
+from antiphon.console.decision_log import all_decisions, read_record, write_record
 from antiphon.console.login import LINK_ISSUER
 from antiphon.core.chain import verify_chain
 from antiphon.core.inbox import DecisionRecord
