@@ -25,8 +25,9 @@ from psycopg import AsyncConnection
 
 from antiphon.core.retry import back_off
 from antiphon.errors import ConfigError, StoreError, StoreFull
-from antiphon.ports import Clock
+from antiphon.ports import Clock, NewTask
 from antiphon.stores import clocks
+from antiphon.stores.postgres_creation import TaskCreation
 from antiphon.stores.postgres_notices import LOOK_SELDOM, Notices
 from antiphon.stores.sql import schema
 from antiphon.stores.sql.dialect import (
@@ -117,6 +118,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         self._tend_at = 0.0
         self._compare_at = 0.0
         self._tending: asyncio.Task[None] | None = None
+        self._creation = TaskCreation(self._create_several)
         self._notices = Notices(
             self._workers,
             self.connect_to_listen,
@@ -151,6 +153,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
 
     async def close(self) -> None:
         """Close the connections."""
+        await self._creation.close()
         await self._notices.close()
         if self._idle is not None and self._beat_at:
             with suppress(StoreError, TimeoutError):
@@ -187,6 +190,13 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         except psycopg.Error as error:
             raise _failure(error) from error
         return False
+
+    async def create_task(self, task: NewTask) -> bool:
+        """Keep a new task; False when it is a held call and the same one waits already."""
+        if task.held is not None:
+            return await super().create_task(task)
+        await self._creation.create(task)
+        return True
 
     async def runs_ready(
         self,

@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from antiphon.ports import NewTask, TaskChange, TaskRow
 from antiphon.stores.sql.dialect import (
     READY,
@@ -55,6 +57,17 @@ SELECT CAST(:task AS text), CAST(:server AS text), CAST(:owner AS text), CAST(:t
 """
 
 CREATE = f"{NEW} WHERE true"
+
+CREATE_SEVERAL = """
+INSERT INTO antiphon_tasks (id, server, owner, tool, status, message, created, updated, expires,
+                            ready, lease, epoch, revision, cancel, state, call)
+SELECT id, server, owner, tool, status, message, created, created, expires, {now}, 0, 0, 1, 0,
+       decode(state, 'base64'), call
+  FROM json_to_recordset(CAST(:tasks AS json))
+       AS made (id text, server text, owner text, tool text, status text, message text,
+                created double precision, expires double precision, state text, call text)
+"""
+"""Tasks that are ready at once, as `NewTask` is written in JSON. For PostgreSQL."""
 
 COUNT = f"""
 SELECT count(*) FROM (SELECT 1 FROM antiphon_tasks WHERE owner = :owner AND {OPEN}
@@ -153,6 +166,12 @@ class SqlTasks(Runs):
         yield Query(self._sql[CREATE], new_task(task))
         yield new_task_ready(task)
         return True
+
+    @single_statement
+    def _create_several(self, tasks: Sequence[NewTask]) -> Transaction[None]:
+        yield Query(self._sql[CREATE_SEVERAL], {"tasks": msgspec.json.encode(tasks).decode()})
+        for task in tasks:
+            yield new_task_ready(task)
 
     @transaction
     def _create_held(self, task: NewTask) -> Transaction[bool]:
