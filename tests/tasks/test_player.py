@@ -109,6 +109,73 @@ async def test_a_caller_with_many_tasks_does_not_keep_others_waiting(place: dict
     assert before <= 8, gate.order
 
 
+class NarrowCarrier(QueueCarrier):
+    """Hands over as many calls as there are places, like an engine with one queue."""
+
+    async def carry(self, run: RunTask) -> None:
+        self._handed = asyncio.Semaphore(run.places)
+        await super().carry(run)
+
+    async def _hand_over(self, run: RunTask, due: Due) -> None:
+        async with self._handed:
+            await super()._hand_over(run, due)
+
+
+async def test_others_are_found_behind_a_caller_whose_tasks_do_not_end() -> None:
+    gate, carrier = Gate(), NarrowCarrier()
+
+    async def job(who: str) -> str:
+        return await gate.wait(who)
+
+    server = serving(job)(task_runs="workers", carrier=carrier)
+    async with server.running():
+        crowd, other = Peer(server, principal=CROWD), Peer(server, principal=OTHER)
+        many = [await crowd.begin("job", who="crowd") for _ in range(200)]
+        one = await other.begin("job", who="other")
+        worker = server.runner(concurrency=8)
+        worker.start()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not gate.now["other"]:  # noqa: ASYNC110 - counted
+                    await asyncio.sleep(0.01)
+                assert gate.now["crowd"] <= 6
+                for _ in range(201):
+                    gate.open.release()
+                assert await other.text(one) == "other"
+                assert [await crowd.text(id) for id in many] == ["crowd"] * 200
+        finally:
+            await worker.stop()
+    assert gate.most["crowd"] <= 6, "the last quarter is for others"
+    assert gate.most["crowd"] + gate.most["other"] <= 8
+    assert len(gate.order) == 201, "a task was run twice"
+
+
+async def test_tasks_of_one_caller_wait_for_their_places_and_are_not_sent_back() -> None:
+    carrier = NarrowCarrier()
+    most = now = 0
+
+    async def job() -> str:
+        nonlocal most, now
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.002)
+        now -= 1
+        return "done"
+
+    server = serving(job)(task_runs="workers", carrier=carrier)
+    async with server.running():
+        peer = Peer(server)
+        ids = [await peer.begin("job") for _ in range(100)]
+        worker = server.runner(concurrency=4)
+        worker.start()
+        try:
+            assert [await peer.text(id) for id in ids] == ["done"] * 100
+        finally:
+            await worker.stop()
+    assert most <= 4
+    assert carrier.postponed <= 5, "one that waited when the machine was slow may have been"
+
+
 async def test_no_caller_runs_more_tasks_at_a_time_than_the_limit(place: dict[str, Any]) -> None:
     gate = Gate()
 

@@ -174,10 +174,10 @@ class NatsCarrier:
         )
 
     async def _bring(self, calls: JetStreamContext.PullSubscription, run: RunTask) -> None:
-        """Take as many calls as there are places, and one more to see who else is there."""
+        """Take as many calls as there are places."""
         handed: set[asyncio.Task[None]] = set()
         while not run.stopping.is_set():
-            if len(handed) > run.places:
+            if len(handed) >= run.places:
                 await _first(run, *handed)
                 continue
             message = await _next(calls, run)

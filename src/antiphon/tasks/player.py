@@ -1,7 +1,7 @@
 """The player: runs tasks in this process, whoever brought them, and keeps their leases.
 
-Owns which runs go on here, how many there may be, and how each ends: it is written down, given
-back, or cut because its lease was lost. A run whose lease was lost, or could not be renewed in
+Owns which runs go on here, and how each ends: it is written down, given back, or cut because its
+lease was lost. A run whose lease was lost, or could not be renewed in
 time, is cancelled here before another worker is likely to have come far with it; what it might
 still write is refused by its epoch.
 """
@@ -9,9 +9,9 @@ still write is refused by its epoch.
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 
 import msgspec
 
@@ -21,6 +21,7 @@ from antiphon.errors import StoreError, TokenRefused
 from antiphon.ports import Due, Space, TaskChange, TaskRow, caller_of
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.leases import PAUSES
+from antiphon.tasks.places import Holder, Places
 from antiphon.tasks.service import TaskService
 from antiphon.tasks.task_run import TaskRuns
 
@@ -36,8 +37,18 @@ _SWEEP = 60.0
 _GIVE_BACK = 1.0
 """Seconds after which a run that met a failing store is given back."""
 
+_WAIT = 0.5
+"""Seconds for which a called task waits here for a place. Then it may go to another worker."""
+
 _NO_PLACE = 0.2
 """Seconds after which a task is brought again that there was no place for."""
+
+_LOOK = 0.2
+"""Seconds between two looks for tasks of others, while called tasks wait although places are free:
+what was called may all be of one caller, or of one tool, and others far behind."""
+
+_OTHERS = Holder("", "")
+"""Holds places while it is not known yet who gets them."""
 
 _LATELY = 2.0
 """Seconds for which a worker is busy after it had no place for a task: there is a queue."""
@@ -49,11 +60,13 @@ _SOON = 1.0
 class RunningTask:
     """A task run of this process."""
 
-    __slots__ = ("caller", "cuttable", "good_until", "row", "started", "task", "unwanted")
+    __slots__ = ("cuttable", "good_until", "holder", "row", "started", "task", "unwanted")
 
-    def __init__(self, row: TaskRow, good_until: float) -> None:
+    def __init__(self, row: TaskRow, holder: Holder, good_until: float) -> None:
         self.row: TaskRow = row
-        self.caller: str = caller_of(row.owner)
+        self.holder: Holder = holder
+        """For whom its place was taken."""
+
         self.good_until: float = good_until
         """By this process's own clock, before the store's."""
 
@@ -105,21 +118,16 @@ class TaskPlayer:
         """
         self._service = service
         self._task_runs = TaskRuns(service, held)
-        self.places = places
-        self._per_tool = per_tool
-        self._per_caller = per_caller
+        self.places: int = places
+        self._places = Places(places, per_tool=per_tool, per_caller=per_caller)
         self.lease = lease
         self._renew_every = min(lease / 3, _RENEW)
         self.stopping: asyncio.Event = asyncio.Event()
         self._running: dict[tuple[str, int], RunningTask] = {}
-        self._coming = 0
-        """Called tasks that are being claimed: each has a place."""
-
         self._refused_at = -_LATELY
         """When a called task found no place."""
 
-        self._tools: Counter[str] = Counter()
-        self._callers: Counter[str] = Counter()
+        self._looking: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -137,31 +145,19 @@ class TaskPlayer:
     def space(self) -> Space:
         """Return what can be taken on now."""
         self._freed.clear()
-        half, most = max(1, self.places // 2), self._per_caller
-        holders = {run.row.owner: self._callers[run.caller] for run in self._running.values()}
-        free = max(0, self.places - len(self._running) - self._coming)
-        limited = bool(self._per_tool) or most < self.places
+        places = self._places
+        owners = {run.row.owner: run.holder.caller for run in self._running.values()}
+        held = {owner: places.held_by(caller) for owner, caller in owners.items()}
         return Space(
-            runs=min(free, 1) if limited else free,
-            busy_tools=[tool for tool, most in self._per_tool.items() if self._tools[tool] >= most],
-            busy_owners=[owner for owner, number in holders.items() if number >= most],
-            large_owners=[owner for owner, number in holders.items() if number >= min(half, most)],
+            runs=min(places.free, 1) if places.limited else places.free,
+            busy_tools=places.full_tools(),
+            busy_owners=[owner for owner, number in held.items() if number >= places.per_caller],
+            large_owners=[owner for owner, number in held.items() if number >= places.share],
         )
 
     async def freed(self) -> None:
         """Return when a run has ended since `space` was asked for, or when the worker ends."""
         await self._freed.wait()
-
-    def _has_place(self, due: Due) -> bool:
-        free = self.places - len(self._running) - self._coming
-        if free <= 0 or self.stopping.is_set():
-            return False
-        number = self._callers[due.caller]
-        if self._tools[due.tool] >= self._per_tool.get(due.tool, self.places):
-            return False
-        # The last quarter of the places is for callers who hold less than half of them.
-        crowds = free <= self.places // 4 and number >= max(1, self.places // 2)
-        return number < self._per_caller and not crowds
 
     # --- tasks that are brought ------------------------------------------------------------------
 
@@ -170,24 +166,24 @@ class TaskPlayer:
         if due.server != self._service.server:
             log.warning("a task of another server was called here; it is left to its own workers")
             return None
-        if not self._has_place(due):
+        holder = Holder(due.tool, due.caller)
+        if not self._places.fits(holder):
             self._refused_at = asyncio.get_running_loop().time()
+            self._look_for_others()
+        if not await self._places.wait_for(holder, _WAIT):
             return msgspec.structs.replace(due, after=_NO_PLACE)
-        self._coming += 1
-        self._tools[due.tool] += 1
-        self._callers[due.caller] += 1
+        claimed_at = asyncio.get_running_loop().time()
+        claimed = None
         try:
-            claimed_at = asyncio.get_running_loop().time()
             claimed = await self._claim(due, seize=seize)
         finally:
-            self._coming -= 1
-            self._tools[due.tool] -= 1
-            self._callers[due.caller] -= 1
-            self._freed.set()
+            if not isinstance(claimed, TaskRow):
+                self._give_back_place(holder)
         if not isinstance(claimed, TaskRow):
             return claimed
-        run = RunningTask(claimed, claimed_at + self.lease)
+        run = RunningTask(claimed, holder, claimed_at + self.lease)
         if self.stopping.is_set():
+            self._give_back_place(holder)
             await self.give_back([run])
             return None
         task = self._begin(run)
@@ -222,30 +218,79 @@ class TaskPlayer:
 
     async def start(self, rows: Sequence[TaskRow], *, claimed_at: float) -> None:
         """Run claimed tasks in the background; give them back when this worker ends."""
-        runs = [RunningTask(row, claimed_at + self.lease) for row in rows]
+        holders = [Holder(row.tool, caller_of(row.owner)) for row in rows]
+        runs = list(map(RunningTask, rows, holders, repeat(claimed_at + self.lease)))
         if self.stopping.is_set():
             await self.give_back(runs)
             return
         for run in runs:
+            self._places.take(run.holder)
             self._begin(run)
 
     def _begin(self, run: RunningTask) -> "asyncio.Task[None]":
         row = run.row
         self._running[run.name] = run
-        self._tools[row.tool] += 1
-        self._callers[run.caller] += 1
         run.task = asyncio.create_task(self._execute(run), name=f"antiphon task {row.id[:8]}")
         return run.task
+
+    def _give_back_place(self, holder: Holder) -> None:
+        self._places.give_back(holder)
+        self._freed.set()
+
+    # --- tasks of others -------------------------------------------------------------------------
+
+    def _look_for_others(self) -> None:
+        if self._looking is None or self._looking.done():
+            looking = self._take_on_others()
+            self._looking = asyncio.create_task(looking, name="antiphon tasks of others")
+
+    async def _take_on_others(self) -> None:
+        """While called tasks wait and places are free: claim ready tasks of others."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), _LOOK)
+            if not self._places.anybody_waits:
+                return
+            with contextlib.suppress(StoreError):  # the called tasks say so
+                while await self._claim_others():
+                    pass
+
+    async def _claim_others(self) -> bool:
+        space, began = self.space(), asyncio.get_running_loop().time()
+        kept = [_OTHERS] * space.runs
+        for holder in kept:
+            self._places.take(holder)
+        try:
+            rows = (
+                await self._service.store.claim_runs(
+                    server=self._service.server,
+                    limit=space.runs,
+                    lease=self.lease,
+                    busy=space.busy_tools,
+                    busy_owners=space.large_owners,
+                )
+                if kept
+                else ()
+            )
+            await self.start(rows, claimed_at=began)
+        finally:
+            for holder in kept:
+                self._give_back_place(holder)
+        return bool(rows)
 
     # --- the end ---------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Take no more tasks."""
         self.stopping.set()
+        self._places.close()
         self._freed.set()
 
     async def finish(self, grace: float) -> None:
         """Let running tasks finish within the grace, then cut the rest and give it back."""
+        if self._looking is not None:
+            # A claim under way is heard to its end: it may have been granted.
+            await asyncio.wait({self._looking}, timeout=grace)
         await self._ended(grace)
         left = list(self._running.values())
         for run in left:
@@ -301,11 +346,7 @@ class TaskPlayer:
             log.error("task %s cannot be opened, is a key missing? %s", row.id, error.reason)
         finally:
             self._running.pop(run.name, None)
-            self._tools[row.tool] -= 1
-            self._callers[run.caller] -= 1
-            if not self._callers[run.caller]:
-                del self._callers[run.caller]
-            self._freed.set()
+            self._give_back_place(run.holder)
 
     async def _alone(self, run: RunningTask) -> None:
         """Let an older run of the same task unwind, whose lease this process has slept through."""
