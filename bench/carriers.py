@@ -8,8 +8,7 @@ make tasks that one worker runs: how many a second are made and are run, and wha
 for one of them in the worker, the engine and the database, its making included.
 
 `created a second` is the store alone, with four processes of eight callers each; beside it the same
-with the notice inside the transaction that writes, as releases did before notices were sent after
-the commit.
+with a statement for each task and the notice inside of it, as the first release did.
 """
 
 import argparse
@@ -203,13 +202,15 @@ async def begin(folder: str, dsn: str, carrier: str, first: int, number: int) ->
         await asyncio.sleep(1.0)  # what was not called yet is called
 
 
+BEFORE, NOW = "as in the first release", "now"
+
 INSIDE = dialects.POSTGRES.write(
     f"WITH made AS ({CREATE} RETURNING 1) SELECT pg_notify('antiphon_bench', '') FROM made"
 )
 
 
 class NotifyingStore(PostgresStore):
-    """Sends the notice in the statement that writes, as releases before did."""
+    """Writes each task by itself, with the notice inside, as the first release did."""
 
     async def create_task(self, task: NewTask) -> bool:
         await self.execute(INSIDE, new_task(task))
@@ -226,7 +227,7 @@ def task_of(server: str) -> NewTask:
 
 async def create(dsn: str, kind: str, seconds: float, *, told: bool = False) -> int:
     """Create tasks for a while, perhaps when told to begin; returns how many."""
-    store = (NotifyingStore if kind == "inside" else PostgresStore)(dsn, connections=CALLERS)
+    store = (NotifyingStore if kind == BEFORE else PostgresStore)(dsn, connections=CALLERS)
     await store.open()
     await asyncio.gather(*(store.create_task(task_of("creating")) for _ in range(CALLERS)))
     if told:
@@ -368,14 +369,14 @@ def run(samples: int, waiting: int, seconds: float, idle: int) -> tuple[str, lis
         database = stack.enter_context(servers.own_postgres(durable=True))
         pid = database.pid
         engines = {name: stack.enter_context(make()) for name, make in servers.ENGINES.items()}
-        asyncio.run(create(database.dsn, "after", 0.2))
-        rates: dict[str, list[float]] = {"inside": [], "after": []}
+        asyncio.run(create(database.dsn, NOW, 0.2))
+        rates: dict[str, list[float]] = {BEFORE: [], NOW: []}
         for _ in range(3):
             for kind, found in rates.items():
                 found.append(created_a_second(database.dsn, kind, seconds))
-        ratios = [a / b for a, b in zip(rates["after"], rates["inside"], strict=True)]
+        ratios = [a / b for a, b in zip(rates[NOW], rates[BEFORE], strict=True)]
         rows = [[kind, *(f"{rate:.0f}" for rate in found)] for kind, found in rates.items()]
-        tables.append(report.table(["created a second, notice", "1", "2", "3"], rows))
+        tables.append(report.table(["created a second", "1", "2", "3"], rows))
         first = 0
         for number in (1_000, waiting):
             fill(database.dsn, number)
@@ -392,7 +393,9 @@ def run(samples: int, waiting: int, seconds: float, idle: int) -> tuple[str, lis
         hot = asyncio.run(hot_renewals(database.dsn))
         tables.append(f"A wake beside {idle} idle workers: {wake:.1f} ms of the database.")
     goals = [
-        Bound("created: after / inside the commit", statistics.median(ratios), 4.0, at_most=False),
+        Bound(
+            "created: now / as in the first release", statistics.median(ratios), 4.0, at_most=False
+        ),
         Bound(f"ms of the database for a wake beside {idle} idle workers", wake, 5.0),
         Bound("renewals that touch no index (HOT), share", hot, 0.95, at_most=False),
     ]
