@@ -11,8 +11,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 VENV := .venv
-# Test files run side by side; the suite is made for two cores.
-JOBS ?= 2
+# Test files run side by side: on two cores three of them, because tests of leases and time-outs mostly wait.
+JOBS ?= 3
 DEV := $(VENV)/.made-from-dev-lock
 PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/recipes/.made \
@@ -116,12 +116,14 @@ format: $(DEV) ## let ruff mend what it can
 test: $(DEV) $(MADE_PEERS) ## every test
 	$(VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile
 
-# Each interpreter gets an environment of its own; the peers are shared.
+# Each interpreter gets an environment of its own; the peers are shared. pyenv has those that are not chosen in a folder.
 test-all: $(MADE_PEERS) ## every test, with each Python from 3.11 on that this machine has
-	for python in python3.11 python3.12 python3.13 python3.14; do \
-		"$$python" -c '' 2> /dev/null || { echo "$$python is not on this machine"; continue; }; \
-		echo "== $$python"; \
-		$(MAKE) --no-print-directory PYTHON=$$python VENV=.venv-$$python test; \
+	for name in python3.11 python3.12 python3.13 python3.14; do \
+		python=$$name; \
+		"$$python" -c '' 2> /dev/null || python=$$(ls $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$${name#python}.*/bin/$$name 2> /dev/null | tail -n 1 || true); \
+		test -n "$$python" || { echo "$$name is not on this machine"; continue; }; \
+		echo "== $$name"; \
+		$(MAKE) --no-print-directory PYTHON=$$python VENV=.venv-$$name test; \
 	done
 
 dist: $(DEV) ## the wheel and the sdist in dist
