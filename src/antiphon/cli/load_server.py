@@ -130,6 +130,8 @@ def _not_imported(module: str, error: ImportError) -> str:
 
 def _fail_with_mistake(module: str, error: BaseException) -> NoReturn:
     """Show where a module went wrong, from its own first line on."""
+    if isinstance(error, SystemExit):
+        fail(f"module {module!r} cannot be loaded: it exits ({error.code})", USAGE)
     trace = error.__traceback__
     while trace is not None and _importing(trace):
         trace = trace.tb_next
