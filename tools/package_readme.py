@@ -1,10 +1,13 @@
-"""The README as a package index shows it: relative links would lead nowhere there.
+"""What a package index shows: the addresses of the project, and a README whose links work there.
 
-With `Source` in `project.urls` they lead to the tagged version in the repository. Without it a link
-becomes its text, and a picture is left out.
+Where the package is built by the repository's own workflow, the addresses are those of the
+repository, and relative links lead to the tagged version in it. Built elsewhere, a link becomes its
+text, and a picture is left out.
 """
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +30,31 @@ def for_index(text: str, source: str | None, version: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", changed)
 
 
+def addresses(environment: Mapping[str, str], version: str) -> dict[str, str]:
+    """Return `project.urls` by the variables that the workflow's machine sets; none elsewhere."""
+    host, name = environment.get("GITHUB_SERVER_URL"), environment.get("GITHUB_REPOSITORY")
+    if not host or not name:
+        return {}
+    source = f"{host}/{name}"
+    return {
+        "Source": source,
+        "Documentation": f"{source}/blob/v{version}/docs/README.md",
+        "Changelog": f"{source}/blob/v{version}/CHANGELOG.md",
+        "Issues": f"{source}/issues",
+    }
+
+
 class PackageReadme(MetadataHookInterface):
-    """Writes the description of the package."""
+    """Writes the addresses and the description of the package."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the README; the version is known by now."""
+        """Set both; the version is known by now."""
         text = (Path(self.root) / "README.md").read_text("utf-8")
-        source = metadata.get("urls", {}).get("Source")
+        version = str(metadata.get("version", ""))
+        urls = addresses(os.environ, version)
+        if urls:
+            metadata["urls"] = urls
         metadata["readme"] = {
             "content-type": "text/markdown",
-            "text": for_index(text, source, str(metadata.get("version", ""))),
+            "text": for_index(text, urls.get("Source"), version),
         }

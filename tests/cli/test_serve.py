@@ -256,6 +256,27 @@ def test_an_import_that_fails_within_the_module_is_named(house: Path):
     assert "Traceback" not in missing.err + wrong.err
 
 
+@pytest.mark.parametrize(
+    ("text", "where", "how"),
+    [
+        ("x = 1\nprint(nonesuch)", "line 2, in <module>", "it raised NameError"),
+        ("x = (", "line 1", "it raised SyntaxError"),
+        ("raise SystemExit('not today')", "", "it exits (not today)"),
+    ],
+)
+@pytest.mark.parametrize("name", ["slip:server", "slip.py"])
+def test_a_mistake_in_the_module_is_shown_by_its_own_lines(
+    house: Path, text: str, where: str, how: str, name: str
+):
+    (house / "slip.py").write_text(text)
+    ran = started(house, name)
+    assert ran.code == 2
+    assert where in ran.err
+    assert ran.err.endswith(f"error: module 'slip' cannot be loaded: {how}\n")
+    assert "load_server.py" not in ran.err
+    assert "importlib" not in ran.err
+
+
 def test_a_worker_whose_database_is_down_is_one_line_and_exit_code_one(house: Path):
     text = MODULE.replace('version="1"', 'version="1", store="postgresql://127.0.0.1:1/none"')
     (house / "shut.py").write_text(text)

@@ -1,4 +1,4 @@
-"""What stands against those who want a decision that nobody made; see the table in SECURITY.md."""
+"""What stands against those who want a decision that nobody made; see docs/security.md."""
 
 import sqlite3
 from contextlib import closing

@@ -27,6 +27,17 @@ def test_the_example_is_a_whole_file_and_the_readme_shows_all_of_it() -> None:
     assert pasted() == (ROOT / "docs_src" / "cloud.py").read_text("utf-8")
 
 
+def test_the_first_command_installs_what_is_there() -> None:
+    """A checkout before the first release, the published package after it."""
+    released = re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    command = "pip install antiphon" if released else "pip install ."
+    start = (ROOT / "docs" / "start.md").read_text("utf-8")
+    for page in (README, start):
+        block = re.search(r"```\n(.*?)\n```", page, re.DOTALL)
+        assert block is not None
+        assert block[1] == command
+
+
 def test_the_first_page_of_the_docs_shows_the_same_example() -> None:
     start = (ROOT / "docs" / "start.md").read_text("utf-8")
     assert pasted() in start

@@ -1,10 +1,10 @@
-"""Every row of the table in SECURITY.md names tests, and each of them exists."""
+"""Every row of the table in docs/security.md names tests, and each of them exists."""
 
 from pathlib import Path
 
 from tests.docs.test_guarantees_page import NAME, functions
 
-PAGE = (Path(__file__).parents[2] / "SECURITY.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
 
 
 def test_every_test_that_the_security_page_names_exists() -> None:

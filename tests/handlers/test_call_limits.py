@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from antiphon import ConfigError, Context, Server
 from antiphon.core.request import LEGACY, Channel, Era, LegacyAsk, Principal, Request
-from antiphon.handlers.call_limits import CALLERS, Places, Rate
+from antiphon.handlers.call_limits import CALLERS, CallPlaces, Rate
 from antiphon.testing import FakeClock, Rounds, RoundTrip
 from antiphon.testing.harness import EVERYTHING
 
@@ -210,7 +210,7 @@ async def test_one_caller_gets_half_while_another_uses_the_tool() -> None:
 
 
 def test_a_caller_that_is_alone_gets_everything_again_after_a_while() -> None:
-    places = Places(2)
+    places = CallPlaces(2)
     assert places.take_now("bob", 0.0)
     places.free("bob")
     assert places.take_now("ada", 1.0)
@@ -219,7 +219,7 @@ def test_a_caller_that_is_alone_gets_everything_again_after_a_while() -> None:
 
 
 async def test_a_place_is_not_lost_with_one_that_stops_waiting() -> None:
-    places = Places(1)
+    places = CallPlaces(1)
     assert places.take_now("ada", 0.0)
     waiting = asyncio.create_task(places.take("bob"))
     await asyncio.sleep(0)
@@ -237,7 +237,7 @@ def futures() -> list[asyncio.Future[Any]]:
 
 async def test_nothing_is_kept_of_those_that_stop_waiting() -> None:
     others = {id(one): one for one in futures()}  # of other tests; kept, so that ids stay theirs
-    places = Places(1)
+    places = CallPlaces(1)
     assert places.take_now("ada", 0.0)
     gone = [asyncio.create_task(places.take(f"caller {n}")) for n in range(100)]
     await asyncio.sleep(0)
@@ -255,7 +255,7 @@ async def test_however_callers_come_wait_and_leave_no_place_is_lost_or_given_twi
     seed: int,
 ) -> None:
     dice = random.Random(seed)
-    places, most, taken, peak = Places(3), 3, 0, 0
+    places, most, taken, peak = CallPlaces(3), 3, 0, 0
 
     async def begin(caller: str) -> None:
         nonlocal taken, peak

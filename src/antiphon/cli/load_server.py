@@ -7,8 +7,10 @@ the one called `server`, or the only one there is.
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
+from typing import NoReturn
 
 from antiphon import Server
 from antiphon.cli.gateways.settings import gateway_server, read_gateway
@@ -16,6 +18,8 @@ from antiphon.cli.output import USAGE, fail
 from antiphon.errors import ConfigError
 
 _USUAL = "server"
+_IMPORTING = ("importlib", "_frozen_importlib", __name__)
+"""Modules whose frames say nothing about a mistake in a module that is loaded."""
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -76,6 +80,10 @@ def _from_path(module: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         fail(_not_imported(module, error), USAGE)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code, which may raise anything
+        _fail_with_mistake(module, error)
 
 
 def _from_file(file: Path) -> ModuleType:
@@ -96,6 +104,10 @@ def _from_file(file: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except ImportError as error:
         fail(_not_imported(name, error), USAGE)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code, which may raise anything
+        _fail_with_mistake(name, error)
     return module
 
 
@@ -109,10 +121,24 @@ def _not_imported(module: str, error: ImportError) -> str:
         )
     importer, trace = module, error.__traceback__
     while trace is not None:
-        where = str(trace.tb_frame.f_globals.get("__name__", ""))
-        if where and not where.startswith(("importlib", "_frozen_importlib", __name__)):
-            importer = where
+        importer = importer if _importing(trace) else str(trace.tb_frame.f_globals["__name__"])
         trace = trace.tb_next
     if isinstance(error, ModuleNotFoundError):
         return f"module {importer!r} imports {name!r}, which is not installed: install it"
     return f"module {importer!r} cannot be imported: {error}"
+
+
+def _fail_with_mistake(module: str, error: BaseException) -> NoReturn:
+    """Show where a module went wrong, from its own first line on."""
+    if isinstance(error, SystemExit):
+        fail(f"module {module!r} cannot be loaded: it exits ({error.code})", USAGE)
+    trace = error.__traceback__
+    while trace is not None and _importing(trace):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
+    fail(f"module {module!r} cannot be loaded: it raised {type(error).__name__}", USAGE)
+
+
+def _importing(trace: TracebackType) -> bool:
+    name = str(trace.tb_frame.f_globals.get("__name__", ""))
+    return not name or name.startswith(_IMPORTING)

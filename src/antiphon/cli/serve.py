@@ -141,8 +141,8 @@ def serve(
     Over HTTP the pages of a server's console are served beside the endpoint in any case; --console
     checks that there are some. With --stdio they are served only if it is given.
 
-    --metrics needs antiphon[metrics] and a server with telemetry=OpenTelemetry(). It listens apart
-    from the endpoint, without authentication: name an address that only Prometheus reaches.
+    --metrics needs the extra `metrics` and a server with telemetry=OpenTelemetry(). It listens
+    apart from the endpoint, without authentication: name an address that only Prometheus reaches.
 
     Exit codes: 0 ended by a signal, 1 the server could not start, 2 wrong arguments or settings.
 
@@ -187,7 +187,7 @@ def worker(
     The server needs a store that its processes share: postgresql://..., or sqlite:///... on one
     machine. ANTIPHON_KEYS must hold the keys of the processes that accept the calls. Start any
     number of workers; if one dies, another continues its tasks. SIGTERM lets running tasks finish
-    for 30 seconds and releases the others. Tasks are claimed from the store, or come from the
+    for ten seconds and releases the others. Tasks are claimed from the store, or come from the
     engine that the server's carrier= or ANTIPHON_CARRIER names: temporal://host:port/namespace or
     nats://host:port, the same in every process.
 

@@ -69,7 +69,7 @@ class CallLimits:
         self._tool = tool
         self._clock = clock
         self._rate = None if rate is None else Rate(rate)
-        self._places = None if concurrency is None else Places(concurrency)
+        self._places = None if concurrency is None else CallPlaces(concurrency)
         self._timeout = None if timeout is None else seconds(timeout)
 
     @property
@@ -164,7 +164,7 @@ class Rate:
         return wait
 
 
-class Places:
+class CallPlaces:
     """How many handlers of a tool may run at once, and who has the places."""
 
     def __init__(self, most: int) -> None:
@@ -220,7 +220,7 @@ class _Work:
 
     __slots__ = ("_caller", "_left", "_places", "_scope", "_working")
 
-    def __init__(self, places: Places | None, caller: str) -> None:
+    def __init__(self, places: CallPlaces | None, caller: str) -> None:
         self._places = places
         self._caller = caller
         self._working = False

@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-import traceback
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from antiphon import Server
 from antiphon.cli.load_server import load_server
 from antiphon.cli.output import FAILED, JSON, USAGE, fail
 from antiphon.cli.serve import configured
@@ -65,7 +63,7 @@ def doctor(
         return
     if not server:
         fail("name a server: antiphon doctor module:server", USAGE)
-    loaded = _loaded(server)
+    loaded = configured(load_server, server)
     deployment = Deployment(workers=workers, machines=machines, stdio=stdio)
     try:
         found = asyncio.run(examine(loaded, deployment, offline=offline))
@@ -89,17 +87,6 @@ def doctor(
         print(f"{len(found)} found" if found else "nothing found")
     if found:
         raise typer.Exit(FAILED)
-
-
-def _loaded(name: str) -> Server:
-    """Load a server; whatever its module does instead is no finding."""
-    try:
-        return configured(load_server, name)
-    except typer.Exit:
-        raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code, which may raise anything
-        traceback.print_exception(error)
-        fail(f"{name} cannot be loaded: its module raised {type(error).__name__}", USAGE)
 
 
 def _list_rules() -> None:

@@ -352,11 +352,11 @@ def _annotation(fn: Callable[..., Any]) -> Any:
 
 
 def _evaluated(fn: Callable[..., Any], hint: str) -> Any:
-    class Holder:
+    class HasReturn:
         __annotations__ = {"return": hint}
 
     names = getattr(fn, "__globals__", {})
-    return get_type_hints(Holder, globalns=names, include_extras=True)["return"]
+    return get_type_hints(HasReturn, globalns=names, include_extras=True)["return"]
 
 
 def _unreadable(fn: Callable[..., Any], why: str) -> HandlerError:
