@@ -69,14 +69,17 @@ class Places:
 
     def give_back(self, holder: Holder) -> None:
         """Give a place back: to the next who waits for one and may have it."""
-        self._taken -= 1
-        self._tools[holder.tool] -= 1
-        self._callers[holder.caller] -= 1
-        if not self._callers[holder.caller]:
-            del self._callers[holder.caller]
+        self._leave_place(holder)
         for waiting in list(self._waiting):
             if self.fits(waiting):
                 self._serve(waiting)
+
+    def pass_on(self, holder: Holder, to: Holder) -> bool:
+        """Pass a place on to somebody who does not wait; False when they may not have it."""
+        self._leave_place(holder)
+        fits = self.fits(to)
+        self.take(to if fits else holder)
+        return fits
 
     async def wait_for(self, holder: Holder, seconds: float) -> bool:
         """Take a place; False when there was none in so many seconds."""
@@ -113,6 +116,13 @@ class Places:
         held = self._callers[holder.caller]
         crowds = free <= self.number // 4 and held >= max(1, self.number // 2)
         return held < self.per_caller and not crowds
+
+    def _leave_place(self, holder: Holder) -> None:
+        self._taken -= 1
+        self._tools[holder.tool] -= 1
+        self._callers[holder.caller] -= 1
+        if not self._callers[holder.caller]:
+            del self._callers[holder.caller]
 
     def _serve(self, holder: Holder) -> None:
         futures = self._waiting.pop(holder)

@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 
 import msgspec
 
@@ -48,7 +47,7 @@ _LOOK = 0.2
 what was called may all be of one caller, or of one tool, and others far behind."""
 
 _OTHERS = Holder("", "")
-"""Holds places while it is not known yet who gets them."""
+"""Holds a place while it is not known yet who gets it."""
 
 _LATELY = 2.0
 """Seconds for which a worker is busy after it had no place for a task: there is a queue."""
@@ -145,6 +144,9 @@ class TaskPlayer:
     def space(self) -> Space:
         """Return what can be taken on now."""
         self._freed.clear()
+        return self._space()
+
+    def _space(self) -> Space:
         places = self._places
         owners = {run.row.owner: run.holder.caller for run in self._running.values()}
         held = {owner: places.held_by(caller) for owner, caller in owners.items()}
@@ -218,14 +220,19 @@ class TaskPlayer:
 
     async def start(self, rows: Sequence[TaskRow], *, claimed_at: float) -> None:
         """Run claimed tasks in the background; give them back when this worker ends."""
-        holders = [Holder(row.tool, caller_of(row.owner)) for row in rows]
-        runs = list(map(RunningTask, rows, holders, repeat(claimed_at + self.lease)))
+        runs = self._claimed(rows, claimed_at)
         if self.stopping.is_set():
             await self.give_back(runs)
             return
         for run in runs:
             self._places.take(run.holder)
             self._begin(run)
+
+    def _claimed(self, rows: Sequence[TaskRow], at: float) -> list[RunningTask]:
+        return [
+            RunningTask(row, Holder(row.tool, caller_of(row.owner)), at + self.lease)
+            for row in rows
+        ]
 
     def _begin(self, run: RunningTask) -> "asyncio.Task[None]":
         row = run.row
@@ -256,27 +263,33 @@ class TaskPlayer:
                     pass
 
     async def _claim_others(self) -> bool:
-        space, began = self.space(), asyncio.get_running_loop().time()
-        kept = [_OTHERS] * space.runs
-        for holder in kept:
-            self._places.take(holder)
+        """Claim a ready task of others and run it; False when there was none that may run here.
+
+        Called tasks take places meanwhile, so it is given back if a limit is reached by then.
+        """
+        space, began = self._space(), asyncio.get_running_loop().time()
+        if not space.runs:
+            return False
+        passed_on = False
+        self._places.take(_OTHERS)
         try:
-            rows = (
-                await self._service.store.claim_runs(
-                    server=self._service.server,
-                    limit=space.runs,
-                    lease=self.lease,
-                    busy=space.busy_tools,
-                    busy_owners=space.large_owners,
-                )
-                if kept
-                else ()
+            rows = await self._service.store.claim_runs(
+                server=self._service.server,
+                limit=1,
+                lease=self.lease,
+                busy=space.busy_tools,
+                busy_owners=space.large_owners,
             )
-            await self.start(rows, claimed_at=began)
+            for run in self._claimed(rows, began):
+                passed_on = self._places.pass_on(_OTHERS, run.holder)
+                if passed_on:
+                    self._begin(run)
+                else:
+                    await self.give_back([run])
         finally:
-            for holder in kept:
-                self._give_back_place(holder)
-        return bool(rows)
+            if not passed_on:
+                self._give_back_place(_OTHERS)
+        return passed_on
 
     # --- the end ---------------------------------------------------------------------------------
 
