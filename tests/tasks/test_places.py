@@ -80,10 +80,12 @@ async def test_a_place_that_was_given_to_somebody_who_is_cancelled_is_free_again
     await asyncio.sleep(0)
     places.give_back(ADA)
     assert places.free == 0
+    places.freed.clear()
     waiting.cancel()
     await asyncio.wait({waiting})
     assert waiting.cancelled()
     assert places.free == 1
+    assert places.freed.is_set()
 
 
 async def test_a_place_is_passed_on_to_those_who_may_have_it() -> None:

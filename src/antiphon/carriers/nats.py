@@ -174,9 +174,12 @@ class NatsCarrier:
         )
 
     async def _bring(self, calls: JetStreamContext.PullSubscription, run: RunTask) -> None:
-        """Take as many calls as there are places."""
+        """Take as many calls as there are places, and none while all of them are taken."""
         handed: set[asyncio.Task[None]] = set()
         while not run.stopping.is_set():
+            if not run.space().runs:
+                await run.freed()
+                continue
             if len(handed) >= run.places:
                 await _first(run, *handed)
                 continue

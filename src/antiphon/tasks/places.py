@@ -31,6 +31,9 @@ class Places:
         self._waiting: dict[Holder, deque[asyncio.Future[bool]]] = {}
         """Who waits for a place, whoever was served longest ago first."""
 
+        self.freed: asyncio.Event = asyncio.Event()
+        """Set whenever a place is given back, and at the end."""
+
         self._closed = False
 
     @property
@@ -70,6 +73,7 @@ class Places:
     def give_back(self, holder: Holder) -> None:
         """Give a place back: to the next who waits for one and may have it."""
         self._leave_place(holder)
+        self.freed.set()
         for waiting in list(self._waiting):
             if self.fits(waiting):
                 self._serve(waiting)
@@ -101,6 +105,7 @@ class Places:
     def close(self) -> None:
         """Let nobody have a place any more; who waits for one is told."""
         self._closed = True
+        self.freed.set()
         waiting, self._waiting = self._waiting, {}
         for futures in waiting.values():
             for served in futures:

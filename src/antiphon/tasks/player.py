@@ -127,7 +127,6 @@ class TaskPlayer:
         """When a called task found no place."""
 
         self._looking: asyncio.Task[None] | None = None
-        self._freed = asyncio.Event()
 
     def __len__(self) -> int:
         """Count the running tasks."""
@@ -143,7 +142,7 @@ class TaskPlayer:
 
     def space(self) -> Space:
         """Return what can be taken on now."""
-        self._freed.clear()
+        self._places.freed.clear()
         return self._space()
 
     def _space(self) -> Space:
@@ -158,8 +157,8 @@ class TaskPlayer:
         )
 
     async def freed(self) -> None:
-        """Return when a run has ended since `space` was asked for, or when the worker ends."""
-        await self._freed.wait()
+        """Return when a place was freed since `space` was asked for, or when the worker ends."""
+        await self._places.freed.wait()
 
     # --- tasks that are brought ------------------------------------------------------------------
 
@@ -180,12 +179,12 @@ class TaskPlayer:
             claimed = await self._claim(due, seize=seize)
         finally:
             if not isinstance(claimed, TaskRow):
-                self._give_back_place(holder)
+                self._places.give_back(holder)
         if not isinstance(claimed, TaskRow):
             return claimed
         run = RunningTask(claimed, holder, claimed_at + self.lease)
         if self.stopping.is_set():
-            self._give_back_place(holder)
+            self._places.give_back(holder)
             await self.give_back([run])
             return None
         task = self._begin(run)
@@ -240,10 +239,6 @@ class TaskPlayer:
         run.task = asyncio.create_task(self._execute(run), name=f"antiphon task {row.id[:8]}")
         return run.task
 
-    def _give_back_place(self, holder: Holder) -> None:
-        self._places.give_back(holder)
-        self._freed.set()
-
     # --- tasks of others -------------------------------------------------------------------------
 
     def _look_for_others(self) -> None:
@@ -288,7 +283,7 @@ class TaskPlayer:
                     await self.give_back([run])
         finally:
             if not passed_on:
-                self._give_back_place(_OTHERS)
+                self._places.give_back(_OTHERS)
         return passed_on
 
     # --- the end ---------------------------------------------------------------------------------
@@ -297,7 +292,6 @@ class TaskPlayer:
         """Take no more tasks."""
         self.stopping.set()
         self._places.close()
-        self._freed.set()
 
     async def finish(self, grace: float) -> None:
         """Let running tasks finish within the grace, then cut the rest and give it back."""
@@ -359,7 +353,7 @@ class TaskPlayer:
             log.error("task %s cannot be opened, is a key missing? %s", row.id, error.reason)
         finally:
             self._running.pop(run.name, None)
-            self._give_back_place(run.holder)
+            self._places.give_back(run.holder)
 
     async def _alone(self, run: RunningTask) -> None:
         """Let an older run of the same task unwind, whose lease this process has slept through."""
