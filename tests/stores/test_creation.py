@@ -167,8 +167,18 @@ async def test_one_statement_holds_no_more_than_its_bounds() -> None:
     assert [len(ids) for ids in writer.written] == [100, 1]
 
 
-async def test_a_writer_that_is_cancelled_keeps_nobody_waiting() -> None:
-    writer = Writer()
+class FailsTogether(Writer):
+    """Cannot write several tasks at once."""
+
+    async def __call__(self, tasks: object) -> None:
+        if isinstance(tasks, list) and len(tasks) > 1:
+            raise StoreError("one of them cannot be kept", retryable=False)
+        await super().__call__(tasks)
+
+
+@pytest.mark.parametrize("writer_class", [Writer, FailsTogether])
+async def test_a_writer_that_is_cancelled_keeps_nobody_waiting(writer_class: type[Writer]) -> None:
+    writer = writer_class()
     creation = TaskCreation(writer)
     waiting = [asyncio.ensure_future(creation.create(new(name))) for name in "ab"]
     await asyncio.sleep(0.01)

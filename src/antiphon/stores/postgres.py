@@ -110,6 +110,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         self._clock = clock
         self._clocks = clocks.ClockCheck("the PostgreSQL store")
         self._idle: list[_Connection] | None = None
+        self._connections = connections
         self._places = asyncio.Semaphore(connections)
         self._prepare: int | None = None
         """After how many uses a statement is prepared."""
@@ -149,6 +150,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
                 raise
         except psycopg.Error as error:
             raise _failure(error) from error
+        self._places = asyncio.Semaphore(self._connections)  # the one before is of its event loop
         self._idle = [connection]
 
     async def close(self) -> None:

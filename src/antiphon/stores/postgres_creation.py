@@ -43,27 +43,33 @@ class TaskCreation:
 
     async def close(self) -> None:
         """Return when nothing is being written any more."""
-        if self._writing is not None:
-            await asyncio.wait({self._writing})
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            await asyncio.wait({writing})
 
     async def _write_all(self) -> None:
-        while together := self._next():
-            try:
-                await self._write([task for task, _ in together])
-            except asyncio.CancelledError:
-                for _, written in (*together, *self._waiting):
-                    written.cancel()
-                self._waiting.clear()
-                raise
-            except Exception as error:  # noqa: BLE001 - whoever waits is told
-                if len(together) == 1 or (isinstance(error, StoreError) and error.retryable):
-                    for _, written in together:
-                        _settle(written, error)
-                else:
-                    await self._write_each(together)
-            else:
+        together: list[_Waiting] = []
+        try:
+            while together := self._next():
+                await self._write_together(together)
+        finally:
+            # Cut off, with the event loop: nobody is left to wait for ever.
+            for _, written in (*together, *self._waiting):
+                written.cancel()
+            self._waiting.clear()
+
+    async def _write_together(self, together: Sequence[_Waiting]) -> None:
+        try:
+            await self._write([task for task, _ in together])
+        except Exception as error:  # noqa: BLE001 - whoever waits is told
+            if len(together) == 1 or (isinstance(error, StoreError) and error.retryable):
                 for _, written in together:
-                    _settle(written, None)
+                    _settle(written, error)
+            else:
+                await self._write_each(together)
+        else:
+            for _, written in together:
+                _settle(written, None)
 
     async def _write_each(self, together: Sequence[_Waiting]) -> None:
         """Write one by one: none was taken because of one that cannot be kept."""
