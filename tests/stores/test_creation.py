@@ -120,6 +120,23 @@ async def test_all_are_told_when_the_database_is_away_and_none_is_written_later(
             assert [await store.task(f"away-{n}") for n in range(5)] == [None] * 5
 
 
+async def test_a_task_does_not_wait_longer_than_an_operation_may_take(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_creation, "_TASKS", 2)
+    async with (
+        opened(PostgresStore(postgres_dsn, timeout=1.0)) as store,
+        await psycopg.AsyncConnection.connect(postgres_dsn) as other,
+    ):
+        await other.execute("LOCK TABLE antiphon_tasks")
+        began = time.perf_counter()
+        results = await create_all(store, [new(f"locked-{n}") for n in range(20)])
+        assert time.perf_counter() - began < 3.0
+        assert all(isinstance(one, StoreError) and one.retryable for one in results), results
+        await other.rollback()
+        assert await create_all(store, [new("unlocked-1"), new("unlocked-2")]) == [True, True]
+
+
 async def test_closing_waits_for_what_is_being_written(postgres_dsn: str) -> None:
     async with opened(PostgresStore(postgres_dsn)) as store:
         created = [asyncio.ensure_future(store.create_task(new(f"late-{n}"))) for n in range(3)]
