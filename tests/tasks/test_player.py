@@ -267,6 +267,38 @@ async def test_a_worker_that_ends_while_it_looks_for_tasks_of_others_looks_no_mo
         assert (row.status, row.leased) == ("working", False)
 
 
+async def test_a_call_of_a_dead_worker_that_finds_no_place_still_takes_its_run_over() -> None:
+    gate, carrier = Gate(), ChoosyCarrier()
+
+    async def job(who: str) -> str:
+        return await gate.wait(who)
+
+    limits = Limits(lease=timedelta(seconds=60))
+    server = serving(job)(task_runs="workers", carrier=carrier, limits=limits)
+    async with server.running(), asyncio.timeout(PATIENCE):
+        peer, store = Peer(server), server._tasks.store
+        first, second = [await peer.begin("job", who=who) for who in ("first", "second")]
+        row = await store.task(second)
+        assert row is not None
+        due = Due(row.id, row.server, row.tool, "caller", row.epoch, row.revision)
+        assert isinstance(await store.claim_run(due, lease=30), TaskRow), "by a worker that dies"
+        worker = server.runner(concurrency=1)
+        worker.start()
+        try:
+            await carrier.bring(first)
+            while not gate.now["first"]:  # noqa: ASYNC110 - counted
+                await asyncio.sleep(0.01)
+            again = await worker._player(due, seize=1)
+            assert again is not None
+            gate.open.release()
+            gate.open.release()
+            assert await peer.text(first) == "first"
+            assert await worker._player(again) is None
+            assert await peer.text(second) == "second"
+        finally:
+            await worker.stop()
+
+
 async def test_tasks_of_one_caller_wait_for_their_places_and_are_not_sent_back() -> None:
     carrier = NarrowCarrier()
     most = now = 0

@@ -195,10 +195,11 @@ class NatsCarrier:
         beats = asyncio.create_task(self._beat(message))
         try:
             due = msgspec.json.decode(message.data, type=Due)
+            seize = message.metadata.num_delivered - 1
             try:
-                again = await run(due, seize=message.metadata.num_delivered - 1)
+                again = await run(due, seize=seize)
             except StoreError:
-                again = msgspec.structs.replace(due, after=_STORE_AWAY)
+                again = msgspec.structs.replace(due, after=_STORE_AWAY, seize=due.seize + seize)
             if again is not None:
                 await self._again(again)
             await message.ack()

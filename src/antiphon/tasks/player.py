@@ -167,6 +167,7 @@ class TaskPlayer:
         if due.server != self._service.server:
             log.warning("a task of another server was called here; it is left to its own workers")
             return None
+        due = msgspec.structs.replace(due, seize=due.seize + seize)
         holder = Holder(due.tool, due.caller)
         if not self._places.fits(holder):
             self._refused_at = asyncio.get_running_loop().time()
@@ -176,7 +177,7 @@ class TaskPlayer:
         claimed_at = asyncio.get_running_loop().time()
         claimed = None
         try:
-            claimed = await self._claim(due, seize=seize)
+            claimed = await self._claim(due)
         finally:
             if not isinstance(claimed, TaskRow):
                 self._places.give_back(holder)
@@ -198,14 +199,14 @@ class TaskPlayer:
             raise
         return None
 
-    async def _claim(self, due: Due, *, seize: int) -> TaskRow | Due | None:
+    async def _claim(self, due: Due) -> TaskRow | Due | None:
         store, silent = self._service.store, _SILENT * self._renew_every
-        claim = partial(store.claim_run, due, lease=self.lease, seize=seize, silent=silent)
+        claim = partial(store.claim_run, due, lease=self.lease, seize=due.seize, silent=silent)
         claimed = await claim()
         if isinstance(claimed, Due) and claimed.after <= _SOON:
             await asyncio.sleep(claimed.after)
             return await claim()
-        if claimed is None and seize and await self._is_held(due.task):
+        if claimed is None and due.seize and await self._is_held(due.task):
             # Said to be dead, and heard of lately: by then it has renewed its lease, or will not.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), silent)
