@@ -170,6 +170,33 @@ async def test_what_arrives_while_tasks_are_written_is_written_next_all_at_once(
     assert writer.written == [["a"], ["b", "c", "d"]]
 
 
+class Stalls(Writer):
+    """A writer whose first statement does not return."""
+
+    async def __call__(self, tasks: object) -> None:
+        first = not self.written
+        self.go_on.set()
+        await super().__call__(tasks)
+        if first:
+            await asyncio.Event().wait()
+
+
+async def test_a_statement_that_hangs_keeps_no_other_tasks_waiting() -> None:
+    writer = Stalls()
+    creation = TaskCreation(writer)
+    stuck = asyncio.ensure_future(creation.create(new("a")))
+    await asyncio.sleep(0.01)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(creation.create(new(name)) for name in "bc"))
+        await creation.create(new("d"))
+    assert writer.written == [["a"], ["b", "c"], ["d"]]
+    for writing in creation._writers:
+        writing.cancel()
+    await asyncio.wait({stuck}, timeout=5)
+    assert stuck.cancelled()
+    await creation.close()
+
+
 async def test_one_statement_holds_no_more_than_its_bounds() -> None:
     writer = Writer()
     writer.go_on.set()
@@ -201,8 +228,8 @@ async def test_a_writer_that_is_cancelled_keeps_nobody_waiting(writer_class: typ
     await asyncio.sleep(0.01)
     waiting.append(asyncio.ensure_future(creation.create(new("c"))))
     await asyncio.sleep(0.01)
-    assert creation._writing is not None
-    creation._writing.cancel()
+    assert creation._writer is not None
+    creation._writer.cancel()
     done, _ = await asyncio.wait(waiting, timeout=5)
     assert all(one.cancelled() for one in waiting)
     assert len(done) == 3
