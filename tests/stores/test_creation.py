@@ -120,6 +120,23 @@ async def test_all_are_told_when_the_database_is_away_and_none_is_written_later(
             assert [await store.task(f"away-{n}") for n in range(5)] == [None] * 5
 
 
+async def test_a_task_does_not_wait_longer_than_an_operation_may_take(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_creation, "_TASKS", 2)
+    async with (
+        opened(PostgresStore(postgres_dsn, timeout=1.0)) as store,
+        await psycopg.AsyncConnection.connect(postgres_dsn) as other,
+    ):
+        await other.execute("LOCK TABLE antiphon_tasks")
+        began = time.perf_counter()
+        results = await create_all(store, [new(f"locked-{n}") for n in range(20)])
+        assert time.perf_counter() - began < 3.0
+        assert all(isinstance(one, StoreError) and one.retryable for one in results), results
+        await other.rollback()
+        assert await create_all(store, [new("unlocked-1"), new("unlocked-2")]) == [True, True]
+
+
 async def test_closing_waits_for_what_is_being_written(postgres_dsn: str) -> None:
     async with opened(PostgresStore(postgres_dsn)) as store:
         created = [asyncio.ensure_future(store.create_task(new(f"late-{n}"))) for n in range(3)]
@@ -153,6 +170,33 @@ async def test_what_arrives_while_tasks_are_written_is_written_next_all_at_once(
     assert writer.written == [["a"], ["b", "c", "d"]]
 
 
+class Stalls(Writer):
+    """A writer whose first statement does not return."""
+
+    async def __call__(self, tasks: object) -> None:
+        first = not self.written
+        self.go_on.set()
+        await super().__call__(tasks)
+        if first:
+            await asyncio.Event().wait()
+
+
+async def test_a_statement_that_hangs_keeps_no_other_tasks_waiting() -> None:
+    writer = Stalls()
+    creation = TaskCreation(writer)
+    stuck = asyncio.ensure_future(creation.create(new("a")))
+    await asyncio.sleep(0.01)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(creation.create(new(name)) for name in "bc"))
+        await creation.create(new("d"))
+    assert writer.written == [["a"], ["b", "c"], ["d"]]
+    for writing in creation._writers:
+        writing.cancel()
+    await asyncio.wait({stuck}, timeout=5)
+    assert stuck.cancelled()
+    await creation.close()
+
+
 async def test_one_statement_holds_no_more_than_its_bounds() -> None:
     writer = Writer()
     writer.go_on.set()
@@ -167,15 +211,25 @@ async def test_one_statement_holds_no_more_than_its_bounds() -> None:
     assert [len(ids) for ids in writer.written] == [100, 1]
 
 
-async def test_a_writer_that_is_cancelled_keeps_nobody_waiting() -> None:
-    writer = Writer()
+class FailsTogether(Writer):
+    """Cannot write several tasks at once."""
+
+    async def __call__(self, tasks: object) -> None:
+        if isinstance(tasks, list) and len(tasks) > 1:
+            raise StoreError("one of them cannot be kept", retryable=False)
+        await super().__call__(tasks)
+
+
+@pytest.mark.parametrize("writer_class", [Writer, FailsTogether])
+async def test_a_writer_that_is_cancelled_keeps_nobody_waiting(writer_class: type[Writer]) -> None:
+    writer = writer_class()
     creation = TaskCreation(writer)
     waiting = [asyncio.ensure_future(creation.create(new(name))) for name in "ab"]
     await asyncio.sleep(0.01)
     waiting.append(asyncio.ensure_future(creation.create(new("c"))))
     await asyncio.sleep(0.01)
-    assert creation._writing is not None
-    creation._writing.cancel()
+    assert creation._writer is not None
+    creation._writer.cancel()
     done, _ = await asyncio.wait(waiting, timeout=5)
     assert all(one.cancelled() for one in waiting)
     assert len(done) == 3

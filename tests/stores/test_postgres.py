@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, closing
+from secrets import token_hex
 from typing import Any
 
 import psycopg
@@ -351,6 +352,26 @@ async def test_a_store_that_was_closed_and_opened_again_hears_of_tasks(postgres_
 
 
 @pytest.mark.usefixtures("woken_by_notices_only")
+async def use_all_of(store: PostgresStore) -> None:
+    """Make tasks, wait for a connection, listen; then close."""
+    async with opened(store):
+        made = NewTask(token_hex(8), "loops", "me", "tool", "working", "", 0.0, 9e9, b"state")
+        await store.create_task(made)
+        await asyncio.gather(*(store.task(made.id) for _ in range(30)))
+        await store.runs_ready(server="loops", timeout=0.1)
+
+
+async def only_open(store: PostgresStore) -> None:
+    async with opened(store):
+        pass
+
+
+def test_a_store_may_be_opened_in_one_event_loop_after_the_other(postgres_dsn: str) -> None:
+    store = PostgresStore(postgres_dsn)
+    for use in (use_all_of, only_open, use_all_of):
+        asyncio.run(use(store))
+
+
 async def test_servers_do_not_wake_the_workers_of_others(postgres_dsn: str) -> None:
     async with opened(PostgresStore(postgres_dsn)) as a, opened(PostgresStore(postgres_dsn)) as b:
         one = asyncio.ensure_future(b.runs_ready(server="channel-one", timeout=60))

@@ -80,10 +80,28 @@ async def test_a_place_that_was_given_to_somebody_who_is_cancelled_is_free_again
     await asyncio.sleep(0)
     places.give_back(ADA)
     assert places.free == 0
+    places.freed.clear()
     waiting.cancel()
     await asyncio.wait({waiting})
     assert waiting.cancelled()
     assert places.free == 1
+    assert places.freed.is_set()
+
+
+async def test_a_place_is_passed_on_to_those_who_may_have_it() -> None:
+    places = some(8, per_tool={"heavy": 1}, per_caller=2)
+    heavy, nobody = Holder("heavy", "bob"), Holder("", "")
+    assert await taken(places, heavy, ADA, ADA) == [True] * 3
+    places.take(nobody)
+    assert not places.pass_on(nobody, Holder("heavy", "eve"))
+    assert not places.pass_on(nobody, ADA)
+    assert places.free == 4
+    assert places.pass_on(nobody, EVE)
+    assert places.free == 4
+    assert (places.held_by(""), places.held_by("eve")) == (0, 1)
+    places.take(nobody)
+    places.close()
+    assert not places.pass_on(nobody, BOB), "the worker ends"
 
 
 async def test_nobody_gets_a_place_of_a_worker_that_ends() -> None:

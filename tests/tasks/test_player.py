@@ -150,6 +150,155 @@ async def test_others_are_found_behind_a_caller_whose_tasks_do_not_end() -> None
     assert len(gate.order) == 201, "a task was run twice"
 
 
+class ChoosyCarrier(QueueCarrier):
+    """Keeps the calls of tasks until it is told to bring them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[Due] = []
+        self._brings: set[str] = set()
+
+    async def call(self, due: Due) -> None:
+        if due.task in self._brings:
+            await super().call(due)
+        else:
+            self._kept.append(due)
+
+    async def bring(self, *tasks: str) -> None:
+        self._brings.update(tasks)
+        kept, self._kept = self._kept, []
+        for due in kept:
+            await self.call(due)
+
+
+class SlowClaim:
+    """Claims of ready tasks; once one was granted, they are answered when it is said so."""
+
+    def __init__(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        store: Any = server._tasks.store
+        self._claim = store.claim_runs
+        self.claims = 0
+        self.granted, self.answer = asyncio.Event(), asyncio.Event()
+        monkeypatch.setattr(store, "claim_runs", self)
+
+    async def __call__(self, **asked: Any) -> Any:
+        self.claims += 1
+        rows = await self._claim(**asked)
+        if rows:
+            self.granted.set()
+        if self.granted.is_set():
+            await self.answer.wait()
+            await asyncio.sleep(0.001)
+        return rows
+
+
+@pytest.mark.parametrize("limit", ["tool", "caller"])
+async def test_limits_hold_for_tasks_that_are_called_while_those_of_others_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    gate, carrier = Gate(), ChoosyCarrier()
+
+    async def slow() -> str:
+        return await gate.wait("slow")
+
+    async def heavy() -> str:
+        return await gate.wait("heavy")
+
+    options = {"max_concurrent": 1} if limit == "tool" else {}
+    limits = Limits(concurrent_task_runs_per_principal=1 if limit == "caller" else 99)
+    server = serving(slow, heavy, **options)(task_runs="workers", carrier=carrier, limits=limits)
+    async with server.running(), asyncio.timeout(PATIENCE):
+        crowd, other = Peer(server, principal=CROWD), Peer(server, principal=OTHER)
+        waiting = [await crowd.begin("slow") for _ in range(2)]
+        claimed, called = [await other.begin("heavy") for _ in range(2)]
+        claim = SlowClaim(server, monkeypatch)
+        worker = server.runner(concurrency=8)
+        worker.start()
+        try:
+            await carrier.bring(*waiting)
+            await claim.granted.wait()
+            await carrier.bring(called, claimed)
+            while not gate.now["heavy"]:  # noqa: ASYNC110 - counted
+                await asyncio.sleep(0.01)
+            claim.answer.set()
+            await asyncio.sleep(0.3)
+            for _ in range(4):
+                gate.open.release()
+            assert [await crowd.text(id) for id in waiting] == ["slow"] * 2
+            assert [await other.text(id) for id in (claimed, called)] == ["heavy"] * 2
+        finally:
+            await worker.stop()
+        assert worker._player.space().runs == 1, "a place was not given back"
+        assert worker._player._places.free == 8
+    assert gate.most == {"slow": 1, "heavy": 1}
+
+
+async def test_a_worker_that_ends_while_it_looks_for_tasks_of_others_looks_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate, carrier = Gate(), ChoosyCarrier()
+
+    async def job(who: str) -> str:
+        return await gate.wait(who)
+
+    limits = Limits(concurrent_task_runs_per_principal=1)
+    server = serving(job)(task_runs="workers", carrier=carrier, limits=limits)
+    async with server.running(), asyncio.timeout(PATIENCE):
+        crowd, other = Peer(server, principal=CROWD), Peer(server, principal=OTHER)
+        waiting = [await crowd.begin("job", who="crowd") for _ in range(2)]
+        claimed = await other.begin("job", who="other")
+        claim = SlowClaim(server, monkeypatch)
+        worker = server.runner(concurrency=8)
+        worker.start()
+        await carrier.bring(*waiting)
+        await claim.granted.wait()
+        before = claim.claims
+        stopping = asyncio.create_task(worker.stop())
+        gate.open.release()
+        await asyncio.sleep(0)
+        claim.answer.set()
+        began = time.perf_counter()
+        await stopping
+        assert time.perf_counter() - began < 5.0
+        await asyncio.sleep(0.05)
+        assert claim.claims == before
+        row = await server._tasks.store.task(claimed)
+        assert row is not None
+        assert (row.status, row.leased) == ("working", False)
+
+
+async def test_a_call_of_a_dead_worker_that_finds_no_place_still_takes_its_run_over() -> None:
+    gate, carrier = Gate(), ChoosyCarrier()
+
+    async def job(who: str) -> str:
+        return await gate.wait(who)
+
+    limits = Limits(lease=timedelta(seconds=60))
+    server = serving(job)(task_runs="workers", carrier=carrier, limits=limits)
+    async with server.running(), asyncio.timeout(PATIENCE):
+        peer, store = Peer(server), server._tasks.store
+        first, second = [await peer.begin("job", who=who) for who in ("first", "second")]
+        row = await store.task(second)
+        assert row is not None
+        due = Due(row.id, row.server, row.tool, "caller", row.epoch, row.revision)
+        assert isinstance(await store.claim_run(due, lease=30), TaskRow), "by a worker that dies"
+        worker = server.runner(concurrency=1)
+        worker.start()
+        try:
+            await carrier.bring(first)
+            while not gate.now["first"]:  # noqa: ASYNC110 - counted
+                await asyncio.sleep(0.01)
+            again = await worker._player(due, seize=1)
+            assert again is not None
+            gate.open.release()
+            gate.open.release()
+            assert await peer.text(first) == "first"
+            assert await worker._player(again) is None
+            assert await peer.text(second) == "second"
+        finally:
+            await worker.stop()
+
+
 async def test_tasks_of_one_caller_wait_for_their_places_and_are_not_sent_back() -> None:
     carrier = NarrowCarrier()
     most = now = 0

@@ -174,9 +174,12 @@ class NatsCarrier:
         )
 
     async def _bring(self, calls: JetStreamContext.PullSubscription, run: RunTask) -> None:
-        """Take as many calls as there are places."""
+        """Take as many calls as there are places, and none while all of them are taken."""
         handed: set[asyncio.Task[None]] = set()
         while not run.stopping.is_set():
+            if not run.space().runs:
+                await run.freed()
+                continue
             if len(handed) >= run.places:
                 await _first(run, *handed)
                 continue
@@ -192,10 +195,11 @@ class NatsCarrier:
         beats = asyncio.create_task(self._beat(message))
         try:
             due = msgspec.json.decode(message.data, type=Due)
+            seize = message.metadata.num_delivered - 1
             try:
-                again = await run(due, seize=message.metadata.num_delivered - 1)
+                again = await run(due, seize=seize)
             except StoreError:
-                again = msgspec.structs.replace(due, after=_STORE_AWAY)
+                again = msgspec.structs.replace(due, after=_STORE_AWAY, seize=due.seize + seize)
             if again is not None:
                 await self._again(again)
             await message.ack()

@@ -69,7 +69,9 @@ class RunTask(Protocol):
         ...
 
     def space(self) -> Space:
-        """Return what can be taken on now; for a carrier that claims tasks itself."""
+        """Return what can be taken on now. A carrier that hands calls over may do without: it is
+        for those that claim tasks themselves, or leave calls to workers with free places.
+        """
         ...
 
     async def start(self, rows: Sequence[TaskRow], *, claimed_at: float) -> None:
@@ -82,7 +84,7 @@ class RunTask(Protocol):
         ...
 
     async def freed(self) -> None:
-        """Return when a run has ended since `space` was asked for, or when the worker ends."""
+        """Return when a place was freed since `space` was asked for, or when the worker ends."""
         ...
 
 

@@ -110,6 +110,9 @@ class Due(msgspec.Struct, frozen=True):
     after: float = 0.0
     """Seconds from now."""
 
+    seize: int = 0
+    """Earlier calls of it that went to workers which are dead or cut off, as a carrier has said."""
+
 
 class LateTasks(msgspec.Struct, frozen=True):
     """A page of tasks that nobody came for."""

@@ -110,6 +110,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         self._clock = clock
         self._clocks = clocks.ClockCheck("the PostgreSQL store")
         self._idle: list[_Connection] | None = None
+        self._connections = connections
         self._places = asyncio.Semaphore(connections)
         self._prepare: int | None = None
         """After how many uses a statement is prepared."""
@@ -149,6 +150,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
                 raise
         except psycopg.Error as error:
             raise _failure(error) from error
+        self._places = asyncio.Semaphore(self._connections)  # the one before is of its event loop
         self._idle = [connection]
 
     async def close(self) -> None:
@@ -195,7 +197,11 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         """Keep a new task; False when it is a held call and the same one waits already."""
         if task.held is not None:
             return await super().create_task(task)
-        await self._creation.create(task)
+        try:
+            async with asyncio.timeout(self._timeout):  # also of the wait for those before it
+                await self._creation.create(task)
+        except TimeoutError as error:
+            raise _failure(error) from error
         return True
 
     async def runs_ready(

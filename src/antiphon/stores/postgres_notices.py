@@ -131,6 +131,7 @@ class Notices:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        self._settled = asyncio.Event()  # this one is of its event loop
 
     # --- sending -------------------------------------------------------------------------------
 

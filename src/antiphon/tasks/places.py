@@ -31,6 +31,9 @@ class Places:
         self._waiting: dict[Holder, deque[asyncio.Future[bool]]] = {}
         """Who waits for a place, whoever was served longest ago first."""
 
+        self.freed: asyncio.Event = asyncio.Event()
+        """Set whenever a place is given back, and at the end."""
+
         self._closed = False
 
     @property
@@ -69,14 +72,18 @@ class Places:
 
     def give_back(self, holder: Holder) -> None:
         """Give a place back: to the next who waits for one and may have it."""
-        self._taken -= 1
-        self._tools[holder.tool] -= 1
-        self._callers[holder.caller] -= 1
-        if not self._callers[holder.caller]:
-            del self._callers[holder.caller]
+        self._leave_place(holder)
+        self.freed.set()
         for waiting in list(self._waiting):
             if self.fits(waiting):
                 self._serve(waiting)
+
+    def pass_on(self, holder: Holder, to: Holder) -> bool:
+        """Pass a place on to somebody who does not wait; False when they may not have it."""
+        self._leave_place(holder)
+        fits = self.fits(to)
+        self.take(to if fits else holder)
+        return fits
 
     async def wait_for(self, holder: Holder, seconds: float) -> bool:
         """Take a place; False when there was none in so many seconds."""
@@ -98,6 +105,7 @@ class Places:
     def close(self) -> None:
         """Let nobody have a place any more; who waits for one is told."""
         self._closed = True
+        self.freed.set()
         waiting, self._waiting = self._waiting, {}
         for futures in waiting.values():
             for served in futures:
@@ -113,6 +121,13 @@ class Places:
         held = self._callers[holder.caller]
         crowds = free <= self.number // 4 and held >= max(1, self.number // 2)
         return held < self.per_caller and not crowds
+
+    def _leave_place(self, holder: Holder) -> None:
+        self._taken -= 1
+        self._tools[holder.tool] -= 1
+        self._callers[holder.caller] -= 1
+        if not self._callers[holder.caller]:
+            del self._callers[holder.caller]
 
     def _serve(self, holder: Holder) -> None:
         futures = self._waiting.pop(holder)

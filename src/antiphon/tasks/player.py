@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 
 import msgspec
 
@@ -48,7 +47,7 @@ _LOOK = 0.2
 what was called may all be of one caller, or of one tool, and others far behind."""
 
 _OTHERS = Holder("", "")
-"""Holds places while it is not known yet who gets them."""
+"""Holds a place while it is not known yet who gets it."""
 
 _LATELY = 2.0
 """Seconds for which a worker is busy after it had no place for a task: there is a queue."""
@@ -128,7 +127,6 @@ class TaskPlayer:
         """When a called task found no place."""
 
         self._looking: asyncio.Task[None] | None = None
-        self._freed = asyncio.Event()
 
     def __len__(self) -> int:
         """Count the running tasks."""
@@ -144,7 +142,10 @@ class TaskPlayer:
 
     def space(self) -> Space:
         """Return what can be taken on now."""
-        self._freed.clear()
+        self._places.freed.clear()
+        return self._space()
+
+    def _space(self) -> Space:
         places = self._places
         owners = {run.row.owner: run.holder.caller for run in self._running.values()}
         held = {owner: places.held_by(caller) for owner, caller in owners.items()}
@@ -156,8 +157,8 @@ class TaskPlayer:
         )
 
     async def freed(self) -> None:
-        """Return when a run has ended since `space` was asked for, or when the worker ends."""
-        await self._freed.wait()
+        """Return when a place was freed since `space` was asked for, or when the worker ends."""
+        await self._places.freed.wait()
 
     # --- tasks that are brought ------------------------------------------------------------------
 
@@ -166,6 +167,7 @@ class TaskPlayer:
         if due.server != self._service.server:
             log.warning("a task of another server was called here; it is left to its own workers")
             return None
+        due = msgspec.structs.replace(due, seize=due.seize + seize)
         holder = Holder(due.tool, due.caller)
         if not self._places.fits(holder):
             self._refused_at = asyncio.get_running_loop().time()
@@ -175,15 +177,15 @@ class TaskPlayer:
         claimed_at = asyncio.get_running_loop().time()
         claimed = None
         try:
-            claimed = await self._claim(due, seize=seize)
+            claimed = await self._claim(due)
         finally:
             if not isinstance(claimed, TaskRow):
-                self._give_back_place(holder)
+                self._places.give_back(holder)
         if not isinstance(claimed, TaskRow):
             return claimed
         run = RunningTask(claimed, holder, claimed_at + self.lease)
         if self.stopping.is_set():
-            self._give_back_place(holder)
+            self._places.give_back(holder)
             await self.give_back([run])
             return None
         task = self._begin(run)
@@ -197,14 +199,14 @@ class TaskPlayer:
             raise
         return None
 
-    async def _claim(self, due: Due, *, seize: int) -> TaskRow | Due | None:
+    async def _claim(self, due: Due) -> TaskRow | Due | None:
         store, silent = self._service.store, _SILENT * self._renew_every
-        claim = partial(store.claim_run, due, lease=self.lease, seize=seize, silent=silent)
+        claim = partial(store.claim_run, due, lease=self.lease, seize=due.seize, silent=silent)
         claimed = await claim()
         if isinstance(claimed, Due) and claimed.after <= _SOON:
             await asyncio.sleep(claimed.after)
             return await claim()
-        if claimed is None and seize and await self._is_held(due.task):
+        if claimed is None and due.seize and await self._is_held(due.task):
             # Said to be dead, and heard of lately: by then it has renewed its lease, or will not.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), silent)
@@ -218,8 +220,7 @@ class TaskPlayer:
 
     async def start(self, rows: Sequence[TaskRow], *, claimed_at: float) -> None:
         """Run claimed tasks in the background; give them back when this worker ends."""
-        holders = [Holder(row.tool, caller_of(row.owner)) for row in rows]
-        runs = list(map(RunningTask, rows, holders, repeat(claimed_at + self.lease)))
+        runs = self._claimed(rows, claimed_at)
         if self.stopping.is_set():
             await self.give_back(runs)
             return
@@ -227,15 +228,17 @@ class TaskPlayer:
             self._places.take(run.holder)
             self._begin(run)
 
+    def _claimed(self, rows: Sequence[TaskRow], at: float) -> list[RunningTask]:
+        return [
+            RunningTask(row, Holder(row.tool, caller_of(row.owner)), at + self.lease)
+            for row in rows
+        ]
+
     def _begin(self, run: RunningTask) -> "asyncio.Task[None]":
         row = run.row
         self._running[run.name] = run
         run.task = asyncio.create_task(self._execute(run), name=f"antiphon task {row.id[:8]}")
         return run.task
-
-    def _give_back_place(self, holder: Holder) -> None:
-        self._places.give_back(holder)
-        self._freed.set()
 
     # --- tasks of others -------------------------------------------------------------------------
 
@@ -256,27 +259,33 @@ class TaskPlayer:
                     pass
 
     async def _claim_others(self) -> bool:
-        space, began = self.space(), asyncio.get_running_loop().time()
-        kept = [_OTHERS] * space.runs
-        for holder in kept:
-            self._places.take(holder)
+        """Claim a ready task of others and run it; False when there was none that may run here.
+
+        Called tasks take places meanwhile, so it is given back if a limit is reached by then.
+        """
+        space, began = self._space(), asyncio.get_running_loop().time()
+        if not space.runs:
+            return False
+        passed_on = False
+        self._places.take(_OTHERS)
         try:
-            rows = (
-                await self._service.store.claim_runs(
-                    server=self._service.server,
-                    limit=space.runs,
-                    lease=self.lease,
-                    busy=space.busy_tools,
-                    busy_owners=space.large_owners,
-                )
-                if kept
-                else ()
+            rows = await self._service.store.claim_runs(
+                server=self._service.server,
+                limit=1,
+                lease=self.lease,
+                busy=space.busy_tools,
+                busy_owners=space.large_owners,
             )
-            await self.start(rows, claimed_at=began)
+            for run in self._claimed(rows, began):
+                passed_on = self._places.pass_on(_OTHERS, run.holder)
+                if passed_on:
+                    self._begin(run)
+                else:
+                    await self.give_back([run])
         finally:
-            for holder in kept:
-                self._give_back_place(holder)
-        return bool(rows)
+            if not passed_on:
+                self._places.give_back(_OTHERS)
+        return passed_on
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -284,7 +293,6 @@ class TaskPlayer:
         """Take no more tasks."""
         self.stopping.set()
         self._places.close()
-        self._freed.set()
 
     async def finish(self, grace: float) -> None:
         """Let running tasks finish within the grace, then cut the rest and give it back."""
@@ -346,7 +354,7 @@ class TaskPlayer:
             log.error("task %s cannot be opened, is a key missing? %s", row.id, error.reason)
         finally:
             self._running.pop(run.name, None)
-            self._give_back_place(run.holder)
+            self._places.give_back(run.holder)
 
     async def _alone(self, run: RunningTask) -> None:
         """Let an older run of the same task unwind, whose lease this process has slept through."""
