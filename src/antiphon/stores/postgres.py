@@ -197,11 +197,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         """Keep a new task; False when it is a held call and the same one waits already."""
         if task.held is not None:
             return await super().create_task(task)
-        try:
-            async with asyncio.timeout(self._timeout):  # also of the wait for those before it
-                await self._creation.create(task)
-        except TimeoutError as error:
-            raise _failure(error) from error
+        await self._creation.create(task)
         return True
 
     async def runs_ready(

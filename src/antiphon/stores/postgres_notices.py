@@ -32,6 +32,9 @@ log: logging.Logger = logging.getLogger("antiphon")
 _GATHER = 0.001
 """Seconds in which changes share one notice."""
 
+_GATHER_MORE = 0.01
+"""The same while changes come one after the other: those who were told before still look."""
+
 _LAST_NOTICES = 1.0
 """Seconds for the notices that are unsent at the end: what a command has changed is all it did."""
 
@@ -142,8 +145,10 @@ class Notices:
             self._sending = asyncio.create_task(self._send_soon(), name="antiphon notices")
 
     async def _send_soon(self) -> None:
+        pause = _GATHER
         while self._unsent:
-            await asyncio.sleep(_GATHER)
+            await asyncio.sleep(pause)
+            pause = _GATHER_MORE
             servers, self._unsent = self._unsent, set()
             with suppress(StoreError):  # lost: workers look by themselves now and then
                 told = [

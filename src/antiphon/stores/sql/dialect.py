@@ -36,7 +36,13 @@ class TaskReady(NamedTuple):
     due: Due
 
 
-Notice: TypeAlias = RoundChanged | TaskReady
+class TasksMade(NamedTuple):
+    """After the commit: have these new tasks run, each when it is ready."""
+
+    tasks: Sequence[NewTask]
+
+
+Notice: TypeAlias = RoundChanged | TaskReady | TasksMade
 
 
 class Committed(NamedTuple):
@@ -74,10 +80,10 @@ def notices(rows: Rows) -> Iterator[TaskReady]:
     return (TaskReady(due_of(row)) for row in rows if row[6] is not None)
 
 
-def new_task_ready(task: NewTask) -> TaskReady:
-    """Return the notice of a task that was just made."""
+def due_of_new(task: NewTask) -> Due:
+    """Return a task that was just made as it is to be run."""
     after = 0.0 if task.held is None else task.held.ready
-    return TaskReady(Due(task.id, task.server, task.tool, caller_of(task.owner), 0, 1, after))
+    return Due(task.id, task.server, task.tool, caller_of(task.owner), 0, 1, after)
 
 
 Step: TypeAlias = Query | Notice

@@ -23,9 +23,9 @@ from antiphon.stores.sql.dialect import (
     RoundChanged,
     Rows,
     Runs,
+    TasksMade,
     Transaction,
     Written,
-    new_task_ready,
     reading,
     single_statement,
     transaction,
@@ -283,7 +283,7 @@ class SqlLedger(Runs):
         else:
             done = yield from self._record_in_steps(asked, task)
         if done and task is not None:
-            yield new_task_ready(task)
+            yield TasksMade((task,))
         yield RoundChanged(asked["call"], asked["round"])
         return done
 

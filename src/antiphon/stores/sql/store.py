@@ -1,7 +1,10 @@
 """A store over SQL: rounds, effects, tasks, inbox, notices, overview, audit. A driver runs it."""
 
+from collections.abc import Iterable
+
+from antiphon.ports import Due
 from antiphon.stores.sql.audit import SqlAudit
-from antiphon.stores.sql.dialect import Dialect, Notice, RoundChanged
+from antiphon.stores.sql.dialect import Dialect, Notice, RoundChanged, TasksMade, due_of_new
 from antiphon.stores.sql.effects import SqlEffects
 from antiphon.stores.sql.inbox import SqlInbox
 from antiphon.stores.sql.ledger import SqlLedger
@@ -36,13 +39,22 @@ class SqlStore(
         """Wake those of this process who wait for what a transaction has committed."""
         if isinstance(notice, RoundChanged):
             self._waiters.wake(notice.call, notice.round)
-            return
-        due = notice.due
-        calls = [call for server, call in self._callers.values() if server == due.server]
-        for call in calls:
-            call(due)
+        elif isinstance(notice, TasksMade):
+            for server in {task.server for task in notice.tasks}:
+                made = (due_of_new(task) for task in notice.tasks if task.server == server)
+                self._have_run(server, made)
+        else:
+            self._have_run(notice.due.server, (notice.due,))
+
+    def _have_run(self, server: str, ready: Iterable[Due]) -> None:
+        """Have tasks of a server run, by its carrier or by the workers that wait here."""
+        calls = [call for whose, call in self._callers.values() if whose == server]
         if not calls:
-            self._wake_workers(due.server)
+            self._wake_workers(server)
+            return
+        for due in ready:
+            for call in calls:
+                call(due)
 
     def _wake_workers(self, server: str) -> None:
         """Wake those who wait for ready tasks of a server."""

@@ -17,9 +17,9 @@ from antiphon.stores.sql.dialect import (
     Dialect,
     Query,
     Runs,
+    TasksMade,
     Transaction,
     Written,
-    new_task_ready,
     notices,
     reading,
     single_statement,
@@ -164,14 +164,13 @@ class SqlTasks(Runs):
     @single_statement
     def _create(self, task: NewTask) -> Transaction[bool]:
         yield Query(self._sql[CREATE], new_task(task))
-        yield new_task_ready(task)
+        yield TasksMade((task,))
         return True
 
     @single_statement
     def _create_several(self, tasks: Sequence[NewTask]) -> Transaction[None]:
         yield Query(self._sql[CREATE_SEVERAL], {"tasks": msgspec.json.encode(tasks).decode()})
-        for task in tasks:
-            yield new_task_ready(task)
+        yield TasksMade(tasks)
 
     @transaction
     def _create_held(self, task: NewTask) -> Transaction[bool]:
@@ -180,7 +179,7 @@ class SqlTasks(Runs):
             return False
         yield Query(self._sql[CREATE], new_task(task))
         yield from add_items(self._sql, task.held.items)
-        yield new_task_ready(task)
+        yield TasksMade((task,))
         return True
 
     @reading
