@@ -349,7 +349,7 @@ class Measured:
             case "gateway":
                 self.add("Gateway", (gateway.run(seconds, repeats), []))
             case "carriers":
-                tables, found = carriers.run(samples=40, waiting=100_000, seconds=3.0, idle=100)
+                tables, found = carriers.run(samples=40, waiting=100_000, seconds=2.0, idle=100)
                 self.add("Carriers of task runs", (tables, [Goal(*goal) for goal in found]))
             case _:
                 raise SystemExit(f"no part {name!r}: {', '.join(PARTS)}")

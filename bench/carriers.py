@@ -1,14 +1,14 @@
 """What it costs to have task runs carried: by leases in PostgreSQL, by NATS and by Temporal.
 
-python -m bench.carriers [--samples 40] [--waiting 100000] [--seconds 3] [--idle 100]
+python -m bench.carriers [--samples 40] [--waiting 100000] [--seconds 2] [--idle 100]
 
 The carriers take turns in one run, on one PostgreSQL that writes to disk. Latencies are from the
 request to the first line of the run in another process. Then four processes with eight callers each
 make tasks that one worker runs: how many a second are made and are run, and what the system counts
 for one of them in the worker, the engine and the database, its making included.
 
-`created a second` is the store alone, with four processes of eight callers each; beside it the same
-with a statement for each task and the notice inside of it, as the first release did.
+`created a second` is the store alone, with four processes of eight callers each, beside the first
+release (`bench.creators`).
 """
 
 import argparse
@@ -28,16 +28,14 @@ import psycopg
 
 from antiphon.ports import NewTask
 from antiphon.stores.postgres import PostgresStore
-from antiphon.stores.sql import dialect as dialects
-from antiphon.stores.sql.tasks import CREATE, new_task
-from bench import report
+from bench import creators, report
+from bench.creators import CALLERS, CREATORS
 from bench.procs import ROOT, cpu_ns
 from bench.servers.carried import make
 from tests import servers
 from tests.tasks.task_client import Peer
 
 WORKER_START = 30.0
-CREATORS, CALLERS = 4, 8
 STRETCHES = 5
 """How often idle workers are compared with the same workers while tasks are woken."""
 
@@ -137,18 +135,18 @@ class Carried:
         """Have four processes make tasks, and see what a run costs each process."""
         share = len(numbers) // CREATORS
         command = [sys.executable, "-m", "bench.carriers", "--begin", str(folder), dsn, self.url]
-        creators = [
+        making = [
             await asyncio.create_subprocess_exec(
                 *command, str(start), str(share), cwd=ROOT, stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
             for start in range(numbers.start, numbers.stop, share)
         ]  # fmt: skip
-        for one in creators:
+        for one in making:
             assert one.stdout is not None
             await one.stdout.readline()  # it has connected
         before = {who: spent(pid) for who, pid in pids.items()}
-        said = await asyncio.gather(*(one.communicate(b"go\n") for one in creators))
+        said = await asyncio.gather(*(one.communicate(b"go\n") for one in making))
         times = [list(map(float, line.split())) for line, _ in said]
         began = min(start for start, _ in times)
         made, ran = Marks(folder), max(end for _, end in times) - began
@@ -202,65 +200,12 @@ async def begin(folder: str, dsn: str, carrier: str, first: int, number: int) ->
         await asyncio.sleep(1.0)  # what was not called yet is called
 
 
-BEFORE, NOW = "as in the first release", "now"
-
-INSIDE = dialects.POSTGRES.write(
-    f"WITH made AS ({CREATE} RETURNING 1) SELECT pg_notify('antiphon_bench', '') FROM made"
-)
-
-
-class NotifyingStore(PostgresStore):
-    """Writes each task by itself, with the notice inside, as the first release did."""
-
-    async def create_task(self, task: NewTask) -> bool:
-        await self.execute(INSIDE, new_task(task))
-        return True
-
-
 def task_of(server: str) -> NewTask:
     """Return a task that is ready."""
     return NewTask(
         id=os.urandom(24).hex(), server=server, owner="o", tool="t", status="working",
         message="", created=1.0, expires=time.time() + 600, state=b"x" * 700,
     )  # fmt: skip
-
-
-async def create(dsn: str, kind: str, seconds: float, *, told: bool = False) -> int:
-    """Create tasks for a while, perhaps when told to begin; returns how many."""
-    store = (NotifyingStore if kind == BEFORE else PostgresStore)(dsn, connections=CALLERS)
-    await store.open()
-    await asyncio.gather(*(store.create_task(task_of("creating")) for _ in range(CALLERS)))
-    if told:
-        print("ready", flush=True)
-        await asyncio.to_thread(sys.stdin.readline)
-    end, made = time.monotonic() + seconds, 0
-
-    async def one() -> None:
-        nonlocal made
-        while time.monotonic() < end:
-            await store.create_task(task_of("creating"))
-            made += 1
-
-    await asyncio.gather(*(one() for _ in range(CALLERS)))
-    await store.close()
-    return made
-
-
-def created_a_second(dsn: str, kind: str, seconds: float) -> float:
-    """Return how many tasks four processes create in a second."""
-    command = [sys.executable, "-m", "bench.carriers", "--create", kind, dsn, str(seconds)]
-    pipe = subprocess.PIPE
-    creators = [
-        subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe) for _ in range(CREATORS)
-    ]
-    for one in creators:
-        assert one.stdout is not None
-        one.stdout.readline()  # it has connected
-    for one in creators:
-        assert one.stdin is not None
-        one.stdin.write(b"go\n")
-        one.stdin.flush()
-    return sum(int(one.communicate()[0]) for one in creators) / seconds
 
 
 # --- waking --------------------------------------------------------------------------------------
@@ -334,6 +279,12 @@ async def hot_renewals(dsn: str, renewals: int = 200) -> float:
     return float(hot_after - hot_before) / float(all_after - all_before)
 
 
+async def make_tables(dsn: str) -> None:
+    """Make the tables of a store."""
+    async with servers.opened(PostgresStore(dsn)):
+        pass
+
+
 FILL = """
 INSERT INTO antiphon_tasks (id, server, owner, tool, status, message, created, updated, expires,
                             ready, lease, epoch, revision, cancel, state, call)
@@ -369,14 +320,11 @@ def run(samples: int, waiting: int, seconds: float, idle: int) -> tuple[str, lis
         database = stack.enter_context(servers.own_postgres(durable=True))
         pid = database.pid
         engines = {name: stack.enter_context(make()) for name, make in servers.ENGINES.items()}
-        asyncio.run(create(database.dsn, NOW, 0.2))
-        rates: dict[str, list[float]] = {BEFORE: [], NOW: []}
-        for _ in range(3):
-            for kind, found in rates.items():
-                found.append(created_a_second(database.dsn, kind, seconds))
-        ratios = [a / b for a, b in zip(rates[NOW], rates[BEFORE], strict=True)]
-        rows = [[kind, *(f"{rate:.0f}" for rate in found)] for kind, found in rates.items()]
-        tables.append(report.table(["created a second", "1", "2", "3"], rows))
+        rates = creators.compare(database.dsn, seconds)
+        rows = [[name, *(f"{rate:.0f}" for rate in found)] for name, found in rates.items()]
+        turns = map(str, range(1, len(rows[0])))
+        tables.append(report.table(["created a second", *turns], rows))
+        asyncio.run(make_tables(database.dsn))
         first = 0
         for number in (1_000, waiting):
             fill(database.dsn, number)
@@ -393,8 +341,11 @@ def run(samples: int, waiting: int, seconds: float, idle: int) -> tuple[str, lis
         hot = asyncio.run(hot_renewals(database.dsn))
         tables.append(f"A wake beside {idle} idle workers: {wake:.1f} ms of the database.")
     goals = [
-        Bound(
-            "created: now / as in the first release", statistics.median(ratios), 4.0, at_most=False
+        *(
+            Bound(
+                f"created: this release / the first, {callers} callers", ratio, 4.0, at_most=False
+            )
+            for callers, ratio in creators.ratios(rates).items()
         ),
         Bound(f"ms of the database for a wake beside {idle} idle workers", wake, 5.0),
         Bound("renewals that touch no index (HOT), share", hot, 0.95, at_most=False),
@@ -403,10 +354,6 @@ def run(samples: int, waiting: int, seconds: float, idle: int) -> tuple[str, lis
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--create"]:
-        kind, dsn, seconds = sys.argv[2:]
-        print(asyncio.run(create(dsn, kind, float(seconds), told=True)))
-        return
     if sys.argv[1:2] == ["--begin"]:
         folder, dsn, carrier, first, number = sys.argv[2:]
         asyncio.run(begin(folder, dsn, carrier, int(first), int(number)))
@@ -414,7 +361,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.carriers", description=__doc__)
     parser.add_argument("--samples", type=int, default=40)
     parser.add_argument("--waiting", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--idle", type=int, default=100)
     options = parser.parse_args()
     tables, goals = run(options.samples, options.waiting, options.seconds, options.idle)
