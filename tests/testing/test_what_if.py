@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from antiphon import Approve, Console, Context, Elicit, InputRequired, Principal, Server
+from antiphon import (
+    Approve,
+    Console,
+    Context,
+    Elicit,
+    Image,
+    InputRequired,
+    Principal,
+    Server,
+)
 from antiphon.testing import WITH_TASKS, Person, Rounds, RoundTrip, Tally, what_if
 from tests.linear.one_tool_server import EU, Place
 
@@ -369,3 +378,43 @@ async def test_a_story_of_single_rounds_is_told_too():
     report = await what_if(tool(sound), story)
     report.check()
     assert report.left_out  # its rounds are not those of an older session
+
+
+@pytest.mark.parametrize("kind", ["prompt", "resource", "image"])
+async def test_results_of_every_kind_are_compared(kind: str):
+    def make(tally: Tally) -> Callable[..., Server]:
+        def make_server(**world: Any) -> Server:
+            server, runs = Server("cloud", **world), list[int]()
+
+            async def counted(ctx: Context) -> int:
+                runs.append(1)
+                await ctx.elicit("Where?", Place)
+                return len(runs)
+
+            @server.prompt
+            async def report(ctx: Context) -> str:
+                return f"Report {await counted(ctx)}."
+
+            @server.resource("cloud://usage")
+            async def usage(ctx: Context) -> str:
+                return f"usage {await counted(ctx)}"
+
+            @server.tool
+            async def chart(ctx: Context) -> Image:
+                return Image(bytes([await counted(ctx)]), "image/png")
+
+            return server
+
+        return make_server
+
+    async def story(world: Rounds) -> RoundTrip:
+        answers = {"place": EU}
+        if kind == "prompt":
+            return await world.prompt("report", answers=answers)
+        if kind == "resource":
+            return await world.read("cloud://usage", answers=answers)
+        return await world.call("chart", answers=answers)
+
+    report = await what_if(make, story)
+    assert {one.id for one in report.problems} == {"needs-memory"}
+    assert ("instead of" in str(report)) == (kind != "image")

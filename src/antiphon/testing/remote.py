@@ -21,7 +21,7 @@ from antiphon.testing.harness import RoundTrip
 from antiphon.testing.plans import ByStranger, SentAgain, SentTwice, TooEarly, refusals
 from antiphon.testing.problems import Problem
 from antiphon.testing.story_world import DisturbedWorld, Options, Plan, StoryStopped
-from antiphon.testing.what_if import WhatIfReport
+from antiphon.testing.what_if import WhatIfReport, seen
 
 _ENOUGH = 50
 """Rounds after which a call is taken for one that never ends."""
@@ -59,7 +59,7 @@ class RemoteWorld(DisturbedWorld):
         if one.error is not None or other.error is not None:
             return one.error is None or other.error is None
         # Two replies may bring different tokens for the same questions.
-        return (one.asks, one.content, one.is_error) == (other.asks, other.content, other.is_error)
+        return (one.asks, seen(one), one.is_error) == (other.asks, seen(other), other.is_error)
 
     async def call(self, tool: str, arguments: Mapping[str, Any], script: Answerer) -> RoundTrip:
         """Call a tool through all its rounds."""
@@ -148,7 +148,7 @@ class _Tried:
                 for plan in refusals(number, key, answer):
                     name = f"{key!r} {plan.what}"
                     _, after = await self._run(name, plan)
-                    if after is not None and not after.is_error and after.text == end.text:
+                    if after is not None and not after.is_error and seen(after) == seen(end):
                         detail = f"ends as after a yes: {end.text!r}"
                         self.problems.append(Problem("refusal-acts", name, detail))
         for plan in (SentAgain(), TooEarly(world.sent)):

@@ -46,6 +46,8 @@ Story: TypeAlias = Callable[[Any], Awaitable[Any]]
 MakeFactory: TypeAlias = Callable[[Tally], Factory]
 """Makes the factory of a server whose handlers mark in this tally what they do to the world."""
 
+_SEEN = ("content", "structuredContent", "messages", "contents")
+
 
 @dataclass(frozen=True)
 class WhatIfReport:
@@ -89,7 +91,13 @@ class _Told:
     def outcome(self) -> Any:
         """What is compared between two runs, beside the marks."""
         end = self.end
-        return (end.text, end.structured, end.asked) if isinstance(end, RoundTrip) else None
+        return (seen(end), end.asked) if isinstance(end, RoundTrip) else None
+
+    @property
+    def words(self) -> str:
+        """The outcome, for people."""
+        end = self.end
+        return f"{end.text!r} after {end.asked}" if isinstance(end, RoundTrip) else "nothing"
 
     @property
     def failure(self) -> str:
@@ -191,7 +199,7 @@ class _StoryRuns:
         if told.world.problems:
             return  # what follows from it says nothing new
         if told.failure or told.outcome != base.outcome:
-            detail = told.failure or f"{told.outcome} instead of {base.outcome}"
+            detail = told.failure or _instead(told, base)
             self.problems.append(Problem(plan.problem, name, detail))
         elif told.marks != base.marks:
             detail = _difference(told.marks, base.marks)
@@ -201,7 +209,7 @@ class _StoryRuns:
         """Run the story with one server for all its rounds, and in an older session."""
         kept = await self._told("one server for all rounds", Plan(), fresh=False)
         if (kept.failure, kept.outcome) != ("", base.outcome):
-            detail = kept.failure or f"{kept.outcome} instead of {base.outcome}"
+            detail = kept.failure or _instead(kept, base)
             self.problems.append(Problem("needs-memory", "one server for all rounds", detail))
         name = "an older session, where handlers run once"
         live = await self._told(name, Plan(), era="legacy")
@@ -294,6 +302,18 @@ def _heard(lines: list[str]) -> Generator[None]:
         yield
     finally:
         log.removeHandler(handler)
+
+
+def seen(step: RoundTrip) -> dict[str, Any]:
+    """Return what a client gets to see of a result: of a tool, a prompt or a resource."""
+    result = step.result or {}
+    return {name: result[name] for name in _SEEN if name in result}
+
+
+def _instead(told: _Told, base: _Told) -> str:
+    if told.words == base.words:
+        return f"another result, of the same text: {base.words}"
+    return f"{told.words} instead of {base.words}"
 
 
 def _difference(now: Counter[str], meant: Counter[str]) -> str:
