@@ -18,7 +18,7 @@ from antiphon import (
     Principal,
     Server,
 )
-from antiphon.testing import WITH_TASKS, Person, Rounds, RoundTrip, Tally, what_if
+from antiphon.testing import MISSING, WITH_TASKS, Person, Rounds, RoundTrip, Tally, what_if
 from tests.linear.one_tool_server import EU, Place
 
 ANNA = Person("https://id.example.com", "anna", "Anna", roles=("finance",))
@@ -418,3 +418,88 @@ async def test_results_of_every_kind_are_compared(kind: str):
     report = await what_if(make, story)
     assert {one.id for one in report.problems} == {"needs-memory"}
     assert ("instead of" in str(report)) == (kind != "image")
+
+
+def acts_above_its_native_question(tally: Tally) -> Handler:
+    async def order(ctx: Context) -> str | InputRequired:
+        tally.mark("reserve")
+        if ctx.answers.get("place", Place) is None:
+            return InputRequired({"place": Elicit("Where?", Place)})
+        return "ordered"
+
+    return order
+
+
+async def single_rounds(world: Rounds) -> RoundTrip:
+    return await world.answer(await world.begin("order"), {"place": EU})
+
+
+@pytest.mark.parametrize(
+    ("handler", "story"),
+    [
+        (acts_above_its_native_question, told(place=EU)),  # runs again in an older session too
+        (acts_above_its_question, single_rounds),  # cannot be compared with an older session
+    ],
+)
+async def test_what_runs_in_every_round_is_told_with_its_cure(handler: Any, story: Any):
+    report = await what_if(tool(handler), story)
+    assert {one.id for one in report.problems} == {"runs-again"}
+    assert "ctx.once" in str(report)
+
+
+async def test_what_runs_above_a_decision_of_somebody_else_is_told_with_its_cure():
+    def above(tally: Tally) -> Handler:
+        async def order(ctx: Context) -> str:
+            tally.mark("reserve")
+            return "yes" if await ctx.approve("Refund?", by="finance") else "no"
+
+        return order
+
+    console = {"console": Console("http://127.0.0.1:8401/console")}
+    report = await what_if(tool(above, console, holds=True), decided, capabilities=WITH_TASKS)
+    assert "ctx.once" in str(report)
+
+
+async def test_a_story_of_two_calls_repeats_what_the_first_of_them_did():
+    async def twice(world: Rounds) -> RoundTrip:
+        await SOUND(world)
+        return await SOUND(world)
+
+    (await what_if(tool(sound), twice)).check()
+    (await what_if(tool(sound, task="required"), twice, capabilities=WITH_TASKS)).check()
+    wrong = await what_if(tool(acts_once_above_its_question), twice_told)
+    assert {one.id for one in wrong.problems} == {"starts-over"}
+
+
+async def twice_told(world: Rounds) -> RoundTrip:
+    await world.call("order", answers={"place": EU})
+    return await world.call("order", answers={"place": EU})
+
+
+async def test_a_no_in_one_call_says_nothing_about_the_next():
+    def named(tally: Tally) -> Handler:
+        async def order(ctx: Context, name: str) -> str:
+            if not await ctx.approve(f"Create {name}?", key=name):
+                return "not created"
+            await ctx.once("create", tally.mark, f"create {name}")
+            return "created"
+
+        return order
+
+    async def two(world: Rounds) -> None:
+        for name in ("one", "other"):
+            await world.call("order", {"name": name}, answers={name: True})
+
+    (await what_if(tool(named), two)).check()
+
+
+async def test_questions_of_one_round_may_be_answered_one_after_the_other():
+    def both(tally: Tally) -> Handler:
+        async def order(ctx: Context) -> str:
+            await ctx.gather(one=Elicit("One?", Place), other=Elicit("Other?", Place))
+            await ctx.once("create", tally.mark, "create")
+            return "created"
+
+        return order
+
+    (await what_if(tool(both), told(one=EU, other=[MISSING, EU]))).check()

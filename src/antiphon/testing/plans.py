@@ -98,6 +98,12 @@ class WithoutAnswers(AtRequest):
     what = "sent without its answers first"
     problem: ProblemId = "silence-acts"
 
+    def __init__(self, number: int) -> None:
+        """Take the number of the request, from 0."""
+        super().__init__(number)
+        self.again: set[str] = set()
+        """Marks that were made before, and again when the same was asked again."""
+
     async def disturb(
         self, world: DisturbedWorld, method: str, params: dict[str, Any], how: Options
     ) -> RoundTrip:
@@ -111,8 +117,12 @@ class WithoutAnswers(AtRequest):
         if not step.waiting or not set(answers) <= set(step.asks):
             world.found("silence-acts", self.run, f"not asked again: {_said(step)}")
             raise StoryStopped
-        if done:
-            world.found("silence-acts", self.run, f"happened: {list(done)}")
+        self.again = set(done) & set(before)
+        if self.again:
+            world.found("runs-again", self.run, f"happened again: {sorted(self.again)}")
+        if set(done) - self.again:
+            happened = sorted(set(done) - self.again)
+            world.found("silence-acts", self.run, f"happened: {happened}")
         params = {**params, "inputResponses": answers, "requestState": step.token}
         return await world.plain(method, params, how)
 
@@ -151,14 +161,22 @@ class AnsweredNo(Plan):
         self._number = number
         self._key = key
         self._answer = answer
+        self._said = False
         self.what = what
 
     async def send(
         self, world: DisturbedWorld, number: int, method: str, params: dict[str, Any], how: Options
     ) -> RoundTrip:
-        """Send it with the other answer, and also when it is asked for again."""
+        """Send it with the other answer, and also when it is asked for again.
+
+        The run ends before another call begins: the no was not said to that one.
+        """
         answers: Mapping[str, Any] = params.get("inputResponses") or {}
+        begins = how.get("before") is None and "requestState" not in params
+        if self._said and begins and method != "tasks/update":
+            raise StoryStopped
         if number >= self._number and self._key in answers:
+            self._said = True
             params = {**params, "inputResponses": {**answers, self._key: self._answer}}
         return await world.plain(method, params, how)
 
@@ -242,8 +260,15 @@ class TooEarly(Plan):
         self, world: DisturbedWorld, number: int, method: str, params: dict[str, Any], how: Options
     ) -> RoundTrip:
         """Send it with more answers; where these are refused, without."""
+        before = how.get("before")
+        asked = before.asks if before is not None else {}
         coming = [sent.answers for sent in self._story[number + 1 :]]
-        early = {key: answer for answers in coming for key, answer in answers.items()}
+        early = {
+            key: answer
+            for answers in coming
+            for key, answer in answers.items()
+            if key not in asked  # the story answers it in a later round, though it may do so now
+        }
         if number < len(self._story) and early and method != "tasks/update":
             meant = self._story[number].step
             own: Mapping[str, Any] = params.get("inputResponses") or {}

@@ -186,8 +186,10 @@ class _StoryRuns:
 
     async def _disturbed(self, base: _Told, number: int) -> None:
         """Disturb one request in all the ways that must change nothing."""
-        for plan in (ByStranger(number), SentTwice(number), WithoutAnswers(number)):
+        silent = WithoutAnswers(number)
+        for plan in (ByStranger(number), SentTwice(number), silent):
             await self._same(base, plan.run, plan)
+        self._run_again |= silent.again
         if base.world.sent[number].token is not None:
             late = TooLate(number)
             self.problems += (await self._told(late.run, late)).world.problems
@@ -224,13 +226,16 @@ class _StoryRuns:
             self._run_again |= set(base.marks - live.marks)
 
     async def _started_over(self, base: _Told, number: int) -> None:
-        """Let the client forget a call, and begin it anew."""
+        """Let the client forget a call, and begin it anew.
+
+        The whole story is told again, so that what its earlier calls did may happen twice.
+        """
         name = f"a client that starts over before request {number + 1}"
         told = await self._told(name, StopBefore(number), again=True)
+        earlier = base.world.before_call(number)
         if told.failure:
             self.problems.append(Problem("starts-over", name, told.failure))
-        elif told.marks != base.marks:
-            detail = _difference(told.marks, base.marks)
+        elif detail := _difference(told.marks, base.marks, base.marks + earlier):
             self.problems.append(Problem("starts-over", name, detail))
 
     # --- a no ------------------------------------------------------------------------------------
@@ -247,6 +252,8 @@ class _StoryRuns:
         done = (told.marks - before) & (base.marks - before)
         if done:
             detail = f"still happened: {_listed(done)}"
+            if any(mark in before for mark in done):
+                detail += " (also before the question: what runs in every round needs ctx.once)"
             self.problems.append(Problem("refusal-acts", name, detail))
 
     # --- one run ---------------------------------------------------------------------------------
@@ -316,10 +323,11 @@ def _instead(told: _Told, base: _Told) -> str:
     return f"{told.words} instead of {base.words}"
 
 
-def _difference(now: Counter[str], meant: Counter[str]) -> str:
+def _difference(now: Counter[str], meant: Counter[str], at_most: Counter[str] | None = None) -> str:
+    often = now - (meant if at_most is None else at_most)
     parts = [
         f"{word}: {_listed(part)}"
-        for word, part in (("too often", now - meant), ("missing", meant - now))
+        for word, part in (("too often", often), ("missing", meant - now))
         if part
     ]
     return "; ".join(parts)
