@@ -1,5 +1,6 @@
 """What if: mistakes that are planted in handlers are found, and sound handlers are left alone."""
 
+import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -503,3 +504,44 @@ async def test_questions_of_one_round_may_be_answered_one_after_the_other():
         return order
 
     (await what_if(tool(both), told(one=EU, other=[MISSING, EU]))).check()
+
+
+async def test_what_is_approved_after_a_question_that_need_not_be_answered_is_approved():
+    def optional(tally: Tally) -> Handler:
+        async def order(ctx: Context) -> str:
+            place = (await ctx.outcome(Elicit("Where?", Place), key="place")).value
+            region = place.region if place is not None else "eu"
+            if not await ctx.approve(f"Create in {region}?"):
+                return "not created"
+            await ctx.once("create", tally.mark, f"create in {region}")
+            return "created"
+
+        return order
+
+    report = await what_if(tool(optional), SOUND)
+    report.check()
+    assert "'place' declined" in report.runs
+
+
+async def test_a_held_call_that_goes_on_when_its_client_starts_over_is_sound():
+    def asks_after(tally: Tally) -> Handler:
+        async def order(ctx: Context) -> str:
+            if not await ctx.approve("Refund?", by="finance", grace=0.01):
+                return "not refunded"
+            await ctx.elicit("Where?", Place)
+            await ctx.once("refund", tally.mark, "refund")
+            return "refunded"
+
+        return order
+
+    async def story(world: Rounds) -> RoundTrip:
+        step = await world.begin("order")
+        await world.decide("approve", as_=ANNA)
+        return await world.finish(step, {"place": EU})
+
+    console = {"console": Console("http://127.0.0.1:8401/console")}
+    async with asyncio.timeout(15):  # nobody waits for an answer that only they could give
+        make = tool(asks_after, console, holds=True)
+        report = await what_if(make, story, capabilities=WITH_TASKS)
+    report.check()
+    assert any("its held call goes on" in line for line in report.left_out)

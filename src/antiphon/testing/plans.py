@@ -190,10 +190,31 @@ def refusals(number: int, key: str, answer: Any) -> Iterator[AnsweredNo]:
         return
     yield AnsweredNo(number, key, _NO, "declined")
     yield AnsweredNo(number, key, {"action": "cancel"}, "cancelled")
-    content: dict[str, Any] = given.get("content") or {}
-    if any(value is True for value in content.values()):
+    if _yes(given):
+        content: dict[str, Any] = given["content"]
         no = {name: False if value is True else value for name, value in content.items()}
         yield AnsweredNo(number, key, {"action": "accept", "content": no}, "answered with no")
+
+
+def approved_after(world: DisturbedWorld, number: int, key: str) -> bool:
+    """Return whether a yes came after a no that was none to an approval.
+
+    A question may be one that a person need not answer: what happens then is what they approved
+    afterwards.
+    """
+    if _yes(world.sent[number].answers.get(key)):
+        return False
+    later = [sent.answers for sent in world.sent[number + 1 :]]
+    return any(_yes(answer) for answers in later for name, answer in answers.items() if name != key)
+
+
+def _yes(answer: Any) -> bool:
+    """Return whether an answer is an explicit yes: accepted, with something ticked."""
+    if not isinstance(answer, dict):
+        return False
+    given = cast("dict[str, Any]", answer)
+    content: dict[str, Any] = given.get("content") or {}
+    return given.get("action") == "accept" and any(value is True for value in content.values())
 
 
 class DecidedNo(Plan):
