@@ -292,7 +292,13 @@ class Diverged(HandlerError):
         return _divergence(recorded, f"another {now}" if now == recorded else now, self.cure)
 
 
+_SAME_WORDS = {"ask": " with another form or details", "effect": " with other arguments"}
+"""What differs between two sides that read the same, by their kind."""
+
+
 def _divergence(recorded: str, now: str, cure: str) -> str:
+    if now == recorded:
+        now = f"another {now}{_SAME_WORDS.get(now.partition(' ')[0], '')}"
     return f"this re-run diverged: the call recorded {recorded}, the code now has {now}. {cure}"
 
 
