@@ -288,17 +288,11 @@ class Diverged(HandlerError):
     @property
     def for_log(self) -> str:
         """The text without the words of a question."""
-        recorded, now = self._names
-        return _divergence(recorded, f"another {now}" if now == recorded else now, self.cure)
-
-
-_SAME_WORDS = {"ask": " with another form or details", "effect": " with other arguments"}
-"""What differs between two sides that read the same, by their kind."""
+        return _divergence(*self._names, self.cure)
 
 
 def _divergence(recorded: str, now: str, cure: str) -> str:
-    if now == recorded:
-        now = f"another {now}{_SAME_WORDS.get(now.partition(' ')[0], '')}"
+    now = f"another {now}, by its words, form or arguments" if now == recorded else now
     return f"this re-run diverged: the call recorded {recorded}, the code now has {now}. {cure}"
 
 

@@ -163,6 +163,6 @@ async def test_two_sides_that_read_the_same_say_what_differs():
 
     kept = await record(release(Place, 1), story)
     (form,) = (await replay(release(Zoned, 1), kept)).broken
-    assert "another ask 'place' (Where?) with another form or details" in form.now
+    assert "another ask 'place' (Where?), by its words, form or arguments" in form.now
     (arguments,) = (await replay(release(Place, 2), kept)).broken
-    assert "with other arguments" in arguments.now
+    assert "another effect 'create' (str), by its words, form or arguments" in arguments.now
