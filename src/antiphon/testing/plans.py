@@ -281,8 +281,8 @@ class TooEarly(Plan):
         self, world: DisturbedWorld, number: int, method: str, params: dict[str, Any], how: Options
     ) -> RoundTrip:
         """Send it with more answers; where these are refused, without."""
-        before = how.get("before")
-        asked = before.asks if before is not None else {}
+        before: RoundTrip | None = how.get("before")
+        asked = set(before.asks) if before is not None else set[str]()
         coming = [sent.answers for sent in self._story[number + 1 :]]
         early = {
             key: answer

@@ -139,7 +139,7 @@ class DisturbedWorld:
             task = sent.params["taskId"]
             step = next((one.step for one in self.sent if one.step.task == task), step)
         first = step.trail[0]
-        return next((one.marks for one in self.sent if one.step is first), Counter())
+        return next((one.marks for one in self.sent if one.step is first), Counter[str]())
 
     def calm(self) -> None:
         """Disturb nothing from now on."""
