@@ -288,11 +288,11 @@ class Diverged(HandlerError):
     @property
     def for_log(self) -> str:
         """The text without the words of a question."""
-        recorded, now = self._names
-        return _divergence(recorded, f"another {now}" if now == recorded else now, self.cure)
+        return _divergence(*self._names, self.cure)
 
 
 def _divergence(recorded: str, now: str, cure: str) -> str:
+    now = f"another {now}, by its words, form or arguments" if now == recorded else now
     return f"this re-run diverged: the call recorded {recorded}, the code now has {now}. {cure}"
 
 

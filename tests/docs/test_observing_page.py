@@ -25,9 +25,10 @@ def counted_once(meters: MeterProvider) -> None:
     request = Request(
         method="tools/call", target="x", token="t", capabilities={}, principal=Principal()
     )
-    with telemetry.round(request):
-        telemetry.resumed(request, 0.0, 0.0)
-        request.outcome, request.repeated = "complete", True
+    for repeated in (False, True):
+        with telemetry.round(request):
+            telemetry.resumed(request, 0.0, 0.0)
+            request.outcome, request.repeated = "complete", repeated
     with telemetry.run(request):
         telemetry.waits(0.0)
     telemetry.refused("expired")

@@ -1,5 +1,7 @@
 """Traces stitched across rounds: a span each, every later round linked to the first."""
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,10 +12,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 
-from antiphon import Context, Seal, Server, ToolError
+from antiphon import Client, Context, RemoteError, Seal, Server, ToolError
+from antiphon.client import http, prepared_call
 from antiphon.ports import Effect
 from antiphon.telemetry import OpenTelemetry
-from antiphon.testing import KEY, Rounds
+from antiphon.testing import KEY, WITH_TASKS, FakeClock, Rounds
+from tests.client.test_task_news import counted
 from tests.tasks.task_client import Peer
 
 
@@ -24,12 +28,12 @@ class Name(BaseModel):
 class Observed:
     """Spans and counts of the servers of one test."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.spans = InMemorySpanExporter()
         traces = TracerProvider()
         traces.add_span_processor(SimpleSpanProcessor(self.spans))
         self.reader = InMemoryMetricReader()
-        self.telemetry = OpenTelemetry(traces, MeterProvider([self.reader]))
+        self.telemetry = OpenTelemetry(traces, MeterProvider([self.reader]), clock=clock)
 
     def make_server(self, **kit: Any) -> Server:
         server = Server("traced", telemetry=self.telemetry, **kit)
@@ -143,3 +147,85 @@ async def test_a_failed_round_is_marked_without_the_words_of_its_error() -> None
     assert "sentinel" in str(step.error)
     assert not span.status.is_ok
     assert "sentinel" not in span.to_json()
+
+
+async def test_every_round_of_a_call_that_goes_on_names_its_call() -> None:
+    seen = Observed()
+    async with Rounds(seen.make_server) as world:
+        await world.call("ask_twice", {}, answers={"name": {"name": "a"}, "name-2": {"name": "b"}})
+    attributes = [dict(span.attributes or {}) for span in seen.spans.get_finished_spans()]
+    assert [one["antiphon.round"] for one in attributes] == [1, 2, 3]
+    assert len({str(one["antiphon.call"]) for one in attributes}) == 1
+    assert {str(one["gen_ai.operation.name"]) for one in attributes} == {"execute_tool"}
+
+
+async def test_a_duplicate_and_a_refused_answer_are_no_time_to_think() -> None:
+    clock = FakeClock()
+    seen = Observed(clock)
+    async with Rounds(seen.make_server, clock=clock) as world:
+        step = await world.begin("ask_twice", {})
+        clock.advance(5)
+        answered = await world.answer(step, {"name": {"name": "a"}})
+        clock.advance(100)
+        await world.replay(answered)
+        await world.answer(step, {"name": {"name": "b"}})
+    data = seen.reader.get_metrics_data()
+    assert data is not None
+    (scope,) = data.resource_metrics[0].scope_metrics
+    (think,) = (one for one in scope.metrics if one.name == "antiphon.think_time")
+    (point,) = think.data.data_points
+    assert (point.count, point.sum) == (1, 5.0)  # type: ignore[union-attr]
+
+
+async def test_the_run_of_a_task_that_fails_is_marked() -> None:
+    seen = Observed()
+
+    def make(**kit: Any) -> Server:
+        server = seen.make_server(**kit)
+
+        @server.tool
+        async def move(ctx: Context) -> str:
+            await ctx.detach()
+            raise ToolError("sentinel is not at home")
+
+        return server
+
+    async with Rounds(make, capabilities=WITH_TASKS) as world:
+        assert (await world.call("move")).is_error
+    first, run = seen.spans.get_finished_spans()
+    assert (first.attributes or {})["antiphon.call"] == (run.attributes or {})["antiphon.call"]
+    assert (run.attributes or {})["error.type"] == "tool_error"
+    assert not run.status.is_ok
+    assert "sentinel" not in run.to_json()
+
+
+async def test_the_spans_of_a_client_have_no_words_of_errors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spans, traces = InMemorySpanExporter(), TracerProvider()
+    traces.add_span_processor(SimpleSpanProcessor(spans))
+    for module in (http, prepared_call):
+        monkeypatch.setattr(module, "_tracer", traces.get_tracer("test"))
+    server = Server("shop", seal=Seal(keys=[KEY]))
+
+    @server.prompt
+    async def greet(ctx: Context) -> str:
+        raise ToolError("sentinel is not at home")
+
+    @server.tool
+    async def fail(ctx: Context) -> str:
+        raise ToolError("sentinel is not at home")
+
+    async with counted(server) as (url, _), Client(url) as client:
+        with pytest.raises(RemoteError, match="sentinel"):
+            await client.get_prompt("greet")
+        await client.call_tool("fail")
+    found = [span for span in spans.get_finished_spans() if "discover" not in span.name]
+    assert "sentinel" not in repr([span.to_json() for span in found])
+    kinds = [(span.name, dict(span.attributes or {}).get("error.type")) for span in found]
+    assert kinds == [
+        ("prompts/get greet", "-32603"),
+        ("prompts/get greet", "-32603"),
+        ("tools/call fail", "tool_error"),
+        ("execute_tool fail", None),
+    ]

@@ -1,11 +1,14 @@
 """Conversations kept as files show which calls in flight a change of the code breaks."""
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from pydantic import BaseModel
 
 from antiphon import Context, Server
-from antiphon.testing import Conversation, Rounds, RoundTrip, record, replay
+from antiphon.testing import WITH_TASKS, Conversation, Rounds, RoundTrip, record, replay
 from tests.linear.one_tool_server import EU, Place, serving
 
 
@@ -107,3 +110,59 @@ async def test_a_file_that_holds_no_conversation_is_named(tmp_path: Path, text: 
     path.write_text(text)
     with pytest.raises(ValueError, match=r"order\.json"):
         Conversation.load(path)
+
+
+async def test_a_file_of_a_later_release_is_said_to_be_one(tmp_path: Path):
+    path = tmp_path / "order.json"
+    path.write_text('{"format": 2, "rounds": []}')
+    with pytest.raises(ValueError, match="later release"):
+        Conversation.load(path)
+
+
+async def test_a_file_without_a_token_replays_nothing_and_is_refused(
+    tmp_path: Path, kept: Conversation
+):
+    path = tmp_path / "order.json"
+    msgspec.structs.replace(kept, requests=kept.requests[:1]).save(path)
+    with pytest.raises(ValueError, match="no request brings a token"):
+        Conversation.load(path)
+
+
+async def test_a_broken_call_is_not_said_to_be_only_changed(kept: Conversation):
+    def emptied(**world: Any) -> Server:
+        return Server("cloud", **world)
+
+    report = await replay(emptied, kept)
+    assert str(report.broken[0]).startswith("request 2: broken: fails with")
+
+
+async def test_what_is_answered_in_a_task_is_left_out():
+    async def order(ctx: Context) -> str:
+        await ctx.elicit("Where?", Place)
+        await ctx.detach()
+        return "created" if await ctx.approve("Create?") else "not created"
+
+    kept = await record(serving(order), story, capabilities=WITH_TASKS)
+    report = await replay(serving(order), kept)
+    report.check()
+    assert (report.replayed, report.left_out) == (1, (3,))
+
+
+async def test_two_sides_that_read_the_same_say_what_differs():
+    class Zoned(BaseModel):
+        region: str
+        zone: str
+
+    def release(form: type[BaseModel], size: int) -> Any:
+        async def order(ctx: Context) -> str:
+            await ctx.once("create", str, size)
+            await ctx.elicit("Where?", form, key="place")
+            return "created"
+
+        return serving(order)
+
+    kept = await record(release(Place, 1), story)
+    (form,) = (await replay(release(Zoned, 1), kept)).broken
+    assert "another ask 'place' (Where?), by its words, form or arguments" in form.now
+    (arguments,) = (await replay(release(Place, 2), kept)).broken
+    assert "another effect 'create' (str), by its words, form or arguments" in arguments.now

@@ -1,5 +1,6 @@
 """What if: mistakes that are planted in handlers are found, and sound handlers are left alone."""
 
+import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -8,8 +9,17 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from antiphon import Approve, Console, Context, Elicit, InputRequired, Principal, Server
-from antiphon.testing import WITH_TASKS, Person, Rounds, RoundTrip, Tally, what_if
+from antiphon import (
+    Approve,
+    Console,
+    Context,
+    Elicit,
+    Image,
+    InputRequired,
+    Principal,
+    Server,
+)
+from antiphon.testing import MISSING, WITH_TASKS, Person, Rounds, RoundTrip, Tally, what_if
 from tests.linear.one_tool_server import EU, Place
 
 ANNA = Person("https://id.example.com", "anna", "Anna", roles=("finance",))
@@ -369,3 +379,169 @@ async def test_a_story_of_single_rounds_is_told_too():
     report = await what_if(tool(sound), story)
     report.check()
     assert report.left_out  # its rounds are not those of an older session
+
+
+@pytest.mark.parametrize("kind", ["prompt", "resource", "image"])
+async def test_results_of_every_kind_are_compared(kind: str):
+    def make(tally: Tally) -> Callable[..., Server]:
+        def make_server(**world: Any) -> Server:
+            server, runs = Server("cloud", **world), list[int]()
+
+            async def counted(ctx: Context) -> int:
+                runs.append(1)
+                await ctx.elicit("Where?", Place)
+                return len(runs)
+
+            @server.prompt
+            async def report(ctx: Context) -> str:
+                return f"Report {await counted(ctx)}."
+
+            @server.resource("cloud://usage")
+            async def usage(ctx: Context) -> str:
+                return f"usage {await counted(ctx)}"
+
+            @server.tool
+            async def chart(ctx: Context) -> Image:
+                return Image(bytes([await counted(ctx)]), "image/png")
+
+            return server
+
+        return make_server
+
+    async def story(world: Rounds) -> RoundTrip:
+        answers = {"place": EU}
+        if kind == "prompt":
+            return await world.prompt("report", answers=answers)
+        if kind == "resource":
+            return await world.read("cloud://usage", answers=answers)
+        return await world.call("chart", answers=answers)
+
+    report = await what_if(make, story)
+    assert {one.id for one in report.problems} == {"needs-memory"}
+    assert ("instead of" in str(report)) == (kind != "image")
+
+
+def acts_above_its_native_question(tally: Tally) -> Handler:
+    async def order(ctx: Context) -> str | InputRequired:
+        tally.mark("reserve")
+        if ctx.answers.get("place", Place) is None:
+            return InputRequired({"place": Elicit("Where?", Place)})
+        return "ordered"
+
+    return order
+
+
+async def single_rounds(world: Rounds) -> RoundTrip:
+    return await world.answer(await world.begin("order"), {"place": EU})
+
+
+@pytest.mark.parametrize(
+    ("handler", "story"),
+    [
+        (acts_above_its_native_question, told(place=EU)),  # runs again in an older session too
+        (acts_above_its_question, single_rounds),  # cannot be compared with an older session
+    ],
+)
+async def test_what_runs_in_every_round_is_told_with_its_cure(handler: Any, story: Any):
+    report = await what_if(tool(handler), story)
+    assert {one.id for one in report.problems} == {"runs-again"}
+    assert "ctx.once" in str(report)
+
+
+async def test_what_runs_above_a_decision_of_somebody_else_is_told_with_its_cure():
+    def above(tally: Tally) -> Handler:
+        async def order(ctx: Context) -> str:
+            tally.mark("reserve")
+            return "yes" if await ctx.approve("Refund?", by="finance") else "no"
+
+        return order
+
+    console = {"console": Console("http://127.0.0.1:8401/console")}
+    report = await what_if(tool(above, console, holds=True), decided, capabilities=WITH_TASKS)
+    assert "ctx.once" in str(report)
+
+
+async def test_a_story_of_two_calls_repeats_what_the_first_of_them_did():
+    async def twice(world: Rounds) -> RoundTrip:
+        await SOUND(world)
+        return await SOUND(world)
+
+    (await what_if(tool(sound), twice)).check()
+    (await what_if(tool(sound, task="required"), twice, capabilities=WITH_TASKS)).check()
+    wrong = await what_if(tool(acts_once_above_its_question), twice_told)
+    assert {one.id for one in wrong.problems} == {"starts-over"}
+
+
+async def twice_told(world: Rounds) -> RoundTrip:
+    await world.call("order", answers={"place": EU})
+    return await world.call("order", answers={"place": EU})
+
+
+async def test_a_no_in_one_call_says_nothing_about_the_next():
+    def named(tally: Tally) -> Handler:
+        async def order(ctx: Context, name: str) -> str:
+            if not await ctx.approve(f"Create {name}?", key=name):
+                return "not created"
+            await ctx.once("create", tally.mark, f"create {name}")
+            return "created"
+
+        return order
+
+    async def two(world: Rounds) -> None:
+        for name in ("one", "other"):
+            await world.call("order", {"name": name}, answers={name: True})
+
+    (await what_if(tool(named), two)).check()
+
+
+async def test_questions_of_one_round_may_be_answered_one_after_the_other():
+    def both(tally: Tally) -> Handler:
+        async def order(ctx: Context) -> str:
+            await ctx.gather(one=Elicit("One?", Place), other=Elicit("Other?", Place))
+            await ctx.once("create", tally.mark, "create")
+            return "created"
+
+        return order
+
+    (await what_if(tool(both), told(one=EU, other=[MISSING, EU]))).check()
+
+
+async def test_what_is_approved_after_a_question_that_need_not_be_answered_is_approved():
+    def optional(tally: Tally) -> Handler:
+        async def order(ctx: Context) -> str:
+            place = (await ctx.outcome(Elicit("Where?", Place), key="place")).value
+            region = place.region if place is not None else "eu"
+            if not await ctx.approve(f"Create in {region}?"):
+                return "not created"
+            await ctx.once("create", tally.mark, f"create in {region}")
+            return "created"
+
+        return order
+
+    report = await what_if(tool(optional), SOUND)
+    report.check()
+    assert "'place' declined" in report.runs
+
+
+async def test_a_held_call_that_goes_on_when_its_client_starts_over_is_sound():
+    def asks_after(tally: Tally) -> Handler:
+        async def order(ctx: Context) -> str:
+            if not await ctx.approve("Refund?", by="finance", grace=0.01):
+                return "not refunded"
+            await ctx.elicit("Where?", Place)
+            await ctx.once("refund", tally.mark, "refund")
+            return "refunded"
+
+        return order
+
+    async def story(world: Rounds) -> RoundTrip:
+        step = await world.begin("order")
+        await world.decide("approve", as_=ANNA)
+        return await world.finish(step, {"place": EU})
+
+    console = {"console": Console("http://127.0.0.1:8401/console")}
+    async with asyncio.timeout(15):  # nobody waits for an answer that only they could give
+        make = tool(asks_after, console, holds=True)
+        report = await what_if(make, story, capabilities=WITH_TASKS)
+    report.check()
+    assert any("its held call goes on" in line for line in report.left_out)

@@ -28,7 +28,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry.propagate import inject
-from opentelemetry.trace import SpanKind, StatusCode, get_tracer
+from opentelemetry.trace import Span, SpanKind, StatusCode, get_tracer
 from pydantic_core import to_jsonable_python
 
 from antiphon.core.text import preview
@@ -150,7 +150,9 @@ class HttpDispatcher:
         with _tracer.start_as_current_span(
             _span_name(method, params),
             kind=SpanKind.CLIENT,
-            attributes={"mcp.method.name": method, "jsonrpc.request.id": str(id)},
+            attributes=_span_attributes(method, params, id),
+            record_exception=False,  # the text of an error is the server's own
+            set_status_on_exception=False,
         ) as span:
             inject(meta)
             message = {
@@ -162,15 +164,21 @@ class HttpDispatcher:
                         return None
                     if is_compressed(response):
                         raise MCPError(code=CONNECTION_CLOSED, message=COMPRESSED)
-                    return await self._reply(response, id, on_progress)
+                    result = await self._reply(response, id, on_progress)
+                if result.get("isError") is True:
+                    _failed(span, "tool_error")
+                return result
             except MCPError as error:
                 span.set_attribute("rpc.response.status_code", str(error.code))
-                span.set_attribute("error.type", str(error.code))
-                span.set_status(StatusCode.ERROR)
+                _failed(span, str(error.code))
                 raise
             except httpx2.HTTPError as error:
+                _failed(span, type(error).__name__)
                 why = f"{type(error).__name__}: {error}"
                 raise MCPError(code=CONNECTION_CLOSED, message=why) from error
+            except BaseException as error:
+                _failed(span, type(error).__name__)
+                raise
 
     @asynccontextmanager
     async def _posted(
@@ -238,6 +246,21 @@ def _span_name(method: str, params: Mapping[str, Any]) -> str:
     """Return the name of a request's span: a tool or a prompt is named in it."""
     name = params.get("name")
     return f"{method} {name}" if isinstance(name, str) else method
+
+
+def _span_attributes(method: str, params: Mapping[str, Any], id: int | str) -> Mapping[str, str]:
+    named = {"mcp.method.name": method, "jsonrpc.request.id": str(id)}
+    name = params.get("name")
+    if not isinstance(name, str):
+        return named
+    if method == "tools/call":
+        return {**named, "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+    return {**named, "gen_ai.prompt.name": name} if method == "prompts/get" else named
+
+
+def _failed(span: Span, kind: str) -> None:
+    span.set_attribute("error.type", kind)
+    span.set_status(StatusCode.ERROR)
 
 
 def _within(timeout: float | None) -> AbstractContextManager[object]:

@@ -22,6 +22,7 @@ from antiphon.client.errors import (
     ClientError,
     InvalidResponse,
     NotOpen,
+    RemoteError,
     StateRefused,
     error_for,
 )
@@ -293,11 +294,24 @@ def traced_call(saved: SavedCall) -> Generator[SavedCall]:
         else:
             within = began
     name, attributes = _span_of(saved)
-    with _tracer.start_as_current_span(name, within, attributes=attributes, links=links):
+    with _tracer.start_as_current_span(
+        name,
+        within,
+        attributes=attributes,
+        links=links,
+        record_exception=False,  # the text of an error is the server's own
+        set_status_on_exception=False,
+    ) as span:
         here: dict[str, str] = {}
         if not saved.trace:
             _trace_text.inject(here)
-        yield replace(saved, trace=here[_KEY]) if here else saved
+        try:
+            yield replace(saved, trace=here[_KEY]) if here else saved
+        except BaseException as error:
+            code = error.code if isinstance(error, RemoteError) else type(error).__name__
+            span.set_attribute("error.type", str(code))
+            span.set_status(trace.StatusCode.ERROR)
+            raise
 
 
 def _span_of(saved: SavedCall) -> tuple[str, Mapping[str, str]]:

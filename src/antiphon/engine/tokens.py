@@ -133,6 +133,7 @@ class Tokens:
         expires = min(now + (sealer.ttl if ttl is None else seconds(ttl)), call.deadline)
         trace, telemetry = call.trace, environment.telemetry
         if telemetry is not None:
+            request.call = call.id
             telemetry.waits(expires)
         if not trace:
             trace = request.trace if telemetry is None else environment.first_trace(request)

@@ -248,7 +248,8 @@ class HeldCalls:
             if request.audit is not None:
                 request.call = (await self._tasks.opened(row)).call
                 request.repeated = True
-            if row.status not in wire.TERMINAL:
+            asks_caller = row.status == "input_required" and takes_task(request)
+            if row.status not in wire.TERMINAL and not asks_caller:
                 row = await self._awaited(row)
             if row.status in wire.TERMINAL:
                 return await self._collected(row, request)

@@ -144,6 +144,8 @@ class TaskService:
         now = environment.clock()
         span = handler.options.task_ttl
         ttl = environment.limits.task.total_seconds() if span is None else seconds(span)
+        if environment.telemetry is not None:
+            request.call = execution.call.id
         state = TaskState(
             target=request.target,
             arguments=request.arguments,

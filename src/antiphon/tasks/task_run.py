@@ -113,7 +113,7 @@ class TaskRuns:
             request.first_trace = state.trace
             with telemetry.run(request):
                 change = await self._run(row, state, request)
-                request.outcome = change.status
+                request.outcome, request.result = change.status, state.result
         if request.audit is not None:
             await request.audit.end_run(state.call, state.runs, change.status)
         return change

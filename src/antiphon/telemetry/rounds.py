@@ -128,8 +128,7 @@ class OpenTelemetry:
 
     def resumed(self, round: Request, issued: float, expires: float) -> None:
         """Go on with the call of a token: in its trace, after the time that an answer took."""
-        self._again[id(round)].resume(expires)
-        self._think.record(max(0.0, self._clock() - issued))
+        self._again[id(round)].resume(expires, max(0.0, self._clock() - issued))
 
     def waits(self, expires: float) -> None:
         """Count a token that was given out."""
@@ -158,7 +157,9 @@ class OpenTelemetry:
     def _ended(self, request: Request, seconds: float, failure: str, expires: float) -> None:
         outcome = request.outcome
         if request.token is not None:
-            del self._again[id(request)]
+            thought = self._again.pop(id(request)).thought
+            if outcome and thought is not None and not request.repeated:
+                self._think.record(thought)
         self._rounds.counts[request.method, outcome or "error"] += 1
         if request.repeated:
             self._repeated.counts[(request.method,)] += 1

@@ -25,11 +25,24 @@ Ended = Callable[[Request, float, str, float], None]
 TOOL_ERROR = "tool_error"
 """The kind of error of a tool that said in its result that it failed."""
 
+OTHER = "_OTHER"
+"""The kind of error of a task that has failed, as the conventions call one without a name."""
+
 
 class TracedRound:
     """The span of one round, current while the round runs."""
 
-    __slots__ = ("_began", "_ended", "_expires", "_request", "_span", "_start", "_token", "_tracer")
+    __slots__ = (
+        "_began",
+        "_ended",
+        "_expires",
+        "_request",
+        "_span",
+        "_start",
+        "_token",
+        "_tracer",
+        "thought",
+    )
 
     def __init__(self, tracer: trace.Tracer, request: Request, ended: Ended) -> None:
         """Trace a request; the span begins on entering."""
@@ -39,6 +52,8 @@ class TracedRound:
         self._span: trace.Span | None = None
         self._start: int | None = None
         self._expires = 0.0
+        self.thought: float | None = None
+        """Seconds from the question to this round, once its token is open."""
 
     def __enter__(self) -> None:
         """Begin the span; where only the token knows to which trace it belongs, when it is open."""
@@ -49,9 +64,9 @@ class TracedRound:
         else:
             self._start = time_ns()
 
-    def resume(self, expires: float) -> None:
+    def resume(self, expires: float, thought: float) -> None:
         """Go on with what the token says of the call."""
-        self._expires = expires
+        self._expires, self.thought = expires, thought
         if self._span is None:
             self._begin(self._request.first_trace)
 
@@ -83,11 +98,7 @@ class TracedRound:
         span = self._span
         assert span is not None
         context.detach(self._token)
-        if error is not None:
-            failure = _kind_of(error)
-        else:
-            failed = request.result and outcome_of(request.result) == "error"
-            failure = TOOL_ERROR if failed else ""
+        failure = _kind_of(error) if error is not None else _failure_in(request)
         if span.is_recording():
             _describe(span, request, error, failure)
         span.end()
@@ -111,6 +122,8 @@ def _describe(span: trace.Span, request: Request, error: BaseException | None, k
         # Only names that exist: what clients call is of unbounded variety.
         span.update_name(f"{request.method} {request.target}")
         attributes[name] = request.target
+        if request.method == "tools/call":
+            attributes["gen_ai.operation.name"] = "execute_tool"
     if request.call:
         attributes["antiphon.call"] = request.call
         attributes["antiphon.round"] = request.number
@@ -166,11 +179,19 @@ class TracedRun:
         self._current.__exit__(None, None, None)
         span, request = self._span, self._request
         span.set_attribute("antiphon.outcome", request.outcome or "error")
-        if error is not None:
-            span.set_attribute("error.type", _kind_of(error))
+        failure = _kind_of(error) if error is not None else _failure_in(request)
+        if failure:
+            span.set_attribute("error.type", failure)
             span.set_status(trace.StatusCode.ERROR)
         span.end()
         self._ended(request)
+
+
+def _failure_in(request: Request) -> str:
+    """Return the kind of error that a result tells of; nothing where it tells of none."""
+    if request.outcome == "failed":
+        return OTHER
+    return TOOL_ERROR if request.result and outcome_of(request.result) == "error" else ""
 
 
 def _kind_of(error: BaseException) -> str:

@@ -42,6 +42,11 @@ class KeptRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether its token is worth nothing without the store that it was made with."""
 
     @property
+    def token(self) -> bool:
+        """Whether it brings a token."""
+        return "requestState" in self.params
+
+    @property
     def came(self) -> tuple[dict[str, str], str, bool]:
         """What came back."""
         return self.asks, self.text, self.error
@@ -67,13 +72,21 @@ class Conversation(msgspec.Struct, frozen=True, omit_defaults=True):
         Raises:
             ValueError: It holds no conversation, or one of a later release.
         """
+        text = Path(path).read_bytes()
         try:
-            read = msgspec.json.decode(Path(path).read_bytes(), type=cls)
+            format = msgspec.json.decode(text, type=_Format).format
+            if format > _FORMAT:
+                raise ValueError(f"{path} was written by a later release (format {format})")
+            read = msgspec.json.decode(text, type=cls)
         except msgspec.DecodeError as error:
             raise ValueError(f"{path} holds no conversation: {error}") from None
-        if read.format != _FORMAT:
-            raise ValueError(f"{path} was written by a later release (format {read.format})")
+        if not any(one.token for one in read.requests):
+            raise ValueError(f"{path} holds no conversation: no request brings a token")
         return read
+
+
+class _Format(msgspec.Struct):
+    format: int = _FORMAT
 
 
 @dataclass(frozen=True)
@@ -86,10 +99,12 @@ class Continuation:
     before: str
     now: str
     diverged: bool = False
+    failed: bool = False
+    """Whether the call fails now, and did not."""
 
     def __str__(self) -> str:
         """Tell both sides."""
-        word = "Diverged" if self.diverged else "changed"
+        word = "Diverged" if self.diverged else "broken" if self.failed else "changed"
         return f"request {self.request}: {word}: {self.now} (recorded: {self.before})"
 
 
@@ -107,7 +122,7 @@ class ConversationReport:
     """Calls that are asked or told something else, and go on."""
 
     left_out: tuple[int, ...] = ()
-    """Requests whose tokens need the store that they were made with."""
+    """Requests that need the store they were made with: those about tasks, and some tokens."""
 
     def check(self) -> None:
         """Fail a test when a call in flight would be broken.
@@ -146,8 +161,11 @@ async def record(
         KeptRequest(sent.method, dict(sent.params), sent.at, *_came(sent.step))
         for sent in world.sent
     ]
-    if not any("requestState" in one.params for one in kept):
-        raise ValueError("the story has no round after a question: there is nothing to replay")
+    if not any(one.token for one in kept):
+        raise ValueError(
+            "the story has no round after a question: there is nothing to replay. What a task has "
+            "asked lies in the store, and cannot be kept in a file"
+        )
     made = Conversation(kept, world.capabilities, world.principal)
     report = await replay(make_server, made)
     lost = {one.request for one in report.broken}
@@ -165,9 +183,9 @@ async def replay(make_server: Factory, conversation: Conversation) -> Conversati
     left_out: list[int] = []
     count = 0
     for number, kept in enumerate(conversation.requests, 1):
-        if "requestState" not in kept.params:
+        if not kept.token and kept.method != "tasks/update":
             continue
-        if kept.needs_store:
+        if kept.needs_store or not kept.token:
             left_out.append(number)
             continue
         count += 1
@@ -180,8 +198,9 @@ async def replay(make_server: Factory, conversation: Conversation) -> Conversati
             step = await world.send(kept.method, kept.params)
         came = _came(step)
         if came != kept.came:
-            one = Continuation(number, _told(*kept.came), _told(*came), _DIVERGED in step.text)
-            (broken if came[2] and not kept.error else changed).append(one)
+            failed, diverged = came[2] and not kept.error, _DIVERGED in step.text
+            one = Continuation(number, _told(*kept.came), _told(*came), diverged, failed)
+            (broken if failed else changed).append(one)
     return ConversationReport(count, tuple(broken), tuple(changed), tuple(left_out))
 
 

@@ -109,10 +109,14 @@ class RoundTrip:
 
     @property
     def text(self) -> str:
-        """The text of a result, or the message of the error."""
+        """The text of a result, of a prompt's messages and a resource too; or of the error."""
         if self.error is not None:
             return self.error.message
-        return "".join(block.get("text", "") for block in self.content)
+        result = self.result or {}
+        messages: list[dict[str, Any]] = result.get("messages") or []
+        said = [message["content"] for message in messages]
+        blocks = [*self.content, *said, *result.get("contents", ())]
+        return "".join(block.get("text", "") for block in blocks)
 
     @property
     def structured(self) -> Any:

@@ -98,6 +98,12 @@ class WithoutAnswers(AtRequest):
     what = "sent without its answers first"
     problem: ProblemId = "silence-acts"
 
+    def __init__(self, number: int) -> None:
+        """Take the number of the request, from 0."""
+        super().__init__(number)
+        self.again: set[str] = set()
+        """Marks that were made before, and again when the same was asked again."""
+
     async def disturb(
         self, world: DisturbedWorld, method: str, params: dict[str, Any], how: Options
     ) -> RoundTrip:
@@ -111,8 +117,12 @@ class WithoutAnswers(AtRequest):
         if not step.waiting or not set(answers) <= set(step.asks):
             world.found("silence-acts", self.run, f"not asked again: {_said(step)}")
             raise StoryStopped
-        if done:
-            world.found("silence-acts", self.run, f"happened: {list(done)}")
+        self.again = set(done) & set(before)
+        if self.again:
+            world.found("runs-again", self.run, f"happened again: {sorted(self.again)}")
+        if set(done) - self.again:
+            happened = sorted(set(done) - self.again)
+            world.found("silence-acts", self.run, f"happened: {happened}")
         params = {**params, "inputResponses": answers, "requestState": step.token}
         return await world.plain(method, params, how)
 
@@ -151,14 +161,22 @@ class AnsweredNo(Plan):
         self._number = number
         self._key = key
         self._answer = answer
+        self._said = False
         self.what = what
 
     async def send(
         self, world: DisturbedWorld, number: int, method: str, params: dict[str, Any], how: Options
     ) -> RoundTrip:
-        """Send it with the other answer, and also when it is asked for again."""
+        """Send it with the other answer, and also when it is asked for again.
+
+        The run ends before another call begins: the no was not said to that one.
+        """
         answers: Mapping[str, Any] = params.get("inputResponses") or {}
+        begins = how.get("before") is None and "requestState" not in params
+        if self._said and begins and method != "tasks/update":
+            raise StoryStopped
         if number >= self._number and self._key in answers:
+            self._said = True
             params = {**params, "inputResponses": {**answers, self._key: self._answer}}
         return await world.plain(method, params, how)
 
@@ -172,10 +190,31 @@ def refusals(number: int, key: str, answer: Any) -> Iterator[AnsweredNo]:
         return
     yield AnsweredNo(number, key, _NO, "declined")
     yield AnsweredNo(number, key, {"action": "cancel"}, "cancelled")
-    content: dict[str, Any] = given.get("content") or {}
-    if any(value is True for value in content.values()):
+    if _yes(given):
+        content: dict[str, Any] = given["content"]
         no = {name: False if value is True else value for name, value in content.items()}
         yield AnsweredNo(number, key, {"action": "accept", "content": no}, "answered with no")
+
+
+def approved_after(world: DisturbedWorld, number: int, key: str) -> bool:
+    """Return whether a yes came after a no that was none to an approval.
+
+    A question may be one that a person need not answer: what happens then is what they approved
+    afterwards.
+    """
+    if _yes(world.sent[number].answers.get(key)):
+        return False
+    later = [sent.answers for sent in world.sent[number + 1 :]]
+    return any(_yes(answer) for answers in later for name, answer in answers.items() if name != key)
+
+
+def _yes(answer: Any) -> bool:
+    """Return whether an answer is an explicit yes: accepted, with something ticked."""
+    if not isinstance(answer, dict):
+        return False
+    given = cast("dict[str, Any]", answer)
+    content: dict[str, Any] = given.get("content") or {}
+    return given.get("action") == "accept" and any(value is True for value in content.values())
 
 
 class DecidedNo(Plan):
@@ -242,8 +281,15 @@ class TooEarly(Plan):
         self, world: DisturbedWorld, number: int, method: str, params: dict[str, Any], how: Options
     ) -> RoundTrip:
         """Send it with more answers; where these are refused, without."""
+        before: RoundTrip | None = how.get("before")
+        asked = set(before.asks) if before is not None else set[str]()
         coming = [sent.answers for sent in self._story[number + 1 :]]
-        early = {key: answer for answers in coming for key, answer in answers.items()}
+        early = {
+            key: answer
+            for answers in coming
+            for key, answer in answers.items()
+            if key not in asked  # the story answers it in a later round, though it may do so now
+        }
         if number < len(self._story) and early and method != "tasks/update":
             meant = self._story[number].step
             own: Mapping[str, Any] = params.get("inputResponses") or {}

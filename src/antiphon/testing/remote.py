@@ -18,10 +18,17 @@ from antiphon.client.errors import RemoteError
 from antiphon.client.read_asks import read_asks
 from antiphon.errors import ConfigError, InvalidRequest
 from antiphon.testing.harness import RoundTrip
-from antiphon.testing.plans import ByStranger, SentAgain, SentTwice, TooEarly, refusals
+from antiphon.testing.plans import (
+    ByStranger,
+    SentAgain,
+    SentTwice,
+    TooEarly,
+    approved_after,
+    refusals,
+)
 from antiphon.testing.problems import Problem
 from antiphon.testing.story_world import DisturbedWorld, Options, Plan, StoryStopped
-from antiphon.testing.what_if import WhatIfReport
+from antiphon.testing.what_if import WhatIfReport, seen
 
 _ENOUGH = 50
 """Rounds after which a call is taken for one that never ends."""
@@ -59,7 +66,7 @@ class RemoteWorld(DisturbedWorld):
         if one.error is not None or other.error is not None:
             return one.error is None or other.error is None
         # Two replies may bring different tokens for the same questions.
-        return (one.asks, one.content, one.is_error) == (other.asks, other.content, other.is_error)
+        return (one.asks, seen(one), one.is_error) == (other.asks, seen(other), other.is_error)
 
     async def call(self, tool: str, arguments: Mapping[str, Any], script: Answerer) -> RoundTrip:
         """Call a tool through all its rounds."""
@@ -144,15 +151,21 @@ class _Tried:
             if sent.later:
                 for plan in (ByStranger(number), SentTwice(number)):
                     await self._run(plan.run, plan)
-            for key, answer in sent.answers.items():
-                for plan in refusals(number, key, answer):
-                    name = f"{key!r} {plan.what}"
-                    _, after = await self._run(name, plan)
-                    if after is not None and not after.is_error and after.text == end.text:
-                        detail = f"ends as after a yes: {end.text!r}"
-                        self.problems.append(Problem("refusal-acts", name, detail))
+            for key in sent.answers:
+                await self._refused(world, end, number, key)
         for plan in (SentAgain(), TooEarly(world.sent)):
             await self._run(plan.what, plan)
+
+    async def _refused(self, base: RemoteWorld, end: RoundTrip, number: int, key: str) -> None:
+        """Let an answer be a no: the tool must not end as after its yes."""
+        for plan in refusals(number, key, base.sent[number].answers[key]):
+            name = f"{key!r} {plan.what}"
+            world, after = await self._run(name, plan)
+            if after is None or after.is_error or approved_after(world, number, key):
+                continue
+            if seen(after) == seen(end):
+                detail = f"ends as after a yes: {end.text!r}"
+                self.problems.append(Problem("refusal-acts", name, detail))
 
     async def _run(self, name: str, plan: Plan) -> tuple[RemoteWorld, RoundTrip | None]:
         self.names.append(name)

@@ -131,6 +131,16 @@ class DisturbedWorld:
         self.sent.append(SentRequest(method, dict(params), step, marks, at))
         return step
 
+    def before_call(self, number: int) -> Counter[str]:
+        """Return what had happened before the call began that a request goes on with."""
+        sent = self.sent[number]
+        step = sent.step
+        if sent.method == "tasks/update":
+            task = sent.params["taskId"]
+            step = next((one.step for one in self.sent if one.step.task == task), step)
+        first = step.trail[0]
+        return next((one.marks for one in self.sent if one.step is first), Counter[str]())
+
     def calm(self) -> None:
         """Disturb nothing from now on."""
         self.plan = Plan()

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from antiphon.core.request import Principal
+from antiphon.testing.decisions import Undecided
 from antiphon.testing.doubles import Tally
 from antiphon.testing.harness import EVERYTHING, Factory, RoundTrip
 from antiphon.testing.plans import (
@@ -35,6 +36,7 @@ from antiphon.testing.plans import (
     TooEarly,
     TooLate,
     WithoutAnswers,
+    approved_after,
     refusals,
 )
 from antiphon.testing.problems import CURES, Problem, ProblemId
@@ -45,6 +47,8 @@ Story: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 MakeFactory: TypeAlias = Callable[[Tally], Factory]
 """Makes the factory of a server whose handlers mark in this tally what they do to the world."""
+
+_SEEN = ("content", "structuredContent", "messages", "contents")
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,13 @@ class _Told:
     def outcome(self) -> Any:
         """What is compared between two runs, beside the marks."""
         end = self.end
-        return (end.text, end.structured, end.asked) if isinstance(end, RoundTrip) else None
+        return (seen(end), end.asked) if isinstance(end, RoundTrip) else None
+
+    @property
+    def words(self) -> str:
+        """The outcome, for people."""
+        end = self.end
+        return f"{end.text!r} after {end.asked}" if isinstance(end, RoundTrip) else "nothing"
 
     @property
     def failure(self) -> str:
@@ -169,7 +179,8 @@ class _StoryRuns:
         for number, (choice, marks) in enumerate(base.world.decided):
             if choice == "approve":
                 plan = DecidedNo(number)
-                await self._did_nothing(base, marks, f"decision {number + 1} {plan.what}", plan)
+                name = f"decision {number + 1} {plan.what}"
+                self._did_nothing(base, await self._told(name, plan), marks, name)
         if any(sent.later for sent in story):
             for plan in (SlowRounds(), SentAgain(), TooEarly(story)):
                 await self._same(base, plan.what, plan)
@@ -178,8 +189,10 @@ class _StoryRuns:
 
     async def _disturbed(self, base: _Told, number: int) -> None:
         """Disturb one request in all the ways that must change nothing."""
-        for plan in (ByStranger(number), SentTwice(number), WithoutAnswers(number)):
+        silent = WithoutAnswers(number)
+        for plan in (ByStranger(number), SentTwice(number), silent):
             await self._same(base, plan.run, plan)
+        self._run_again |= silent.again
         if base.world.sent[number].token is not None:
             late = TooLate(number)
             self.problems += (await self._told(late.run, late)).world.problems
@@ -191,7 +204,7 @@ class _StoryRuns:
         if told.world.problems:
             return  # what follows from it says nothing new
         if told.failure or told.outcome != base.outcome:
-            detail = told.failure or f"{told.outcome} instead of {base.outcome}"
+            detail = told.failure or _instead(told, base)
             self.problems.append(Problem(plan.problem, name, detail))
         elif told.marks != base.marks:
             detail = _difference(told.marks, base.marks)
@@ -201,7 +214,7 @@ class _StoryRuns:
         """Run the story with one server for all its rounds, and in an older session."""
         kept = await self._told("one server for all rounds", Plan(), fresh=False)
         if (kept.failure, kept.outcome) != ("", base.outcome):
-            detail = kept.failure or f"{kept.outcome} instead of {base.outcome}"
+            detail = kept.failure or _instead(kept, base)
             self.problems.append(Problem("needs-memory", "one server for all rounds", detail))
         name = "an older session, where handlers run once"
         live = await self._told(name, Plan(), era="legacy")
@@ -216,13 +229,18 @@ class _StoryRuns:
             self._run_again |= set(base.marks - live.marks)
 
     async def _started_over(self, base: _Told, number: int) -> None:
-        """Let the client forget a call, and begin it anew."""
+        """Let the client forget a call, and begin it anew.
+
+        The whole story is told again, so that what its earlier calls did may happen twice.
+        """
         name = f"a client that starts over before request {number + 1}"
         told = await self._told(name, StopBefore(number), again=True)
-        if told.failure:
+        earlier = base.world.before_call(number)
+        if isinstance(told.error, Undecided):
+            self.left_out.append(f"{name}: its held call goes on, with what was decided")
+        elif told.failure:
             self.problems.append(Problem("starts-over", name, told.failure))
-        elif told.marks != base.marks:
-            detail = _difference(told.marks, base.marks)
+        elif detail := _difference(told.marks, base.marks, base.marks + earlier):
             self.problems.append(Problem("starts-over", name, detail))
 
     # --- a no ------------------------------------------------------------------------------------
@@ -231,14 +249,18 @@ class _StoryRuns:
         """Let an answer be a no: what the story does after its yes must not happen."""
         sent = base.world.sent[number]
         for plan in refusals(number, key, sent.answers[key]):
-            await self._did_nothing(base, sent.marks, f"{key!r} {plan.what}", plan)
+            name = f"{key!r} {plan.what}"
+            told = await self._told(name, plan)
+            if not approved_after(told.world, number, key):
+                self._did_nothing(base, told, sent.marks, name)
 
-    async def _did_nothing(self, base: _Told, before: Counter[str], name: str, plan: Plan) -> None:
-        """Run the story with a no, and compare what happened with what follows its yes."""
-        told = await self._told(name, plan)
+    def _did_nothing(self, base: _Told, told: _Told, before: Counter[str], name: str) -> None:
+        """Compare what happened after a no with what follows the story's yes."""
         done = (told.marks - before) & (base.marks - before)
         if done:
             detail = f"still happened: {_listed(done)}"
+            if any(mark in before for mark in done):
+                detail += " (also before the question: what runs in every round needs ctx.once)"
             self.problems.append(Problem("refusal-acts", name, detail))
 
     # --- one run ---------------------------------------------------------------------------------
@@ -296,10 +318,23 @@ def _heard(lines: list[str]) -> Generator[None]:
         log.removeHandler(handler)
 
 
-def _difference(now: Counter[str], meant: Counter[str]) -> str:
+def seen(step: RoundTrip) -> dict[str, Any]:
+    """Return what a client gets to see of a result: of a tool, a prompt or a resource."""
+    result = step.result or {}
+    return {name: result[name] for name in _SEEN if name in result}
+
+
+def _instead(told: _Told, base: _Told) -> str:
+    if told.words == base.words:
+        return f"another result, of the same text: {base.words}"
+    return f"{told.words} instead of {base.words}"
+
+
+def _difference(now: Counter[str], meant: Counter[str], at_most: Counter[str] | None = None) -> str:
+    often = now - (meant if at_most is None else at_most)
     parts = [
         f"{word}: {_listed(part)}"
-        for word, part in (("too often", now - meant), ("missing", meant - now))
+        for word, part in (("too often", often), ("missing", meant - now))
         if part
     ]
     return "; ".join(parts)
