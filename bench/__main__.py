@@ -28,7 +28,7 @@ from bench import carriers, gateway, growth, inbox, latency, report
 from bench.alone import counted_beside_console
 from bench.inside import import_ms
 from bench.load import over_http, over_pipe
-from bench.procs import COMMANDS, ROOT, cpu_ns, installed, pin_load, port_of, server
+from bench.procs import COMMANDS, ROOT, cpu_ns, installed, on_every_core, pin_load, port_of, server
 from bench.story import Caller, Wrong
 
 CONNECTIONS = 32
@@ -349,7 +349,8 @@ class Measured:
             case "gateway":
                 self.add("Gateway", (gateway.run(seconds, repeats), []))
             case "carriers":
-                tables, found = carriers.run(samples=40, waiting=100_000, seconds=2.0, idle=100)
+                with on_every_core():
+                    tables, found = carriers.run(samples=40, waiting=100_000, seconds=2.0, idle=100)
                 self.add("Carriers of task runs", (tables, [Goal(*goal) for goal in found]))
             case _:
                 raise SystemExit(f"no part {name!r}: {', '.join(PARTS)}")

@@ -319,8 +319,8 @@ def run(samples: int, waiting: int, seconds: float, idle: int) -> tuple[str, lis
     with ExitStack() as stack:
         database = stack.enter_context(servers.own_postgres(durable=True))
         pid = database.pid
-        engines = {name: stack.enter_context(make()) for name, make in servers.ENGINES.items()}
         rates = creators.compare(database.dsn, seconds)
+        engines = {name: stack.enter_context(make()) for name, make in servers.ENGINES.items()}
         rows = [[name, *(f"{rate:.0f}" for rate in found)] for name, found in rates.items()]
         turns = map(str, range(1, len(rows[0])))
         tables.append(report.table(["created a second", *turns], rows))

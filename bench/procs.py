@@ -45,6 +45,17 @@ def pin_load() -> None:
 
 
 @contextmanager
+def on_every_core() -> Iterator[None]:
+    """Let this process, and those that it starts, run on every core for a while."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
 def server(name: str, transport: str, *more: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a server on its core; ends it at the end."""
     with program([*COMMANDS[name], transport, *more]) as process:
