@@ -57,6 +57,10 @@ def refund_server(console: Console) -> Server:
     return server
 
 
+_LAST_PAGE = 2.0
+"""Seconds in which a browser fetches the page that follows a decision, before the server ends."""
+
+
 def lead_through_refund() -> bool:
     """Call the tool, have it decided, and call it again; tell whether the refund was made."""
     # Loaded here: it brings the official SDK.
@@ -80,8 +84,10 @@ def lead_through_refund() -> bool:
                 say("call:    refund order=4711 cents=12000, by carl")
                 first = _text(client)
                 say(f"told:    {first}")
-                _have_it_decided(local, servers[0])
+                in_browser = _have_it_decided(local, servers[0])
                 last = _ended(lambda: client.call_tool("refund", REFUND))
+                if in_browser:
+                    time.sleep(_LAST_PAGE)
     except ConfigError as error:
         say(f"This part was left out: {error}")
         return True
@@ -101,7 +107,8 @@ def _ended(call: Callable[[], Any]) -> dict[str, Any]:
             return result
 
 
-def _have_it_decided(local: LocalServer, server: Server) -> None:
+def _have_it_decided(local: LocalServer, server: Server) -> bool:
+    """Have two people see the question; tell whether they do so in a browser."""
     links = [
         _link(local, server, "carl", "Carl"),
         _link(local, server, "anna", "Anna", "finance"),
@@ -111,11 +118,12 @@ def _have_it_decided(local: LocalServer, server: Server) -> None:
     browser = find_browser() if interactive() else None
     if browser is None:
         _play(*links)
-        return
+        return False
     say("Carl made the call and may only watch. Anna is of finance: sign in as her and decide.")
     say("One browser is one person: open one of the links in a private window.")
     for link in links:
         browser(link)
+    return True
 
 
 def _link(local: LocalServer, server: Server, subject: str, name: str, *roles: str) -> str:
