@@ -42,10 +42,10 @@ def gateway(file: Path, port: int) -> Iterator[Process]:
 
 async def refunds(url: str) -> None:
     """Refund one order after a yes; another stays after a no."""
-    for order, answer in (("7", Accept({"approve": True})), ("8", Decline())):
+    for order, answer in (("order-7", Accept({"approve": True})), ("order-8", Decline())):
         async with Client(url, answers=lambda ask, answer=answer: answer) as client:
             result = await client.call_tool("refund_order", {"order": order, "cents": 500})
-            print(f"refund of {order}:", result.content[0].text)
+            print(f"{order}:", result.content[0].text)
 
 
 async def seen(url: str) -> list[str]:
@@ -86,9 +86,9 @@ def main() -> int:
         with gateway(file, port) as process:
             assert asyncio.run(seen(url)) == ["delete_order", "find_orders", "refund_order"]
             asyncio.run(refunds(url))
-            waiting = [asyncio.run(delete(url, order)) for order in ("7", "8")]
+            waiting = [asyncio.run(delete(url, order)) for order in ("order-7", "order-8")]
             process.kill()  # what waits for ops is in the store, and in no process
-        assert (folder / "shop.log").read_text() == "refund 7 500\n"
+        assert (folder / "shop.log").read_text() == "refund order-7 500\n"
         with gateway(file, port):
             for choice in ("approve", "decline"):
                 decide(file, origin, "ops", choice, folder=folder, env=dict(os.environ))
@@ -102,7 +102,7 @@ def main() -> int:
         told = sorted((call["name"], call["outcome"]) for call in calls)
         print(*told, sep="\n")
         assert [call for call, _ in told] == ["delete_order"] * 2 + ["refund_order"] * 2
-        assert "500" not in (folder / "calls.jsonl").read_text()  # no arguments
+        assert "order-7" not in str(calls)  # no arguments
     return 0
 
 

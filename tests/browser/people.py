@@ -100,8 +100,9 @@ class Visitor:
         await link.click()
         await self.page.get_by_role("heading", name=message, exact=True).wait_for()
 
-    async def press(self, button: str) -> None:
-        await self.page.get_by_role("button", name=button, exact=True).click()
+    async def press(self, button: str, *, force: bool = False) -> None:
+        """Press a button when it can be pressed, or with `force` as it is."""
+        await self.page.get_by_role("button", name=button, exact=True).click(force=force)
 
     async def status(self) -> str:
         """Return the first status of the page that says something."""

@@ -77,7 +77,7 @@ async def test_waiting_questions_are_counted_by_age_and_not_told(held_inbox: Con
     assert "Questions that wait 2 the oldest for 10 min" in text
     assert "refund for finance · asked 10 min ago" in text
     assert "working 2" in text
-    assert "4711" not in page.text, "what the question says is not for operators"
+    assert "order 4711" not in page.text, "what the question says is not for operators"
 
 
 async def test_an_uncertain_effect_is_settled_with_a_reason_and_the_person_is_kept(

@@ -27,8 +27,8 @@ def till(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def refund(till: Path) -> None:
     answers = {"refund": {"amount": 12}, "approve": {"approve": True}}
     async with Rounds(load_server(str(till))) as rounds:
-        done = await rounds.call("refund", {"order": "4711"}, answers=answers)
-        assert done.text == "paid 12 for 4711"
+        done = await rounds.call("refund", {"order": "order-4711"}, answers=answers)
+        assert done.text == "paid 12 for order-4711"
         await rounds.replay(done)
 
 
@@ -36,7 +36,7 @@ def test_the_commands_of_the_page_tell_the_story_of_a_call(till: Path) -> None:
     asyncio.run(refund(till))
     exported = antiphon("audit", "export", "till.py")
     lines = [json.loads(line) for line in exported.out.splitlines()]
-    assert "4711" not in exported.out
+    assert "order-4711" not in exported.out
     shown = antiphon("calls", "show", "till.py", lines[0]["call"])
     told = [line.split("  ")[2] for line in shown.out.splitlines()[1:]]
     assert [re.sub(r"[0-9.]+ s$", "", words) for words in told] == [
