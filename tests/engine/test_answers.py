@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon import Context, Elicit, ElicitUrl, InputRequired, ListRoots, Sample
+from antiphon import Approve, Context, Elicit, ElicitUrl, InputRequired, ListRoots, Sample
 from antiphon.client.asks import Cancel, Decline
 from tests.linear.one_tool_server import EU, Place, serving
 
@@ -42,6 +42,55 @@ async def test_outcomes_tell_accepted_and_refused_apart(rounds, answer, status):
 
     done = await rounds(serving(order)).call("order", answers={"place": answer})
     assert done.text == f"{status} {status == 'accepted'} True"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ({"approve": True}, "accepted"),
+        ({"approve": False}, "declined"),
+        (Decline(), "declined"),
+        (Cancel(), "cancelled"),
+    ],
+)
+async def test_an_approval_is_a_yes_or_a_no_also_when_no_model_is_named(rounds, answer, status):
+    async def order(ctx: Context) -> str | InputRequired:
+        outcome = ctx.answers.outcome("ok")
+        if outcome.status == "missing":
+            return InputRequired({"ok": Approve("Pay?")})
+        return f"{outcome.status} {bool(outcome)} {bool(ctx.answers.get('ok'))}"
+
+    done = await rounds(serving(order)).call("order", answers={"ok": answer})
+    yes = status == "accepted"
+    assert done.text == f"{status} {yes} {yes}"
+
+
+async def test_an_approval_that_nobody_answered_in_time_is_no_yes(rounds, fake_clock):
+    async def order(ctx: Context) -> str | InputRequired:
+        outcome = ctx.answers.outcome("ok")
+        if outcome.status == "missing":
+            return InputRequired({"ok": Approve("Pay?", timeout=5)})
+        return f"{outcome.status} {bool(outcome)}"
+
+    world = rounds(serving(order))
+    step = await world.begin("order")
+    fake_clock.advance(6)
+    assert (await world.answer(step, {"ok": {"approve": True}})).text == "expired False"
+
+
+async def test_a_form_like_that_of_an_approval_is_a_form(rounds):
+    box = {
+        "type": "object",
+        "properties": {"approve": {"type": "boolean", "title": "Approve"}},
+        "required": ["approve"],
+    }
+
+    async def order(ctx: Context) -> str | InputRequired:
+        given = ctx.answers.get("ok")
+        return InputRequired({"ok": Elicit("Pay?", box)}) if given is None else str(given)
+
+    done = await rounds(serving(order)).call("order", answers={"ok": {"approve": False}})
+    assert done.text == "{'approve': False}"
 
 
 async def test_state_comes_back_as_it_was_given(rounds):

@@ -15,11 +15,11 @@ from antiphon.core.digest import canonical, short_digest
 from antiphon.core.journal import Entry, Journal, encode_value
 from antiphon.core.text import safe
 from antiphon.engine.handler import Handler
-from antiphon.engine.questions import EXPIRED, check_shape, reasons, unanswered
+from antiphon.engine.questions import APPROVE, EXPIRED, check_shape, reasons, unanswered
 from antiphon.errors import AnswerInvalid, Diverged, InvalidRequest, ToolError
 from antiphon.forms.schema import FlatSchema
 from antiphon.ports import ROUNDS_PER_START, Entropy, Store
-from antiphon.seal.claims import Handle, Pending
+from antiphon.seal.claims import APPROVAL, Handle, Pending
 
 _ID = 16
 _SEED = 16
@@ -230,9 +230,11 @@ class Call(msgspec.Struct, eq=False):
 
 
 def _answer(pending: Pending, raw: Mapping[str, Any]) -> Entry:
-    """Return the entry of an answer; one that accepts to open a URL names the URL shown."""
+    """Return the entry of an answer, which says what only the question tells: URL or approval."""
     if pending.kind == "url" and pending.schema and raw.get("action") == "accept":
         raw = {**raw, "url": pending.schema.decode()}
+    elif pending.schema == APPROVAL:
+        raw = {**raw, "approval": True}
     payload, secret, branch = encode_value(raw), pending.secret, pending.branch
     return Entry("ask", pending.key, payload, pending.digest, pending.note, secret, branch=branch)
 
@@ -248,7 +250,8 @@ def check_map(answers: object) -> dict[str, Any]:
 
 @lru_cache(maxsize=512)
 def _compiled(schema: bytes) -> FlatSchema:
-    return FlatSchema.tolerant(msgspec.json.decode(schema))
+    given = APPROVE if schema == APPROVAL else msgspec.json.decode(schema)
+    return FlatSchema.tolerant(given)
 
 
 # --- another version of the handler --------------------------------------------------------------

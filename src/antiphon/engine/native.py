@@ -65,7 +65,7 @@ class CallAnswers:
         if payload is None:
             return Outcome("missing", None, key)
         raw = decode_value(payload)
-        if model is Approval or DECIDED in raw:
+        if model is Approval or DECIDED in raw or "approval" in raw:
             return self._approval(key, raw)
         form: Form[Any] | None = of(model) if model is not None else None
         kind: Kind = "form" if form is not None else _kind(raw)

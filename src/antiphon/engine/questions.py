@@ -37,7 +37,7 @@ from antiphon.core.text import preview, safe
 from antiphon.core.web_url import web_host
 from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
 from antiphon.forms.form import Form, encoded_schema, of, of_encoded
-from antiphon.seal.claims import Pending
+from antiphon.seal.claims import APPROVAL, Pending
 from antiphon.wire import results
 
 _STATUS: Mapping[str, Status] = {
@@ -83,6 +83,8 @@ class Question(msgspec.Struct, gc=False):
     @property
     def shown(self) -> bytes:
         """The form's schema, or the URL: what the person was shown beside the message."""
+        if isinstance(self.ask, Approve):
+            return APPROVAL
         if self.form is not None:
             return self.form.schema_json
         return self.ask.url.encode() if isinstance(self.ask, ElicitUrl) else b""

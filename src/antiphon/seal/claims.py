@@ -26,6 +26,9 @@ READABLE: Final = frozenset({1})
 SKEW: Final = 30.0
 """Seconds by which another machine's clock may run ahead before its token is from the future."""
 
+APPROVAL: Final = b"approval"
+"""Stands for the schema of an approval: its answer is a yes or a no whoever reads it."""
+
 _BIG_INT = 1
 
 
@@ -43,7 +46,7 @@ class Pending(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """When the answer becomes `Expired`; 0 is never."""
 
     schema: bytes = b""
-    """The form's schema, or the URL, where no re-run can tell it (native handlers)."""
+    """The form's schema, the URL or `APPROVAL`, where no re-run can tell it (native handlers)."""
 
     secret: bool = False
     branch: bool = False
