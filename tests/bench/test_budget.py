@@ -58,7 +58,7 @@ async def test_a_request_of_our_http_server_takes_no_more_instructions_than_its_
     [
         ("authentication", 0.55),
         ("authentication, no round recorded", 2.9),
-        ("authentication, every round recorded", 6.4),
+        ("authentication, every round recorded", 6.7),
     ],
 )
 async def test_authentication_and_telemetry_add_their_own_cost_only(setting, times):

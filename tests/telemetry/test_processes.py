@@ -115,6 +115,7 @@ async def test_one_call_is_one_trace_through_two_servers_a_worker_and_a_client(
     assert rounds[2]["attributes"] == {
         "mcp.method.name": "tools/call",
         "mcp.protocol.version": "2026-07-28",
+        "jsonrpc.request.id": sent[rounds[2]["parent_id"]]["attributes"]["jsonrpc.request.id"],
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "build",
         "antiphon.outcome": "task",

@@ -194,8 +194,11 @@ class Request(msgspec.Struct, kw_only=True):
     params: dict[str, Any] = {}
     """All params, for the methods that are not calls."""
 
+    id: str | int | None = None
+    """The id that the client gave this request; for telemetry, like the next four."""
+
     call: str = ""
-    """The call's id, once it is known; for telemetry, like the next three."""
+    """The call's id, once it is known."""
 
     number: int = 1
     first_trace: str = ""

@@ -19,6 +19,9 @@ _NO_CONTEXT = Context()
 _NAMES = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 """The attribute that names the target; a resource has none, its URI is of unbounded variety."""
 
+_ID_LENGTH = 128
+"""Characters of a request's id that are kept; its client chooses how long it is."""
+
 Ended = Callable[[Request, float, str, float], None]
 """Told a request, its seconds, what kind of error it ended with, and when its token expires."""
 
@@ -124,6 +127,8 @@ def _describe(span: trace.Span, request: Request, error: BaseException | None, k
         attributes[name] = request.target
         if request.method == "tools/call":
             attributes["gen_ai.operation.name"] = "execute_tool"
+    if request.id is not None:
+        attributes["jsonrpc.request.id"] = str(request.id)[:_ID_LENGTH]
     if request.call:
         attributes["antiphon.call"] = request.call
         attributes["antiphon.round"] = request.number

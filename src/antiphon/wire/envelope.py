@@ -264,6 +264,7 @@ def admit(
         version=version,
         channel=channel,
         params=params,
+        id=message.get("id"),
     )
     _optional(request, meta, headers)
     if headers is not None and name == "tools/call" and target in served.header_params:

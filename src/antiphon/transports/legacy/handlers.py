@@ -237,6 +237,7 @@ class LegacyHandlers:
             trace=str(meta.get("traceparent", "")),
             channel=channel,
             params=params,
+            id=context.request_id,
         )
 
 
