@@ -68,6 +68,32 @@ def test_a_tool_with_a_planted_mistake_is_found(sound: str, tool: str, problem: 
     assert (ran.code, found(ran)) == (1, {problem})
 
 
+def test_a_task_is_followed_and_disturbed_like_a_call(sound: str):
+    ran = antiphon("try", sound, "later", "name=db", *ANSWERS, *TWO, "--json")
+    assert (ran.code, found(ran)) == (0, set())
+    assert "request 3 sent twice at once" in ran.json["runs"]
+    assert "'approve' answered with no" in ran.json["runs"]
+
+
+def test_a_task_that_acts_after_a_no_is_found(sound: str):
+    ran = antiphon("try", sound, "deaf_later", *ANSWERS, "--json")
+    assert (ran.code, found(ran)) == (1, {"refusal-acts"})
+
+
+def test_a_task_that_somebody_else_may_answer_see_and_cancel_is_found():
+    with served("tests.cli.tried_servers:anybody") as url:
+        ran = antiphon("try", url, "later", "name=db", *ANSWERS, *TWO, "--json")
+    assert ran.code == 1
+    told = " ".join(one["detail"] for one in ran.json["problems"])
+    assert all(word in told for word in ("tasks/get was", "tasks/update was", "tasks/cancel was"))
+
+
+def test_a_task_that_neither_asks_nor_ends_is_said_to(sound: str):
+    ran = antiphon("try", sound, "slow", *ANSWERS, "--timeout", "1")
+    assert ran.code == 2
+    assert "the task neither asked nor ended within 1 s" in ran.err
+
+
 def test_a_call_that_fails_by_itself_is_said_to(sound: str):
     ran = antiphon("try", sound, "failing", *ANSWERS, "--json")
     assert (ran.code, found(ran)) == (1, {"story-fails"})

@@ -1,5 +1,6 @@
 """Servers for `antiphon try`: a sound one, and others with one mistake each."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,23 @@ async def order(ctx: Context, name: str) -> str:
 
 server.tool(order)
 anybody.tool(order)
+server.tool(name="later", task="required")(order)
+anybody.tool(name="later", task="required")(order)
+
+
+@server.tool(task="required")
+async def deaf_later(ctx: Context) -> str:
+    """Do the same after a no as after a yes, in the background."""
+    await ctx.approve("Really?")
+    return "Done."
+
+
+@server.tool(task="required")
+async def slow(ctx: Context) -> str:
+    """Wait for a long time."""
+    await ctx.approve("Really?")
+    await asyncio.sleep(3600)
+    return "Done."
 
 
 @server.tool

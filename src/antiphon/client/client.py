@@ -277,7 +277,7 @@ class Client:
             ReplyTimeExceeded: The reply took too long.
         """
         connection = await self._connect()
-        declared = capabilities(self._by_hand(None))
+        declared = capabilities(self._by_hand(None) | self._tasks)
         return await self._replied(connection.request(method, params, declared))
 
     async def _replied(self, sending: Awaitable[ActionOutcome]) -> Any:

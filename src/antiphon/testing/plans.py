@@ -60,9 +60,11 @@ class ByStranger(AtRequest):
         self, world: DisturbedWorld, method: str, params: dict[str, Any], how: Options
     ) -> RoundTrip:
         """Try, and then send the request itself."""
-        theirs = await world.by_somebody_else(method, params, how)
-        if theirs is not None and theirs.error is None:
-            world.found("stranger-accepted", self.run, "answered as if the right caller had come")
+        for method_of_theirs, sent in _of_theirs(method, params):
+            theirs = await world.by_somebody_else(method_of_theirs, sent, how)
+            if theirs is not None and theirs.error is None:
+                detail = f"{method_of_theirs} was answered as if the right caller had come"
+                world.found("stranger-accepted", self.run, detail)
         for token in _changed(params.get("requestState")):
             changed = await world.plain(method, {**params, "requestState": token}, how)
             if changed.error is None:
@@ -300,6 +302,14 @@ class TooEarly(Plan):
                     raise StoryStopped
                 return step
         return await world.plain(method, params, how)
+
+
+def _of_theirs(method: str, params: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What somebody else might send instead of a request; a task is also looked at and ended."""
+    yield method, params
+    if method == "tasks/update":
+        yield "tasks/get", {"taskId": params["taskId"]}
+        yield "tasks/cancel", {"taskId": params["taskId"]}
 
 
 def _changed(token: str | None) -> Iterator[str]:

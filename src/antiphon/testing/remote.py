@@ -1,13 +1,15 @@
 """What can be tried on a server of any make, through its front door alone.
 
-A tool is called with scripted answers, and the rounds of the call are disturbed as `what_if` does.
+A tool is called with scripted answers, and the rounds of the call are disturbed as `what_if` does;
+a call that becomes a task is followed to its end.
 Nothing of the inside is seen, so that only replies count: a token that is taken when it should be
 refused, two replies to one request that differ, a no after which the tool says the same as after a
 yes. Each call is a real one: what the tool does, it does as often as it is called.
 """
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +18,7 @@ from antiphon.client.asks import view
 from antiphon.client.client import Client
 from antiphon.client.errors import RemoteError
 from antiphon.client.read_asks import read_asks
+from antiphon.core.text import safe
 from antiphon.errors import ConfigError, InvalidRequest
 from antiphon.testing.harness import RoundTrip
 from antiphon.testing.plans import (
@@ -28,20 +31,25 @@ from antiphon.testing.plans import (
 )
 from antiphon.testing.problems import Problem
 from antiphon.testing.story_world import DisturbedWorld, Options, Plan, StoryStopped
+from antiphon.testing.tasks import ended
 from antiphon.testing.what_if import WhatIfReport, seen
 
 _ENOUGH = 50
-"""Rounds after which a call is taken for one that never ends."""
+"""Rounds, or questions of a task, after which a call is taken for one that never ends."""
+
+_LOOK = (0.02, 1.0)
+"""Seconds between two looks at a task: no fewer and no more, whatever the server advises."""
 
 
 class RemoteWorld(DisturbedWorld):
     """A server behind a client, and perhaps a second client with the credentials of another."""
 
-    def __init__(self, client: Client, other: Client | None, plan: Plan) -> None:
-        """Take open clients."""
+    def __init__(self, client: Client, other: Client | None, plan: Plan, patience: float) -> None:
+        """Take open clients, and the seconds in which a task must ask or end."""
         super().__init__(plan)
         self._client = client
         self._other = other
+        self._patience = patience
 
     def time(self) -> float:
         """Return the time."""
@@ -80,9 +88,39 @@ class RemoteWorld(DisturbedWorld):
             going_on = {} if token is None else {"requestState": token}
             more = {**params, **going_on, "inputResponses": answers}
             step = await self.told("tools/call", more, {"before": step})
-        if step.task:
-            raise ConfigError("the tool runs as a task, which this command does not follow")
-        return step
+        return await self._followed(step, script) if step.task else step
+
+    async def _followed(self, step: RoundTrip, script: Answerer) -> RoundTrip:
+        """Follow a task to its end, and answer what it asks."""
+        task, answered = step.task, set[str]()
+        for _ in range(_ENOUGH):
+            step = await self._news(step, task, answered)
+            if step.error is not None or _status(step) != "input_required":
+                return ended(step)
+            answers = await _answered(step, script, answered)
+            answered.update(answers)
+            update = {"taskId": task, "inputResponses": answers}
+            taken = await self.told("tasks/update", update, {"before": step})
+            if taken.error is not None:
+                return taken
+        raise StoryStopped
+
+    async def _news(self, step: RoundTrip, task: str, answered: set[str]) -> RoundTrip:
+        """Look at a task until it has ended, or asks what it has not asked before."""
+        until = self.time() + self._patience
+        while True:
+            step = await self.plain("tasks/get", {"taskId": task}, {"before": step.before or step})
+            status = _status(step)
+            new = status == "input_required" and not step.asks.keys() <= answered
+            if step.error is not None or new or status not in ("working", "input_required"):
+                return step
+            row = step.result or {}
+            if self.time() > until:
+                says = safe(str(row.get("statusMessage") or status), 200)
+                raise ConfigError(
+                    f"the task neither asked nor ended within {self._patience:g} s; it says: {says}"
+                )
+            await asyncio.sleep(sorted((*_LOOK, row.get("pollIntervalMs", 0) / 1000))[1])
 
 
 async def try_server(
@@ -92,6 +130,7 @@ async def try_server(
     arguments: Mapping[str, Any],
     script: Answerer,
     *,
+    patience: float = 30.0,
     progress: Callable[[str], None] = lambda name: None,
 ) -> WhatIfReport:
     """Call a tool of a server, and call it again with its rounds disturbed.
@@ -102,16 +141,17 @@ async def try_server(
         tool: The tool.
         arguments: Its arguments.
         script: Answers every question of the tool.
+        patience: Seconds in which a task must ask something or end.
         progress: Told the name of each run before it begins.
 
     Raises:
-        ConfigError: The tool cannot be tried: it asks nothing, or is a task.
+        ConfigError: The tool cannot be tried: it asks nothing, or its task waits for something.
     """
     if client.era == "legacy":
         raise ConfigError("the server speaks an older revision, in which a call has no rounds")
 
     async def story(plan: Plan) -> tuple[RemoteWorld, RoundTrip | None]:
-        world = RemoteWorld(client, other, plan)
+        world = RemoteWorld(client, other, plan, patience)
         end = None
         try:
             end = await world.call(tool, arguments, script)
@@ -185,8 +225,14 @@ async def _sent(
         return replace(step, error=InvalidRequest(error.message, code=error.code, data=error.data))
 
 
-async def _answered(step: RoundTrip, script: Answerer) -> dict[str, Any]:
+async def _answered(
+    step: RoundTrip, script: Answerer, before: Collection[str] = ()
+) -> dict[str, Any]:
     asks = read_asks((step.result or {}).get("inputRequests") or {})
     if isinstance(asks, str):
         raise ConfigError(f"the server asks what cannot be read: {asks}")
-    return await answer_all([view(ask) for ask in asks], script)
+    return await answer_all([view(ask) for ask in asks if ask.key not in before], script)
+
+
+def _status(step: RoundTrip) -> str:
+    return str((step.result or {}).get("status", ""))

@@ -44,7 +44,7 @@ async def follow(
     for _ in range(world.enough):
         step = await _next(world, step, id, how)
         if not step.asks:
-            return _ended(step)
+            return ended(step)
         asks = {key: replace(ask, key=_key(ask)) for key, ask in step.asks.items()}
         given = answerer.answers(asks.values())
         answers = {key: given[ask.key] for key, ask in asks.items() if ask.key in given}
@@ -105,8 +105,8 @@ def _status(step: "RoundTrip") -> str:
     return (step.result or {}).get("status", "")
 
 
-def _ended(step: "RoundTrip") -> "RoundTrip":
-    """Return the end of a task in the place of its row."""
+def ended(step: "RoundTrip") -> "RoundTrip":
+    """Return the end of a task as the reply of a call that ended so."""
     if step.error is not None:
         return step
     row = step.result or {}

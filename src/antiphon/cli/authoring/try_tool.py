@@ -57,7 +57,7 @@ def try_tool(
     For servers of any make, from outside: tokens that are changed, brought twice, with other
     answers or arguments, or by somebody else; answers that nobody asked for; a no in the place of
     every yes. The tool is really called, about ten times for each question: use a server where
-    that does no harm. Every question needs an --answer.
+    that does no harm. Every question needs an --answer. A task is followed to its end.
 
     Exit codes: 0 nothing found, 1 something found, 2 the tool cannot be tried.
 
@@ -109,10 +109,11 @@ async def _tried(
             known = ", ".join(schemas) or "none"
             raise ConfigError(f"the server has no tool {tool!r}; it has: {known}")
         given = tool_arguments(words, schemas[tool])
+        how: Any = {"patience": settings.timeout, "progress": progress}
         if not others:
-            return await try_server(client, None, tool, given, script, progress=progress)
+            return await try_server(client, None, tool, given, script, **how)
         async with _client(target, settings, others) as somebody:
-            return await try_server(client, somebody, tool, given, script, progress=progress)
+            return await try_server(client, somebody, tool, given, script, **how)
 
 
 def _client(target: str, settings: Settings, more: dict[str, str]) -> "Client":
