@@ -40,6 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".peers"
 NODE = PEERS / "bin" / "node"
 SUITE = PEERS / "node" / "node_modules" / "@modelcontextprotocol" / "conformance"
+PYTHON = shlex.quote(sys.executable)
 REVISIONS = ("2026-07-28", "2025-11-25")
 START_LIMIT = 30.0
 """Seconds for the server to come up."""
@@ -163,14 +164,13 @@ def run_server(options: Options, revision: str, plans: Plans, url: str) -> list[
 def run_client(options: Options, revision: str, plans: Plans) -> list[Verdict]:
     """All at once as the suite does it, some forty processes; what failed then is tried alone."""
     scenarios = plans["client", revision]
-    # `exec`: at its limit the suite ends the shell only, then waits for who holds the output.
-    program = f"exec {shlex.quote(sys.executable)} -m conformance.client"
-    arguments = ["client", "--command", program]
     folder = options.output / f"client-{revision}"
-    suite(options, arguments, scenarios, revision, folder)
+    with client_program(options) as program:
+        suite(options, ["client", "--command", program], scenarios, revision, folder)
     found = read_results(folder, "client")
     first = [judge(one, found.get(one.name)) for one in scenarios]
     again = [one.scenario for one in first if one.scenario.counts and one.bucket == "failed"]
+    arguments = ["client", "--command", f"exec {PYTHON} -m conformance.client"]
     folder = options.output / f"client-{revision}-alone"
     for scenario in again:
         one_scenario(options, arguments, scenario, revision, folder)
@@ -181,6 +181,45 @@ def run_client(options: Options, revision: str, plans: Plans) -> list[Verdict]:
         else one
         for one in first
     ]
+
+
+@contextmanager
+def client_program(options: Options) -> Iterator[str]:
+    """Load the client once for all scenarios; gives the command that becomes one of its forks."""
+    # `exec`: at its limit the suite ends the shell only, then waits for who holds the output.
+    if not hasattr(os, "fork"):
+        yield f"exec {PYTHON} -m conformance.client"
+        return
+    options.output.mkdir(parents=True, exist_ok=True)
+    log = options.output / "clients.log"
+    with tempfile.TemporaryDirectory() as folder, log.open("wb") as stream:
+        where = Path(folder) / "clients"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "conformance.forking", where],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            await_socket(process, where, log)
+            yield f"exec {PYTHON} -S conformance/forked.py {shlex.quote(str(where))}"
+        finally:
+            end(process)
+
+
+def await_socket(process: subprocess.Popen[bytes], where: Path, log: Path) -> None:
+    deadline = time.monotonic() + START_LIMIT
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(str(where))
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    told = log.read_text("utf-8", errors="replace")[-2000:]
+    raise CannotRun(f"the client could not be loaded; it said:\n{told}")
 
 
 def suite(

