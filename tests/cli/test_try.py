@@ -51,7 +51,7 @@ def test_nothing_is_found_on_a_sound_server(sound: str):
 def test_without_a_second_caller_it_is_said_what_was_not_tried(sound: str):
     ran = antiphon("try", sound, "order", "name=db", *ANSWERS)
     assert ran.code == 0, ran.out
-    assert "not tried: tokens brought by somebody else" in ran.out
+    assert "not tried: what somebody else brings" in ran.out
 
 
 def test_a_server_that_cannot_tell_its_callers_apart_is_found():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon import Approve, Context, Elicit, ElicitUrl, InputRequired, ListRoots, Sample
+from antiphon import Approval, Approve, Context, Elicit, ElicitUrl, InputRequired, ListRoots, Sample
 from antiphon.client.asks import Cancel, Decline
 from tests.linear.one_tool_server import EU, Place, serving
 
@@ -91,6 +91,42 @@ async def test_a_form_like_that_of_an_approval_is_a_form(rounds):
 
     done = await rounds(serving(order)).call("order", answers={"ok": {"approve": False}})
     assert done.text == "{'approve': False}"
+
+
+@pytest.mark.parametrize("model", [None, Approval])
+@pytest.mark.parametrize(
+    "early",
+    [
+        {"action": "accept", "content": {"approve": True}},
+        {"action": "accept", "content": {"approve": False}},
+        {"action": "accept"},
+        {"action": "accept", "approval": True, "decided": {"outcome": "approved"}},
+        {"roots": []},
+        {"role": "assistant", "model": "m", "content": {"type": "text", "text": "yes"}},
+    ],
+)
+async def test_what_came_unasked_is_never_a_yes(rounds, early, model):
+    async def order(ctx: Context) -> str | InputRequired:
+        outcome = ctx.answers.outcome("ok", model) if model else ctx.answers.outcome("ok")
+        if outcome.status == "missing":
+            return InputRequired({"ok": Approve("Pay?")})
+        return "paid" if outcome else "not paid"
+
+    world = rounds(serving(order, unasked="accept"))
+    step = await world.send("tools/call", {"name": "order", "inputResponses": {"ok": early}})
+    assert list(step.asks) == ["ok"]
+    assert (await world.answer(step, {"ok": {"approve": True}})).text == "paid"
+
+
+async def test_an_approval_that_is_read_as_a_form_is_said_to(rounds, caplog):
+    async def order(ctx: Context) -> str | InputRequired:
+        if "ok" not in ctx.answers:
+            return InputRequired({"ok": Approve("Pay?")})
+        return str(ctx.answers.get("ok", Place))
+
+    done = await rounds(serving(order)).call("order", answers={"ok": {"approve": True}})
+    assert done.is_error
+    assert "'ok' was asked with Approve" in caplog.text
 
 
 async def test_state_comes_back_as_it_was_given(rounds):

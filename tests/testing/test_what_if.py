@@ -211,7 +211,7 @@ async def test_a_failing_story_tells_the_cause_and_the_line():
 
 def native(tally: Tally) -> Handler:
     async def order(ctx: Context) -> str | InputRequired:
-        answer = ctx.answers.get("place")
+        answer = ctx.answers.get("place", Place)
         if answer is None:
             return InputRequired({"place": Elicit("Where?", Place)})
         await ctx.once("create", tally.mark, "create")

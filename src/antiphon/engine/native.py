@@ -60,16 +60,24 @@ class CallAnswers:
     @overload
     def outcome(self, key: str, model: type[T]) -> Outcome[T]: ...
     def outcome(self, key: str, model: Any = None) -> Outcome[Any]:
-        """Return how an ask ended: accepted, declined, cancelled, expired or missing."""
+        """Return how an ask ended: accepted, declined, cancelled, expired or missing.
+
+        Raises:
+            HandlerError: A form is named for what was an approval.
+        """
         payload = self._payloads.get(key)
-        if payload is None:
+        unasked = key in self._execution.call.unasked
+        # What came unasked is only the form that it is read as: no approval, and no visit.
+        if payload is None or (unasked and (model is None or model is Approval)):
             return Outcome("missing", None, key)
         raw = decode_value(payload)
-        if model is Approval or DECIDED in raw or "approval" in raw:
+        if not unasked and (model is Approval or DECIDED in raw or "approval" in raw):
+            if model not in (None, Approval):
+                raise _is_approval(key)
             return self._approval(key, raw)
         form: Form[Any] | None = of(model) if model is not None else None
         kind: Kind = "form" if form is not None else _kind(raw)
-        if key in self._execution.call.unasked:
+        if unasked:
             raw = check_shape(kind, key, raw)
         try:
             return read_answer(kind, raw, key, form)
@@ -80,8 +88,6 @@ class CallAnswers:
     def _approval(self, key: str, raw: dict[str, Any]) -> Outcome[Any]:
         """Read the answer to an `Approve`: what people decided, or what the client said."""
         execution = self._execution
-        if key in execution.call.unasked:
-            return Outcome("missing", None, key)  # nobody was asked, so nobody has approved
         try:
             return named_by_caller(read_approval(raw, key), execution.request.principal)
         except AnswerInvalid as error:
@@ -180,6 +186,13 @@ def _put_to_others(execution: "Execution", asked: Mapping[str, Question]) -> set
             payload = decided_payload(Approval("unavailable"))
             execution.record(Entry("ask", key, payload, ready.digest, ready.note))
     return keys
+
+
+def _is_approval(key: str) -> HandlerError:
+    return HandlerError(
+        f"{key!r} was asked with Approve, so its answer is no form. "
+        f"Read it with ctx.answers.get({key!r}, Approval)."
+    )
 
 
 def _asked_again(keys: Sequence[str]) -> HandlerError:

@@ -15,6 +15,7 @@ from antiphon.testing.story_world import (
     SentRequest,
     StoryStopped,
 )
+from antiphon.testing.tasks import asked_key
 
 _NO = {"action": "decline"}
 _LATE = timedelta(days=3650)
@@ -177,10 +178,19 @@ class AnsweredNo(Plan):
         begins = how.get("before") is None and "requestState" not in params
         if self._said and begins and method != "tasks/update":
             raise StoryStopped
-        if number >= self._number and self._key in answers:
+        again = [name for name in answers if asked_key(name, method) == self._key]
+        if number >= self._number and again:
             self._said = True
-            params = {**params, "inputResponses": {**answers, self._key: self._answer}}
+            no = dict.fromkeys(again, self._answer)
+            params = {**params, "inputResponses": {**answers, **no}}
         return await world.plain(method, params, how)
+
+
+def answer_to(key: str, sent: SentRequest) -> Any:
+    """Return the answer to a question that a request brought, by the key of its handler."""
+    return next(
+        (a for name, a in sent.answers.items() if asked_key(name, sent.method) == key), None
+    )
 
 
 def refusals(number: int, key: str, answer: Any) -> Iterator[AnsweredNo]:
@@ -204,7 +214,7 @@ def approved_after(world: DisturbedWorld, number: int, key: str) -> bool:
     A question may be one that a person need not answer: what happens then is what they approved
     afterwards.
     """
-    if _yes(world.sent[number].answers.get(key)):
+    if number >= len(world.sent) or _yes(answer_to(key, world.sent[number])):
         return False
     later = [sent.answers for sent in world.sent[number + 1 :]]
     return any(_yes(answer) for answers in later for name, answer in answers.items() if name != key)
@@ -303,6 +313,16 @@ class TooEarly(Plan):
                 return step
         return await world.plain(method, params, how)
 
+    async def at_end(self, world: DisturbedWorld) -> None:
+        """Whatever the story was asked must have been asked in spite of the answers."""
+        left = _asked(self._story) - _asked(world.sent)
+        if left:
+            world.found("unasked-accepted", self.what, f"not asked any more: {sorted(left)}")
+
+
+def _asked(story: Sequence[SentRequest]) -> set[str]:
+    return {asked_key(key, sent.method) for sent in story for key in sent.answers}
+
 
 def _of_theirs(method: str, params: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """What somebody else might send instead of a request; a task is also looked at and ended."""
@@ -337,4 +357,6 @@ def _said(step: RoundTrip) -> str:
     """Tell a round in short, without its token."""
     if step.waiting:
         return f"asks {sorted(step.asks)}"
+    if step.task:
+        return "becomes a task"
     return f"refused ({step.code})" if step.error is not None else f"ends with {step.text!r}"

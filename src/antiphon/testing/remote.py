@@ -7,38 +7,41 @@ refused, two replies to one request that differ, a no after which the tool says 
 yes. Each call is a real one: what the tool does, it does as often as it is called.
 """
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from antiphon.client.answers import Answerer, answer_all
 from antiphon.client.asks import view
 from antiphon.client.client import Client
-from antiphon.client.errors import RemoteError
-from antiphon.client.read_asks import read_asks
-from antiphon.core.text import safe
-from antiphon.errors import ConfigError, InvalidRequest
+from antiphon.client.errors import RemoteError, Unanswered
+from antiphon.client.read_asks import PendingAsk, read_asks
+from antiphon.errors import AnswerInvalid, ConfigError, InvalidRequest
 from antiphon.testing.harness import RoundTrip
 from antiphon.testing.plans import (
     ByStranger,
     SentAgain,
     SentTwice,
     TooEarly,
+    answer_to,
     approved_after,
     refusals,
 )
 from antiphon.testing.problems import Problem
-from antiphon.testing.story_world import DisturbedWorld, Options, Plan, StoryStopped
-from antiphon.testing.tasks import ended
+from antiphon.testing.remote_tasks import follow
+from antiphon.testing.story_world import (
+    DisturbedWorld,
+    Options,
+    Plan,
+    SentRequest,
+    StoryStopped,
+)
+from antiphon.testing.tasks import asked_key
 from antiphon.testing.what_if import WhatIfReport, seen
 
 _ENOUGH = 50
-"""Rounds, or questions of a task, after which a call is taken for one that never ends."""
-
-_LOOK = (0.02, 1.0)
-"""Seconds between two looks at a task: no fewer and no more, whatever the server advises."""
+"""Rounds after which a call is taken for one that never ends."""
 
 
 class RemoteWorld(DisturbedWorld):
@@ -74,7 +77,12 @@ class RemoteWorld(DisturbedWorld):
         if one.error is not None or other.error is not None:
             return one.error is None or other.error is None
         # Two replies may bring different tokens for the same questions.
-        return (one.asks, seen(one), one.is_error) == (other.asks, seen(other), other.is_error)
+        return (one.asks, one.task, seen(one), one.is_error) == (
+            other.asks,
+            other.task,
+            seen(other),
+            other.is_error,
+        )
 
     async def call(self, tool: str, arguments: Mapping[str, Any], script: Answerer) -> RoundTrip:
         """Call a tool through all its rounds."""
@@ -88,39 +96,13 @@ class RemoteWorld(DisturbedWorld):
             going_on = {} if token is None else {"requestState": token}
             more = {**params, **going_on, "inputResponses": answers}
             step = await self.told("tools/call", more, {"before": step})
-        return await self._followed(step, script) if step.task else step
+        if not step.task:
+            return step
 
-    async def _followed(self, step: RoundTrip, script: Answerer) -> RoundTrip:
-        """Follow a task to its end, and answer what it asks."""
-        task, answered = step.task, set[str]()
-        for _ in range(_ENOUGH):
-            step = await self._news(step, task, answered)
-            if step.error is not None or _status(step) != "input_required":
-                return ended(step)
-            answers = await _answered(step, script, answered)
-            answered.update(answers)
-            update = {"taskId": task, "inputResponses": answers}
-            taken = await self.told("tasks/update", update, {"before": step})
-            if taken.error is not None:
-                return taken
-        raise StoryStopped
+        def answering(asks: Sequence[PendingAsk]) -> Awaitable[dict[str, Any]]:
+            return _answers_of_task(asks, script)
 
-    async def _news(self, step: RoundTrip, task: str, answered: set[str]) -> RoundTrip:
-        """Look at a task until it has ended, or asks what it has not asked before."""
-        until = self.time() + self._patience
-        while True:
-            step = await self.plain("tasks/get", {"taskId": task}, {"before": step.before or step})
-            status = _status(step)
-            new = status == "input_required" and not step.asks.keys() <= answered
-            if step.error is not None or new or status not in ("working", "input_required"):
-                return step
-            row = step.result or {}
-            if self.time() > until:
-                says = safe(str(row.get("statusMessage") or status), 200)
-                raise ConfigError(
-                    f"the task neither asked nor ended within {self._patience:g} s; it says: {says}"
-                )
-            await asyncio.sleep(sorted((*_LOOK, row.get("pollIntervalMs", 0) / 1000))[1])
+        return await follow(self, step, answering, self._patience)
 
 
 async def try_server(
@@ -150,20 +132,11 @@ async def try_server(
     if client.era == "legacy":
         raise ConfigError("the server speaks an older revision, in which a call has no rounds")
 
-    async def story(plan: Plan) -> tuple[RemoteWorld, RoundTrip | None]:
-        world = RemoteWorld(client, other, plan, patience)
-        end = None
-        try:
-            end = await world.call(tool, arguments, script)
-            await plan.at_end(world)
-        except StoryStopped:
-            pass
-        return world, end
-
-    runs = _Tried(story, progress)
+    runs = _Tried(client, other, tool, arguments, script, patience, progress)
     await runs.all()
-    left_out = [] if other is not None else ["tokens brought by somebody else: --as names nobody"]
-    return WhatIfReport(tuple(runs.names), tuple(dict.fromkeys(runs.problems)), tuple(left_out))
+    left_out = [] if other is not None else ["what somebody else brings: --as names nobody"]
+    found = tuple(dict.fromkeys(runs.problems))
+    return WhatIfReport(tuple(runs.names), found, (*left_out, *runs.left_out))
 
 
 class _Tried:
@@ -171,17 +144,33 @@ class _Tried:
 
     def __init__(
         self,
-        story: Callable[[Plan], Awaitable[tuple[RemoteWorld, RoundTrip | None]]],
+        client: Client,
+        other: Client | None,
+        tool: str,
+        arguments: Mapping[str, Any],
+        script: Answerer,
+        patience: float,
         progress: Callable[[str], None],
     ) -> None:
-        self._story = story
+        self._client = client
+        self._other = other
+        self._tool = tool
+        self._arguments = arguments
+        self._script = script
+        self._patience = patience
         self._progress = progress
         self.names: list[str] = []
         self.problems: list[Problem] = []
+        self.left_out: list[str] = []
 
     async def all(self) -> None:
-        world, end = await self._run("as it stands", Plan())
-        if end is None or end.is_error:
+        try:
+            world, end = await self._run("as it stands", Plan())
+        except Unanswered as error:
+            raise ConfigError(f"{error.what}. Answer every question with --answer.") from None
+        except AnswerInvalid as error:
+            raise ConfigError(f"an answer does not fit: {error}") from None
+        if end is None or end.error is not None or end.is_error:
             text = end.text if end is not None else f"it did not end within {_ENOUGH} rounds"
             self.problems.append(Problem("story-fails", "as it stands", text))
             return
@@ -189,30 +178,59 @@ class _Tried:
             raise ConfigError("the tool asked nothing: there are no rounds to disturb")
         for number, sent in enumerate(world.sent):
             if sent.later:
-                for plan in (ByStranger(number), SentTwice(number)):
-                    await self._run(plan.run, plan)
+                await self._disturbed(number, sent)
             for key in sent.answers:
-                await self._refused(world, end, number, key)
-        for plan in (SentAgain(), TooEarly(world.sent)):
-            await self._run(plan.what, plan)
+                await self._refused(world, end, number, asked_key(key, sent.method))
+        again = [SentAgain()] if any(sent.token for sent in world.sent) else []
+        for plan in (*again, TooEarly(world.sent)):
+            await self._tried(plan.what, plan)
+
+    async def _disturbed(self, number: int, sent: SentRequest) -> None:
+        """Disturb one request in the ways that can be: a task has no token that could change."""
+        if sent.token is not None or self._other is not None:
+            plan = ByStranger(number)
+            await self._tried(plan.run, plan)
+        twice = SentTwice(number)
+        await self._tried(twice.run, twice)
 
     async def _refused(self, base: RemoteWorld, end: RoundTrip, number: int, key: str) -> None:
         """Let an answer be a no: the tool must not end as after its yes."""
-        for plan in refusals(number, key, base.sent[number].answers[key]):
+        given = answer_to(key, base.sent[number])
+        for plan in refusals(number, key, given):
             name = f"{key!r} {plan.what}"
-            world, after = await self._run(name, plan)
-            if after is None or after.is_error or approved_after(world, number, key):
+            world, after = await self._tried(name, plan)
+            if after is None or after.error is not None or after.is_error:
+                continue
+            if approved_after(world, number, key):
                 continue
             if seen(after) == seen(end):
                 detail = f"ends as after a yes: {end.text!r}"
                 self.problems.append(Problem("refusal-acts", name, detail))
 
+    async def _tried(self, name: str, plan: Plan) -> tuple[RemoteWorld, RoundTrip | None]:
+        """Run the story; what could not be tried to its end is told, and the others go on."""
+        try:
+            return await self._run(name, plan)
+        except (ConfigError, Unanswered, AnswerInvalid) as error:
+            why = error.what if isinstance(error, Unanswered) else str(error)
+            self.left_out.append(f"{name}: {why}")
+            return self._world(plan), None
+
     async def _run(self, name: str, plan: Plan) -> tuple[RemoteWorld, RoundTrip | None]:
         self.names.append(name)
         self._progress(name)
-        world, end = await self._story(plan)
-        self.problems += world.problems
+        world, end = self._world(plan), None
+        try:
+            end = await world.call(self._tool, self._arguments, self._script)
+            await plan.at_end(world)
+        except StoryStopped:
+            pass
+        finally:
+            self.problems += world.problems
         return world, end
+
+    def _world(self, plan: Plan) -> RemoteWorld:
+        return RemoteWorld(self._client, self._other, plan, self._patience)
 
 
 async def _sent(
@@ -225,14 +243,15 @@ async def _sent(
         return replace(step, error=InvalidRequest(error.message, code=error.code, data=error.data))
 
 
-async def _answered(
-    step: RoundTrip, script: Answerer, before: Collection[str] = ()
-) -> dict[str, Any]:
+async def _answered(step: RoundTrip, script: Answerer) -> dict[str, Any]:
     asks = read_asks((step.result or {}).get("inputRequests") or {})
     if isinstance(asks, str):
         raise ConfigError(f"the server asks what cannot be read: {asks}")
-    return await answer_all([view(ask) for ask in asks if ask.key not in before], script)
+    return await answer_all([view(ask) for ask in asks], script)
 
 
-def _status(step: RoundTrip) -> str:
-    return str((step.result or {}).get("status", ""))
+async def _answers_of_task(asks: Sequence[PendingAsk], script: Answerer) -> dict[str, Any]:
+    """Answer what a task asks; what it asks again has a key of its own, and the same answer."""
+    keys = {asked_key(ask.key, "tasks/update"): ask.key for ask in asks}
+    plain = [view(replace(ask, key=asked_key(ask.key, "tasks/update"))) for ask in asks]
+    return {keys[key]: answer for key, answer in (await answer_all(plain, script)).items()}

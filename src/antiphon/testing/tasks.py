@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.core.request import Request
 from antiphon.errors import INTERNAL_ERROR, InvalidRequest
-from antiphon.testing.script import Answerer, WireAsk
+from antiphon.testing.script import Answerer
 
 if TYPE_CHECKING:
     from antiphon.server import Server
@@ -45,16 +45,18 @@ async def follow(
         step = await _next(world, step, id, how)
         if not step.asks:
             return ended(step)
-        asks = {key: replace(ask, key=_key(ask)) for key, ask in step.asks.items()}
+        asks = {
+            key: replace(ask, key=asked_key(key, "tasks/update")) for key, ask in step.asks.items()
+        }
         given = answerer.answers(asks.values())
         answers = {key: given[ask.key] for key, ask in asks.items() if ask.key in given}
         await world.send("tasks/update", {"taskId": id, "inputResponses": answers}, **how)
     raise AssertionError(f"the task did not end within {world.enough} questions")
 
 
-def _key(ask: WireAsk) -> str:
-    """Return the key as the handler gave it; a task asks again under a key of its own."""
-    return _ASKED_AGAIN.sub("", ask.key)
+def asked_key(key: str, method: str) -> str:
+    """Return a key as the handler gave it; a task asks again under a key of its own."""
+    return _ASKED_AGAIN.sub("", key) if method == "tasks/update" else key
 
 
 async def _next(world: "Rounds", step: "RoundTrip", id: str, how: Mapping[str, Any]) -> "RoundTrip":

@@ -20,7 +20,7 @@ from antiphon.cli.connect import (
 from antiphon.cli.output import JSON, USAGE, fail
 from antiphon.cli.session import ANSWER
 from antiphon.client.answers import Scripted
-from antiphon.client.errors import ClientError
+from antiphon.client.errors import CallTimeout, ClientError
 from antiphon.client.flow_types import Timeouts
 from antiphon.core.text import safe
 from antiphon.errors import ConfigError
@@ -79,6 +79,8 @@ def try_tool(
         report = asyncio.run(_tried(target, settings, others, tool, arguments or [], script))
     except (ConfigError, ValueError) as error:
         fail(str(error), USAGE)
+    except CallTimeout as error:
+        fail(f"{error.what}. Raise --timeout.", USAGE)
     except ClientError as error:
         output.failed(error, json=json, code=USAGE)
     if json:
@@ -139,4 +141,5 @@ def _members(report: "WhatIfReport") -> dict[str, Any]:
 def _show(report: "WhatIfReport") -> None:
     for line in report.left_out:
         print(f"not tried: {line}")
-    print(f"{len(report.runs)} calls: {safe(str(report), _SHOWN * (1 + len(report.problems)))}")
+    calls = "1 call" if len(report.runs) == 1 else f"{len(report.runs)} calls"
+    print(f"{calls}: {safe(str(report), _SHOWN * (1 + len(report.problems)))}")
