@@ -23,6 +23,7 @@ app: typer.Typer = typer.Typer(
     help="MCP servers and clients whose calls take several round trips.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
+    rich_markup_mode="rich",  # not the default of every release of Typer
 )
 
 
