@@ -16,7 +16,8 @@ INTRODUCTION = """\
 <!-- Written by `python -m tests.docs.commands > docs/command-line.md`. -->
 
 `antiphon COMMAND --help` prints the same. `antiphon --install-completion` sets up completion of
-commands and options in your shell; `antiphon --version` prints the version.
+commands and options in your shell; `antiphon --version` prints the version. `python -m antiphon`
+runs the same commands where the script is not on the path.
 
 | exit code | means |
 |---|---|

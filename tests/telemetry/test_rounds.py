@@ -10,6 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 from pydantic import BaseModel
 
 from antiphon import Client, Context, RemoteError, Seal, Server, ToolError
@@ -19,6 +20,8 @@ from antiphon.telemetry import OpenTelemetry
 from antiphon.testing import KEY, WITH_TASKS, FakeClock, Rounds
 from tests.client.test_task_news import counted
 from tests.tasks.task_client import Peer
+
+UNSET, ERROR = StatusCode.UNSET, StatusCode.ERROR
 
 
 class Name(BaseModel):
@@ -227,5 +230,32 @@ async def test_the_spans_of_a_client_have_no_words_of_errors(
         ("prompts/get greet", "-32603"),
         ("prompts/get greet", "-32603"),
         ("tools/call fail", "tool_error"),
-        ("execute_tool fail", None),
+        ("execute_tool fail", "tool_error"),
     ]
+    assert not any(span.status.is_ok for span in found)
+
+
+async def test_a_call_of_a_client_in_the_same_process_is_marked_if_its_tool_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spans, traces = InMemorySpanExporter(), TracerProvider()
+    traces.add_span_processor(SimpleSpanProcessor(spans))
+    for module in (http, prepared_call):
+        monkeypatch.setattr(module, "_tracer", traces.get_tracer("test"))
+    server = Server("shop", seal=Seal(keys=[KEY]))
+
+    @server.tool
+    async def sell(ctx: Context, sold: bool) -> str:
+        if not sold:
+            raise ToolError("sentinel is not at home")
+        return "sold"
+
+    async with Client(server) as client:
+        await client.call_tool("sell", {"sold": True})
+        await client.call_tool("sell", {"sold": False})
+        await client.begin("sell", {"sold": False})
+    sold, *failed = spans.get_finished_spans()  # one for each call, none for its requests
+    assert {span.name for span in (sold, *failed)} == {"execute_tool sell"}
+    assert (sold.status.status_code, "error.type" in (sold.attributes or {})) == (UNSET, False)
+    assert [span.status.status_code for span in failed] == [ERROR, ERROR]
+    assert [(span.attributes or {})["error.type"] for span in failed] == ["tool_error"] * 2

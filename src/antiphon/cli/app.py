@@ -15,12 +15,15 @@ from antiphon.cli.authoring import dev, install, new, try_tool
 from antiphon.cli.gateways.command import gateway
 from antiphon.cli.login import commands as login
 from antiphon.cli.operating import audit, calls, checks, inbox
+from antiphon.cli.readable_help import ReadableGroup, use_readable_help
 
 app: typer.Typer = typer.Typer(
     name="antiphon",
+    cls=ReadableGroup,
     help="MCP servers and clients whose calls take several round trips.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
+    rich_markup_mode="rich",  # not the default of every release of Typer
 )
 
 
@@ -63,6 +66,7 @@ app.add_typer(audit.audit, name="audit")
 app.command()(inbox.console)
 app.command()(token.keygen)
 app.add_typer(token.token, name="token")
+use_readable_help(app)
 
 
 def main() -> None:

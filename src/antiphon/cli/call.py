@@ -101,9 +101,9 @@ def call(
 
     \b
       antiphon call http://127.0.0.1:8400/mcp provision name=orders
-      antiphon call "python server.py" provision name=orders -a placement.region=eu-west
+      antiphon call "python shop.py" provision name=db -a placement.region=eu
       antiphon call http://127.0.0.1:8400/mcp tag 'labels:=["a", "b"]' --json
-      antiphon call http://127.0.0.1:8400/mcp provision name=orders --save call.json
+      antiphon call http://127.0.0.1:8400/mcp provision name=db --save call.json
       antiphon call https://shop.example/mcp provision name=orders --login
     """
     session = CallSession.start(answer, save=save, json=json, ask=not no_input, detach=detach)
@@ -146,8 +146,8 @@ def resume(
     \b
       antiphon resume call.json
       antiphon resume call.json --run
-      antiphon resume call.json --target https://shop.example/mcp --header "Authorization: ..."
-      antiphon resume call.json --answer placement.region=eu-west --answer approve.approve=yes
+      antiphon resume call.json --target URL -H "Authorization: Bearer ..."
+      antiphon resume call.json -a placement.region=eu -a approve.approve=yes
       antiphon resume call.json --restart
     """
 

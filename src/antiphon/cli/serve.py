@@ -132,11 +132,11 @@ def serve(
     """Run a server over HTTP, or on standard input and output.
 
     Keys are read from ANTIPHON_KEYS or the file or directory that ANTIPHON_KEYS_FILE names (see
-    `antiphon keygen`), the store from the server's store= or
-    ANTIPHON_STORE. Without keys, a key is made: kept beside a SQLite store, gone with the process
-    where the store is in memory. With several workers and neither configured, the workers get
-    common keys and a SQLite store in .antiphon, so that any worker can serve any round. Keys leave
-    the environment when they are read: programs that tools start do not see them.
+    `antiphon keygen`), the store from the server's store= or ANTIPHON_STORE. Without keys, a key
+    is made: kept beside a SQLite store, gone with the process where the store is in memory. With
+    several workers and neither configured, the workers get common keys and a SQLite store in
+    .antiphon, so that any worker can serve any round. Keys leave the environment when they are
+    read: programs that tools start do not see them.
 
     Over HTTP the pages of a server's console are served beside the endpoint in any case; --console
     checks that there are some. With --stdio they are served only if it is given.
@@ -151,7 +151,8 @@ def serve(
     \b
       antiphon serve shop:server
       antiphon serve path/to/shop.py
-      antiphon serve shop:server --http 0.0.0.0:8400 --allow-host shop.example --workers 4
+      antiphon serve shop:server --http 0.0.0.0:8400 --allow-host shop.example
+      antiphon serve shop:server --workers 4
       antiphon serve shop:server --stdio
       antiphon serve shop:server --stdio --console
       antiphon serve shop:server --metrics 127.0.0.1:9464
@@ -197,8 +198,9 @@ def worker(
 
     \b
       ANTIPHON_KEYS=... antiphon worker shop:server
-      ANTIPHON_KEYS=... antiphon worker shop:server --concurrency 32 --per-tool rebuild=2
-      ANTIPHON_KEYS=... ANTIPHON_CARRIER=nats://10.0.0.5:4222 antiphon worker shop:server
+      ANTIPHON_KEYS=... antiphon worker shop.py --concurrency 32
+      ANTIPHON_KEYS=... antiphon worker shop.py --per-tool rebuild=2
+      ANTIPHON_KEYS=... ANTIPHON_CARRIER=nats://n1:4222 antiphon worker shop.py
     """
     limits = dict(_limit(text) for text in per_tool or ())
     loaded = configured(load_server, server)

@@ -62,7 +62,7 @@ def tasks(
     \b
       antiphon tasks http://127.0.0.1:8400/mcp
       antiphon tasks http://127.0.0.1:8400/mcp 5f0c... --wait
-      antiphon tasks http://127.0.0.1:8400/mcp 5f0c... --answer approve.approve=yes
+      antiphon tasks http://127.0.0.1:8400/mcp 5f0c... -a approve.approve=yes
       antiphon tasks http://127.0.0.1:8400/mcp 5f0c... --cancel
     """
     if not id and (cancel or wait or answer or save):

@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 from antiphon.cli.output import USAGE, fail
+from antiphon.cli.readable_help import ReadableGroup
 from antiphon.errors import ConfigError, TokenRefused
 from antiphon.seal.claims import Claims
 from antiphon.seal.key_sources import keys_from
@@ -21,7 +22,7 @@ from antiphon.seal.keyring import Keyring, generate_key
 from antiphon.seal.sealer import Sealer
 
 token: typer.Typer = typer.Typer(
-    no_args_is_help=True, help="Read tokens with the keys of their server."
+    cls=ReadableGroup, no_args_is_help=True, help="Read tokens with the keys of their server."
 )
 
 REFUSED = (

@@ -244,9 +244,9 @@ class Client:
         return step.result
 
     async def _to_the_end(self, call: PendingCall, **options: Any) -> Step:
-        with traced_call(SavedCall(call=call)) as saved:
-            prepared = await self.prepare(saved, **options)
-            return prepared.conclude(await drive(prepared.flow, prepared))
+        with traced_call(SavedCall(call=call)) as traced:
+            prepared = await self.prepare(traced.saved, **options)
+            return prepared.conclude(traced.ended(await drive(prepared.flow, prepared)))
 
     async def prepare(
         self,
@@ -446,8 +446,8 @@ class Client:
         self, saved: SavedCall, can: frozenset[Capability], *, wait: float | None, **options: Any
     ) -> Step:
         with traced_call(saved) as traced:
-            prepared = await self.prepare(traced, can=can, **options)
-            return prepared.conclude(await drive_by_hand(prepared.flow, prepared, wait))
+            call = await self.prepare(traced.saved, can=can, **options)
+            return call.conclude(traced.ended(await drive_by_hand(call.flow, call, wait)))
 
     def _by_hand(self, can: Iterable[Capability] | None) -> frozenset[Capability]:
         if can is not None:

@@ -279,8 +279,24 @@ def _parsed(method: str, result: dict[str, Any]) -> BaseModel:
         raise InvalidResponse(f"{error.error_count()} faults in the result of {method}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class TracedCall:
+    """A call and the span around what is done for it now."""
+
+    saved: SavedCall
+    """With the trace that it is in."""
+
+    span: trace.Span
+
+    def ended(self, end: End | Waiting) -> End | Waiting:
+        """Mark the span if the tool said in its result that it failed; give the end back."""
+        if isinstance(end, Succeeded) and end.result.get("isError") is True:
+            _failed(self.span, "tool_error")
+        return end
+
+
 @contextmanager
-def traced_call(saved: SavedCall) -> Generator[SavedCall]:
+def traced_call(saved: SavedCall) -> Generator[TracedCall]:
     """Enclose what is done for a call now; the call is given back with the trace that it is in.
 
     A call that was saved goes on in its own trace, unless the caller has one of their own: then the
@@ -306,12 +322,16 @@ def traced_call(saved: SavedCall) -> Generator[SavedCall]:
         if not saved.trace:
             _trace_text.inject(here)
         try:
-            yield replace(saved, trace=here[_KEY]) if here else saved
+            yield TracedCall(replace(saved, trace=here[_KEY]) if here else saved, span)
         except BaseException as error:
             code = error.code if isinstance(error, RemoteError) else type(error).__name__
-            span.set_attribute("error.type", str(code))
-            span.set_status(trace.StatusCode.ERROR)
+            _failed(span, str(code))
             raise
+
+
+def _failed(span: trace.Span, kind: str) -> None:
+    span.set_attribute("error.type", kind)
+    span.set_status(trace.StatusCode.ERROR)
 
 
 def _span_of(saved: SavedCall) -> tuple[str, Mapping[str, str]]:

@@ -44,7 +44,8 @@ class _Common(TypedDict, total=False):
 
     unasked: Literal["ignore", "accept"]
     """Whether answers that were never asked for are taken; for handlers that return
-    `InputRequired`."""
+    `InputRequired`. Without effect where a call becomes a task: its answers come by `tasks/update`,
+    and only those that it asked for are taken."""
 
     anchor: bool
     """Ask the client to come back with a token before the first effect runs."""

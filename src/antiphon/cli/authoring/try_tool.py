@@ -64,10 +64,9 @@ def try_tool(
     Examples:
 
     \b
-      antiphon try http://127.0.0.1:8400/mcp provision name=orders \\
-          -a placement.region=eu-west -a approve.approve=yes
-      antiphon try https://shop.example/mcp refund order=1 -a approve.approve=yes \\
-          -H "Authorization: Bearer $ANNA" --as "Authorization: Bearer $BORIS"
+      antiphon try URL provision -a placement.region=eu -a approve.approve=yes
+      ANNA="Authorization: Bearer ..." BORIS="Authorization: Bearer ..."
+      antiphon try URL refund -a approve.approve=yes -H "$ANNA" --as "$BORIS"
     """
     settings = settings_of(header, env, "modern", timeout, False, json)
     try:

@@ -136,8 +136,8 @@ def gateway(
     \b
       antiphon gateway https://mcp.example.com/mcp
       antiphon gateway "npx -y some-server" --stdio --approve 'delete_*'
-      antiphon gateway URL COMMAND --name shop --name files --deny 'files_write*'
-      antiphon gateway URL --approve 'delete_*=ops' --console http://127.0.0.1:8400/console
+      antiphon gateway URL COMMAND --name shop --name files --deny 'files_rm*'
+      antiphon gateway URL --approve 'rm_*=ops' --console https://tools.example
     """
     if stdio and http:
         fail("--stdio excludes --http", USAGE)

@@ -12,6 +12,7 @@ from antiphon import Server
 from antiphon.audit.lines import read_end
 from antiphon.cli.operating.calls import source_of, with_store
 from antiphon.cli.output import USAGE, fail
+from antiphon.cli.readable_help import ReadableGroup
 from antiphon.core.audit import (
     AuditCheck,
     AuditRecord,
@@ -27,7 +28,9 @@ from antiphon.ports import AuditStore, Store
 _AT_ONCE = 1_000
 
 audit: typer.Typer = typer.Typer(
-    no_args_is_help=True, help="Export the records of calls, or check that none was touched."
+    cls=ReadableGroup,
+    no_args_is_help=True,
+    help="Export the records of calls, or check that none was touched.",
 )
 FROM = Annotated[
     str,
@@ -77,7 +80,7 @@ def export(source: FROM, server: NAMED = None) -> None:
 
     \b
       antiphon audit export shop.py > audit.jsonl
-      antiphon audit export postgresql://shop@db.internal/shop --server shop > audit.jsonl
+      antiphon audit export postgresql://db/shop --server shop > audit.jsonl
     """
     where, name = _named(source, server)
     with_store(where, lambda store: _export(_kept(store), name))
@@ -111,7 +114,7 @@ def verify(what: WHAT, server: NAMED = None, head: KNOWN = None) -> None:
     \b
       antiphon audit verify audit.jsonl
       antiphon audit verify shop.py
-      antiphon audit verify postgresql://shop@db.internal/shop --server shop --head 4711:9f3c...
+      antiphon audit verify postgresql://db/shop --server shop --head 47:9f...
     """
     known = None if head is None else _head(head)
     if "://" not in what and Path(what).is_file() and not what.endswith(".py"):

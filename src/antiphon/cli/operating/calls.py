@@ -17,10 +17,10 @@ from rich.text import Text
 
 from antiphon import Server
 from antiphon.cli.connect import interactive
-from antiphon.cli.default_command import default_command
 from antiphon.cli.load_server import load_server
 from antiphon.cli.operating import call_story
 from antiphon.cli.output import FAILED, JSON, REFUSED, USAGE, age, fail, run_or_fail, say
+from antiphon.cli.readable_help import default_command
 from antiphon.cli.serve import configured
 from antiphon.core.inbox import DecisionRecord, Item
 from antiphon.core.text import safe_line
@@ -169,7 +169,7 @@ def settle(
     Examples:
 
     \b
-      antiphon calls settle sqlite:///calls.db 17e9... charge --done '"receipt 7"'
+      antiphon calls settle sqlite:///calls.db 17e9... charge --done '"paid"'
       antiphon calls settle shop.py 17e9... charge --not-done
       antiphon calls settle sqlite:///calls.db --all --not-done --yes
     """

@@ -14,11 +14,11 @@ import typer
 
 from antiphon import Console, Server
 from antiphon.cli.connect import interactive
-from antiphon.cli.default_command import default_command
 from antiphon.cli.load_server import load_server
 from antiphon.cli.local_server import GRACE, console_of, usual_address
 from antiphon.cli.operating.calls import with_store
 from antiphon.cli.output import USAGE, fail, run_or_fail, say
+from antiphon.cli.readable_help import default_command
 from antiphon.cli.serve import SERVER, address, configured, log_to_stderr
 from antiphon.client.terminal import find_browser
 from antiphon.console import OneTimeLink, Person
@@ -133,7 +133,7 @@ def export(source: FROM, server: NAMED = None) -> None:
 
     \b
       antiphon inbox export shop.py > decisions.jsonl
-      antiphon inbox export postgresql://shop@db.internal/shop --server shop > decisions.jsonl
+      antiphon inbox export postgresql://db/shop --server shop > decisions.jsonl
     """
     if "://" not in source:
         if server is not None:
