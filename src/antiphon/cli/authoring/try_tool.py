@@ -57,7 +57,8 @@ def try_tool(
     For servers of any make, from outside: tokens that are changed, brought twice, with other
     answers or arguments, or by somebody else; answers that nobody asked for; a no in the place of
     every yes. The tool is really called, about ten times for each question: use a server where
-    that does no harm. Every question needs an --answer. A task is followed to its end.
+    that does no harm. Every question needs an --answer. A task is followed to its end;
+    it must ask something or end within --timeout.
 
     Exit codes: 0 nothing found, 1 something found, 2 the tool cannot be tried.
 
