@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _SESSIONS = "antiphon.transports.legacy.sessions"
 _STDIO = Principal(transport="stdio")
 
-PRELOAD_SECONDS = 0.25
-"""After the start: by then the server listens, and nobody has waited for the SDK."""
+PRELOAD_SECONDS = 3.0
+"""After the start, whose first requests need the processor; a legacy one loads the SDK at once."""
 
 SESSION_NOT_FOUND = "Session not found: initialize again"
 
@@ -178,7 +178,7 @@ class LegacyGateway:
     # --- lifetime -----------------------------------------------------------------------------
 
     def preload(self) -> None:
-        """Load the SDK in the background, a moment after the server has started."""
+        """Load the SDK in the background, when the server has been running for some seconds."""
         loop = asyncio.get_running_loop()
         self._preloading = loop.call_later(PRELOAD_SECONDS, _load_in_thread)
 
