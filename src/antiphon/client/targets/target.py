@@ -6,7 +6,7 @@ A target that is saved loses its credentials.
 import os
 import re
 import shlex
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO, TypedDict, cast
@@ -156,6 +156,9 @@ class HttpTarget:
     client: httpx2.AsyncClient | None = None
     """The user's own; its failures end the connection."""
 
+    not_done: frozenset[int] = frozenset()
+    """Statuses with which this server, or what stands before it, says that it has not acted."""
+
     @property
     def origin(self) -> str:
         parts = urlsplit(self.url)
@@ -180,12 +183,19 @@ class HttpTarget:
         client = self.client
         if client is None:
             client = await stack.enter_async_context(
-                contained_client(failures, headers=self.headers, auth=self.auth)
+                contained_client(
+                    failures,
+                    self.url,
+                    headers=self.headers,
+                    auth=self.auth,
+                    not_done=self.not_done,
+                )
             )
         read, write = await stack.enter_async_context(
             streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_EVENT)
         )
-        return HttpDispatcher(self.url, client, JSONRPCDispatcher(read, write))
+        sdk = JSONRPCDispatcher(read, write)
+        return HttpDispatcher(self.url, client, sdk, self.not_done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +259,7 @@ class TargetOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     auth: Any
     http_client: Any
+    not_done: Iterable[int]
     env: Mapping[str, str] | None
     cwd: str | os.PathLike[str] | None
     errlog: TextIO | None
@@ -278,6 +289,7 @@ def read_target(target: object, options: TargetOptions) -> Target:
                 headers=options.get("headers") or {},
                 auth=options.get("auth"),
                 client=options.get("http_client"),
+                not_done=frozenset(options.get("not_done") or ()),
             )
         try:
             words = shlex.split(text)
