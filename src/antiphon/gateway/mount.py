@@ -21,12 +21,15 @@ from antiphon.core.changes import (
 from antiphon.core.request import Request
 from antiphon.engine.context import Context, execution_of
 from antiphon.engine.handler import HandlerKind, Options
-from antiphon.errors import ConfigError, ResourceNotFound, StartError
+from antiphon.errors import ConfigError, ResourceNotFound, StartError, ToolError
 from antiphon.gateway.forwarding import Forwarding
+from antiphon.gateway.mounts import MountReport, Owners
 from antiphon.gateway.open_call import forward_open
-from antiphon.gateway.policy import Policy
+from antiphon.gateway.pins import ToolPins
+from antiphon.gateway.policy import Policy, Rule, RuleKind, Verdict
 from antiphon.gateway.rounds import forward_rounds
 from antiphon.gateway.upstream import Upstream, UpstreamSettings
+from antiphon.gateway.uris import has_scheme
 from antiphon.gateway.watching import ALL, ChangeWatcher, Kind
 from antiphon.handlers.admission import KEY, require_approval
 from antiphon.handlers.foreign import ForeignHandlers, Run
@@ -53,6 +56,8 @@ _KINDS: Mapping[Kind, HandlerKind] = {
     "templates": "resource",
 }
 
+_RULES: Mapping[Kind, RuleKind] = {"tools": "tool", "prompts": "prompt"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountSettings:
@@ -66,6 +71,12 @@ class MountSettings:
     checked: bool = False
     """Arguments that do not fit the schema of a tool are not sent."""
 
+    lenient: bool = False
+    """A rule that names nothing is logged, and no error."""
+
+    pins: ToolPins | None = None
+    """Digests of its tools; one that is new or has changed is not passed on."""
+
     park: float = PARK
 
 
@@ -78,6 +89,7 @@ class Mount:
         handlers: ForeignHandlers,
         changes: Changes,
         theirs: Changes | None = None,
+        owners: Owners | None = None,
     ) -> None:
         """Nothing is connected yet.
 
@@ -86,7 +98,12 @@ class Mount:
             handlers: Where its tools, prompts and resources are registered.
             changes: Where we announce what changes.
             theirs: Where another server of this process announces it.
+            owners: Which mount of this server each name belongs to.
         """
+        self._owners = owners or Owners()
+        self._offered: dict[Kind, dict[str, tuple[tuple[str, ...], Verdict]]] = {}
+        """What is listed by kind: its names, and what becomes of it."""
+
         self._settings = settings
         self._policy = settings.policy
         self._handlers = handlers
@@ -106,7 +123,35 @@ class Mount:
     @property
     def needs_console(self) -> bool:
         """Whether somebody has to approve some of its calls in the inbox."""
-        return any(rule.role for rule in self._policy.approve)
+        return self._policy.needs_console
+
+    @property
+    def report(self) -> MountReport:
+        """What becomes of everything it offers, and which rules name nothing."""
+        lines = [
+            (_KINDS[kind], name, verdict.words)
+            for kind, entries in self._offered.items()
+            for name, (_, verdict) in entries.items()
+        ]
+        matched = [rule.text for rule in self._policy.rules if self._names_something(rule)]
+        unmatched = [rule for rule in self._policy.rules if rule.text not in matched]
+        return MountReport(
+            name=self.name,
+            lines=tuple(lines),
+            matched=frozenset(matched),
+            unmatched=tuple((str(rule.text), rule.shared) for rule in unmatched),
+            lenient=self._settings.lenient,
+        )
+
+    def _names_something(self, rule: Rule) -> bool:
+        if rule.kinds == ("resource",):
+            # Resources need not be listed to be read.
+            return "resources" in self._upstream.offered
+        return any(
+            rule.matches("tool" if kind == "tools" else "prompt", names)
+            for kind in ("tools", "prompts")
+            for names, _ in self._offered.get(kind, {}).values()
+        )
 
     async def start(self) -> None:
         """Connect, register what there is, and follow its changes.
@@ -135,7 +180,7 @@ class Mount:
         except (ClientError, MCPError) as error:
             raise StartError(f"{self.name} cannot be listed: {error}") from error
         if "resources" in offered and not self._settings.prefix:
-            run = self._resource_run()
+            run = self._resource_run(listed=False)
             self._unlisted = self._handlers.add_unlisted(f"{self.name}:*", run, self._options())
 
     # --- lists -----------------------------------------------------------------------------------
@@ -165,10 +210,14 @@ class Mount:
 
     def _replace(self, kind: Kind, entries: Sequence[dict[str, Any]]) -> None:
         wanted: dict[str, dict[str, Any]] = {}
+        offered: dict[str, tuple[tuple[str, ...], Verdict]] = {}
         for entry in entries:
             name = self._name(kind, entry)
-            if self._policy.passes(name):
+            verdict = self._judge(kind, name, entry)
+            offered.setdefault(name, ((name, str(entry.get("name", name))), verdict))
+            if verdict.passes:
                 wanted.setdefault(name, entry)
+        self._offered[kind] = offered
         for known, name in [key for key in self._entries if key[0] == kind]:
             if wanted.get(name) != self._entries[known, name]:
                 self._handlers.remove(_KINDS[kind], name)
@@ -185,8 +234,32 @@ class Mount:
         prefix = self._settings.prefix
         return f"{prefix}_{entry['name']}" if prefix else entry["name"]
 
+    def _judge(self, kind: Kind, name: str, entry: Mapping[str, Any]) -> Verdict:
+        if kind == "templates":
+            return self._policy.judge_template(name)
+        if kind == "resources":
+            return self._policy.judge_uri(name, listed=True)[0]
+        verdict = self._policy.judge(_RULES[kind], name, entry["name"])
+        pins = self._settings.pins
+        if verdict.passes and kind == "tools" and pins is not None:
+            changed = pins.differs(self.name, entry)
+            if changed:
+                return Verdict(passes=False, why=changed)
+        return verdict
+
+    def _claim(self, kind: Kind, name: str) -> None:
+        if kind in ("tools", "prompts"):
+            claimed = self._owners.claim(kind, name, self)
+        else:
+            if kind == "templates" and not has_scheme(name):
+                raise ConfigError(f"the template {name!r} has no scheme of its own")
+            claimed = self._owners.claim_uris(name, self, template=kind == "templates")
+        if not claimed:
+            raise ConfigError(f"{name!r} belongs to another server behind this one")
+
     def _add(self, kind: Kind, name: str, entry: Mapping[str, Any]) -> None:
         try:
+            self._claim(kind, name)
             if kind == "tools":
                 self._add_tool(name, entry)
             elif kind == "prompts":
@@ -205,7 +278,7 @@ class Mount:
             self._entries[kind, name] = entry
 
     def _add_tool(self, name: str, entry: Mapping[str, Any]) -> None:
-        rule = self._policy.approval(name)
+        rule = self._policy.judge("tool", name, entry["name"]).approval
         holds = rule is not None and bool(rule.role)
         self._handlers.add_tool(
             {**entry, "name": name},
@@ -231,7 +304,10 @@ class Mount:
 
     def _tool_run(self, here: str, there: str) -> Run:
         async def tool(ctx: Context, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-            rule = self._policy.approval(here)
+            verdict = self._policy.judge("tool", here, there)
+            if not verdict.passes:
+                raise ToolError("The gateway does not pass on calls of this tool.")
+            rule = verdict.approval
             if rule is not None:
                 await require_approval(ctx, rule.ask(here, arguments))
             params = {"name": there, "arguments": dict(arguments)}
@@ -248,12 +324,14 @@ class Mount:
 
         return prompt
 
-    def _resource_run(self) -> Run:
+    def _resource_run(self, *, listed: bool = True) -> Run:
         async def resource(ctx: Context, _: Mapping[str, Any]) -> Mapping[str, Any]:
             uri = _request(ctx).target
-            if not self._policy.passes(uri):
+            verdict, judged = self._policy.judge_uri(uri, listed=listed)
+            if not verdict.passes:
                 raise ResourceNotFound("Resource not found", data={"uri": uri})
-            return await self._forward(ctx, "resources/read", {"uri": uri})
+            exact = ("resources", uri) in self._entries
+            return await self._forward(ctx, "resources/read", {"uri": uri if exact else judged})
 
         return resource
 

@@ -4,12 +4,64 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from antiphon.core.failures import log_failure
-from antiphon.errors import ConfigError
+from antiphon.core.text import safe
+from antiphon.errors import ConfigError, StartError
+from antiphon.gateway.policy import folded
 
 _log = logging.getLogger("antiphon.gateway")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountReport:
+    """What the rules of a mount make of what its server offers."""
+
+    name: str
+    lines: tuple[tuple[str, str, str], ...]
+    """Kind, name and verdict of each entry."""
+
+    unmatched: tuple[tuple[str, bool], ...] = ()
+    """Rules that name nothing, and whether each is for several servers."""
+
+    matched: frozenset[str] = frozenset()
+    """Rules that name something."""
+
+    lenient: bool = False
+    """Whether a rule that names nothing is only logged."""
+
+
+class Owners:
+    """Who had a name first keeps it, also while its server lists nothing."""
+
+    def __init__(self) -> None:
+        """Nobody has a name yet."""
+        self._names: dict[tuple[str, str], object] = {}
+        self._uris: dict[str, object] = {}
+
+    def claim(self, kind: str, name: str, owner: object) -> bool:
+        """Return whether a tool or prompt may have this name, and note whose it is."""
+        return self._names.setdefault((kind, folded(name)), owner) is owner
+
+    def claim_uris(self, uri: str, owner: object, *, template: bool) -> bool:
+        """Return whether a resource or the resources of a template may be of this server."""
+        own = uri.partition("{")[0] if template else uri
+        known = f"{own}{'{' if template else ''}"
+        for other, whose in self._uris.items():
+            if whose is not owner and _overlap(known, other):
+                return False
+        self._uris.setdefault(known, owner)
+        return True
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Return whether two URIs, or beginnings of URIs (`{` at the end), can be the same."""
+    first, second = one.removesuffix("{").lower(), other.removesuffix("{").lower()
+    if one.endswith("{") and second.startswith(first):
+        return True
+    return (other.endswith("{") and first.startswith(second)) or first == second
 
 
 class Mounted(Protocol):
@@ -23,6 +75,11 @@ class Mounted(Protocol):
     @property
     def needs_console(self) -> bool:
         """Whether somebody has to approve some of its calls in the inbox."""
+        ...
+
+    @property
+    def report(self) -> MountReport:
+        """What becomes of everything it offers, and which rules name nothing."""
         ...
 
     async def start(self) -> None:
@@ -39,6 +96,7 @@ class Mounts:
 
     def __init__(self) -> None:
         """There are none yet."""
+        self.owners: Owners = Owners()
         self._mounts: list[Mounted] = []
         self._users = 0
         self._moving = asyncio.Lock()
@@ -74,6 +132,7 @@ class Mounts:
             for mount in self._mounts:
                 started.append(mount)
                 await mount.start()
+            check_rules([mount.report for mount in self._mounts])
         except BaseException:
             await self._close_all(started)
             raise
@@ -84,3 +143,45 @@ class Mounts:
                 await mount.stop()
             except Exception as error:  # noqa: BLE001 - the others are left all the same
                 log_failure(_log, error, "%s could not be left in order", mount.name)
+
+
+def check_rules(reports: Sequence[MountReport]) -> None:
+    """Show what becomes of everything, and refuse rules that name nothing.
+
+    Raises:
+        StartError: There is such a rule.
+    """
+    for line in policy_table(reports):
+        _log.info("%s", line)
+    strict = unmatched_rules([report for report in reports if not report.lenient])
+    for name, text in unmatched_rules([report for report in reports if report.lenient]):
+        _log.warning("%s: the rule %r names nothing that its server offers", name, text)
+    if strict:
+        named = ", ".join(f"{text!r} ({name})" for name, text in strict)
+        table = "\n  ".join(policy_table(reports))
+        raise StartError(
+            f"These rules name nothing, so they keep nothing back: {named}. Write the names as the "
+            f'server does, or set unmatched="warn". It offers:\n  {table}'
+        )
+
+
+def unmatched_rules(reports: Sequence[MountReport]) -> list[tuple[str, str]]:
+    """Return the rules that name nothing, by mount; one for several servers may name it at any."""
+    matched = frozenset[str]().union(*(report.matched for report in reports))
+    found: dict[tuple[str, str], None] = {}
+    for report in reports:
+        for text, shared in report.unmatched:
+            if not shared:
+                found[report.name, text] = None
+            elif text not in matched:
+                found["every server", text] = None
+    return list(found)
+
+
+def policy_table(reports: Sequence[MountReport]) -> list[str]:
+    """Return a line for each entry: its mount, kind, name, and what becomes of it."""
+    return [
+        f"{report.name}: {kind} {safe(name, 100)}: {verdict}"
+        for report in reports
+        for kind, name, verdict in report.lines
+    ]

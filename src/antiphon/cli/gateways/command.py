@@ -1,8 +1,10 @@
 """`antiphon gateway`: any MCP server behind an Antiphon server, without changing either side."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 import typer
 
 from antiphon import Server
@@ -10,6 +12,7 @@ from antiphon.cli.gateways.settings import (
     GatewayFile,
     OAuthClient,
     UpstreamEntry,
+    check_reach,
     gateway_server,
     read_gateway,
     write_gateway,
@@ -29,6 +32,7 @@ from antiphon.cli.serve import (
     log_to_stderr,
 )
 from antiphon.errors import AntiphonError, ConfigError
+from antiphon.gateway.pins import ToolPins
 from antiphon.gateway.policy import ApprovalRule
 
 TARGETS = Annotated[
@@ -96,6 +100,24 @@ SAVE = Annotated[
 ]
 
 
+DEFAULT = Annotated[
+    Literal["allow", "approve", "deny"] | None,
+    typer.Option("--default", help="What becomes of tools that no pattern names."),
+]
+LOCK = Annotated[
+    str | None,
+    typer.Option(
+        "--lock", metavar="FILE", help="Pass on only tools with the digests in this file."
+    ),
+]
+ACCEPT = Annotated[
+    bool, typer.Option("--accept", help="Show what there is, write the lock file, and exit.")
+]
+OPEN = Annotated[
+    bool, typer.Option("--open", help="Serve callers whom nobody knows, with every credential.")
+]
+
+
 def gateway(
     target: TARGETS,
     name: NAMES = None,
@@ -116,6 +138,10 @@ def gateway(
     allow_host: ALLOW_HOST = None,
     allow_origin: ALLOW_ORIGIN = None,
     save: SAVE = None,
+    default: DEFAULT = None,
+    lock: LOCK = None,
+    accept: ACCEPT = False,
+    open: OPEN = False,
 ) -> None:
     """Serve what other MCP servers offer, to clients of either era, over HTTP or stdio.
 
@@ -124,6 +150,10 @@ def gateway(
     that waits goes on after a restart of the gateway if the store and its keys are kept; a legacy
     server that waits for an answer is kept open, and its call is lost with the gateway, never
     repeated. All clients share one identity at the server: their credentials are not passed on.
+
+    What passes, what needs an approval and what is denied is logged at the start. A pattern that
+    names nothing is an error. Callers are known by the access tokens of [auth] in a file; without
+    it the gateway serves this machine only, and only if it holds no credentials, unless --open.
 
     An approval by a role is decided in the console's inbox: give --console, and --save the settings
     to a file, which `antiphon inbox FILE --role ROLE`, `antiphon serve`, `antiphon worker` and
@@ -141,6 +171,8 @@ def gateway(
     """
     if stdio and http:
         fail("--stdio excludes --http", USAGE)
+    if accept and (lock is None and not (len(target) == 1 and target[0].endswith(".toml"))):
+        fail("--accept needs --lock FILE, which it writes", USAGE)
     if len(target) == 1 and target[0].endswith(".toml"):
         settings = configured(read_gateway, Path(target[0]))
     else:
@@ -154,8 +186,16 @@ def gateway(
             deny=deny or [],
             approve=_rules(approve or []),
             audit=audit,
+            default=default,
+            lock=lock,
+            open=open,
         )
-    server = configured(gateway_server, settings)
+    if open and not settings.open:
+        settings = msgspec.structs.replace(settings, open=True)
+    if accept:
+        _accept(settings)
+        return
+    server = configured(partial(gateway_server, stdio=stdio), settings)
     if save is not None:
         write_private(save, write_gateway(settings))  # headers may be credentials
         say(f"written: {save}")
@@ -168,6 +208,27 @@ def gateway(
             _run_http(server, http or DEFAULT_HTTP, path, hosts, origins)
     except AntiphonError as error:
         fail(str(error))
+
+
+def _accept(settings: GatewayFile) -> None:
+    if settings.lock is None:
+        fail("--accept needs a lock file: lock = FILE, or --lock FILE", USAGE)
+    from antiphon.processes.event_loop import run_loop
+
+    pins = ToolPins({}, accepts=True)
+    server = configured(partial(gateway_server, stdio=True, pins=pins), settings)
+    log_to_stderr()
+
+    async def look() -> None:
+        async with server.running():
+            pass
+
+    try:
+        run_loop(look())
+    except AntiphonError as error:
+        fail(str(error))
+    write_private(Path(settings.lock), pins.dump())
+    say(f"written: {settings.lock}")
 
 
 def _run_stdio(server: Server) -> None:
@@ -186,6 +247,7 @@ def _run_http(
     from antiphon.processes.http_server import run_http
 
     host, port = address(where)
+    configured(partial(check_reach, server), host)
     log_to_stderr()
     run_http(server.asgi(path, allowed_hosts=hosts, allowed_origins=origins), host, port)
 

@@ -3,14 +3,17 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
 
-from antiphon import CallEnd, Console, Server
+from antiphon import CallEnd, Console, OAuth, Server
+from antiphon.core.web_url import is_loopback
 from antiphon.errors import ConfigError
+from antiphon.gateway.pins import ToolPins
+from antiphon.gateway.policy import Default, SharedPattern
 
 STORE = "sqlite:///.antiphon/gateway.db"
 """Where a gateway keeps what happened once, unless told otherwise."""
@@ -18,6 +21,12 @@ STORE = "sqlite:///.antiphon/gateway.db"
 _NAME = re.compile(r"[A-Za-z0-9.-]{1,60}")
 _FROM_ENVIRONMENT = "env:"
 _LARGEST = 1024 * 1024
+
+_UNKNOWN_CALLERS = "Nobody knows who calls this gateway"
+_WHAT_TO_DO = (
+    "Add [auth] to its file (issuer, audience), or say with --open, or `open = true`, that "
+    "everybody may use it."
+)
 
 Era = Literal["auto", "modern", "legacy"]
 
@@ -57,6 +66,20 @@ class UpstreamEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """HTTP statuses with which the server says that it has not acted, such as 503."""
 
 
+class CallerAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Whose access tokens the gateway's own callers bring; see `OAuth`."""
+
+    issuer: str
+    audience: str
+    """The URL at which clients reach the gateway."""
+
+    scopes: list[str] = []
+    resource: str = ""
+    client_id: str = ""
+    client_secret: str = ""
+    """`env:NAME`: the environment variable that holds it."""
+
+
 class GatewayFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A gateway, as its file describes it."""
 
@@ -70,6 +93,26 @@ class GatewayFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     deny: list[str] = []
     approve: dict[str, str] = {}
     """From patterns of tools to roles; an empty role is the caller."""
+
+    default: Default | None = None
+    """What becomes of tools that no pattern names."""
+
+    unmatched: Literal["error", "warn"] = "error"
+    """What becomes of a pattern that names nothing."""
+
+    lock: str | None = None
+    """The file with the digests of the tools that the operator has seen."""
+
+    auth: CallerAuth | None = None
+    """How callers are known."""
+
+    open: bool = False
+    """Whether everybody who reaches the gateway may use it, with the credentials it holds."""
+
+    @property
+    def holds_credentials(self) -> bool:
+        """Whether the servers behind take the gateway for somebody."""
+        return any(entry.headers or entry.oauth for entry in self.upstream)
 
     audit: str | None = None
 
@@ -97,7 +140,15 @@ def write_gateway(settings: GatewayFile) -> str:
     plain = _plain(settings)
     upstream = cast("list[dict[str, Any]]", plain.pop("upstream"))
     approve = cast("dict[str, str]", plain.pop("approve"))
-    lines = [f"{name} = {_toml(value)}" for name, value in plain.items() if value not in (None, [])]
+    auth = cast("dict[str, object] | None", plain.pop("auth"))
+    standard = _plain(GatewayFile(upstream=[]))
+    lines = [
+        f"{name} = {_toml(value)}"
+        for name, value in plain.items()
+        if value != standard[name] or name == "name"
+    ]
+    if auth is not None:
+        lines += ["", "[auth]", *(f"{name} = {_toml(one)}" for name, one in auth.items() if one)]
     if approve:
         rules = [f"{_toml(pattern)} = {_toml(role)}" for pattern, role in approve.items()]
         lines += ["", "[approve]", *rules]
@@ -124,36 +175,101 @@ def _toml(value: object) -> str:
 # --- the server ----------------------------------------------------------------------------------
 
 
-def gateway_server(settings: GatewayFile) -> Server:
-    """Return the server that settings describe; nothing is connected yet.
+class Gateway(Server):
+    """A server made of settings; it knows whether its callers are."""
+
+    open_to_all: bool = False
+    """Whether nobody has to say who they are, and nobody has said that this is meant."""
+
+
+def check_reach(server: Server, host: str) -> None:
+    """Refuse to serve a gateway beyond this machine whose callers nobody knows.
 
     Raises:
-        ConfigError: They do not fit together.
+        ConfigError: It would be.
     """
+    if isinstance(server, Gateway) and server.open_to_all and not is_loopback(host.strip("[]")):
+        raise ConfigError(
+            f"{_UNKNOWN_CALLERS}, and {host} is reached from other machines. {_WHAT_TO_DO}"
+        )
+
+
+def gateway_server(
+    settings: GatewayFile, *, stdio: bool = False, pins: ToolPins | None = None
+) -> Server:
+    """Return the server that settings describe; nothing is connected yet.
+
+    Args:
+        settings: Of the gateway.
+        stdio: Whether its only caller is the process that has started it.
+        pins: Instead of those of the lock file.
+
+    Raises:
+        ConfigError: They do not fit together, or strangers would use credentials of the gateway.
+    """
+    unknown = settings.auth is None and not settings.open and not stdio
+    if unknown and settings.holds_credentials:
+        raise ConfigError(
+            f"{_UNKNOWN_CALLERS}, and it holds credentials for the servers behind it. {_WHAT_TO_DO}"
+        )
     entries = settings.upstream
     if not entries:
         raise ConfigError("a gateway needs a server behind it")
     names = [entry.name for entry in entries]
-    if len(entries) > 1 and (not all(names) or len(set(names)) < len(names)):
+    if len(entries) > 1 and (not all(names) or len({n.lower() for n in names}) < len(names)):
         raise ConfigError(
             "several servers behind one gateway need a name each: they become prefixes"
         )
     for name in filter(None, names):
         if not _NAME.fullmatch(name):
             raise ConfigError(f"the name {name!r} is not made of at most 60 of A-Z a-z 0-9 . -")
-    server = Server(
+    server = Gateway(
         settings.name,
         store=_store(settings.store),
         console=None if settings.console is None else Console(settings.console),
+        auth=_auth(settings.auth),
     )
+    server.open_to_all = unknown
+    if pins is None and settings.lock is not None:
+        pins = ToolPins.read(Path(settings.lock))
     for entry in entries:
-        _mount(server, settings, entry)
+        _mount(server, settings, entry, pins)
     if settings.audit is not None:
         server.on_end(AuditFile(settings.audit))
     return server
 
 
-def _mount(server: Server, settings: GatewayFile, entry: UpstreamEntry) -> None:
+def _auth(given: CallerAuth | None) -> OAuth | None:
+    if given is None:
+        return None
+    return OAuth(
+        given.issuer,
+        audience=given.audience,
+        scopes=given.scopes,
+        resource=given.resource,
+        client_id=given.client_id,
+        client_secret=_value(given.client_secret),
+    )
+
+
+def _patterns(patterns: Iterable[str], name: str, names: list[str]) -> list[SharedPattern]:
+    """Return the patterns that are for one server.
+
+    One that begins with the name of a server and `_` is for that server alone.
+    """
+    found: list[SharedPattern] = []
+    for pattern in patterns:
+        mark, colon, rest = pattern.partition(":")
+        bare = rest if colon and mark in ("tool", "prompt") else pattern
+        of = next((one for one in names if one and bare.lower().startswith(f"{one}_".lower())), "")
+        if not of or of == name:
+            found.append(SharedPattern(pattern))
+    return found
+
+
+def _mount(
+    server: Server, settings: GatewayFile, entry: UpstreamEntry, pins: ToolPins | None
+) -> None:
     options: dict[str, Any] = {}
     is_url = isinstance(entry.target, str) and "://" in entry.target
     if (entry.headers or entry.oauth or entry.not_done) and not is_url:
@@ -171,12 +287,19 @@ def _mount(server: Server, settings: GatewayFile, entry: UpstreamEntry) -> None:
         options["not_done"] = entry.not_done
     if entry.env:
         options["env"] = {name: _value(value) for name, value in entry.env.items()}
+    names = [one.name for one in settings.upstream]
     server.mount(
         entry.target,
         prefix=entry.name,
-        allow=settings.allow,
-        deny=settings.deny,
-        approve=settings.approve,
+        allow=_patterns(settings.allow, entry.name, names),
+        deny=_patterns(settings.deny, entry.name, names),
+        approve={
+            pattern: settings.approve[pattern]
+            for pattern in _patterns(settings.approve, entry.name, names)
+        },
+        default=settings.default or ("deny" if settings.allow else None),
+        unmatched=settings.unmatched,
+        lock=pins,
         era=entry.era,
         timeout=entry.timeout,
         **options,
