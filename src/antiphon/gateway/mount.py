@@ -20,16 +20,16 @@ from antiphon.core.changes import (
 )
 from antiphon.core.request import Request
 from antiphon.engine.context import Context, execution_of
-from antiphon.engine.handler import HandlerKind, Options
+from antiphon.engine.handler import Options
 from antiphon.errors import ConfigError, ResourceNotFound, StartError, ToolError
 from antiphon.gateway.forwarding import Forwarding
-from antiphon.gateway.mounts import MountReport, Owners
+from antiphon.gateway.mounts import MountReport, Owners, UnmatchedRule, tell_changes
 from antiphon.gateway.open_call import forward_open
 from antiphon.gateway.pins import ToolPins
 from antiphon.gateway.policy import Policy, Rule, RuleKind, Verdict
 from antiphon.gateway.rounds import forward_rounds
 from antiphon.gateway.upstream import Upstream, UpstreamSettings
-from antiphon.gateway.uris import has_scheme
+from antiphon.gateway.uris import NoNormalForm, has_scheme, normal_uri
 from antiphon.gateway.watching import ALL, ChangeWatcher, Kind
 from antiphon.handlers.admission import KEY, require_approval
 from antiphon.handlers.foreign import ForeignHandlers, Run
@@ -49,14 +49,12 @@ _LISTS: Mapping[Kind, str] = {
     "resources": "list_resources",
     "templates": "list_resource_templates",
 }
-_KINDS: Mapping[Kind, HandlerKind] = {
+_KINDS: Mapping[Kind, RuleKind] = {
     "tools": "tool",
     "prompts": "prompt",
     "resources": "resource",
     "templates": "resource",
 }
-
-_RULES: Mapping[Kind, RuleKind] = {"tools": "tool", "prompts": "prompt"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,18 +137,24 @@ class Mount:
             name=self.name,
             lines=tuple(lines),
             matched=frozenset(matched),
-            unmatched=tuple((str(rule.text), rule.shared) for rule in unmatched),
-            lenient=self._settings.lenient,
+            unmatched=tuple(
+                # Resources need not be listed to be read: such a rule may be right.
+                UnmatchedRule(
+                    str(rule.text),
+                    rule.shared,
+                    self._settings.lenient
+                    or ("resource" in rule.kinds and "resources" in self._upstream.offered),
+                )
+                for rule in unmatched
+            ),
         )
 
     def _names_something(self, rule: Rule) -> bool:
-        if rule.kinds == ("resource",):
-            # Resources need not be listed to be read.
-            return "resources" in self._upstream.offered
-        return any(
-            rule.matches("tool" if kind == "tools" else "prompt", names)
-            for kind in ("tools", "prompts")
-            for names, _ in self._offered.get(kind, {}).values()
+        templates = self._offered.get("templates", {})
+        return any(rule.may_match(template) for template in templates) or any(
+            rule.matches(_KINDS[kind], names)
+            for kind, entries in self._offered.items()
+            for names, _ in entries.values()
         )
 
     async def start(self) -> None:
@@ -189,6 +193,7 @@ class Mount:
         """Register what is listed now, and remove what is not any more."""
         offered = self._upstream.offered
         async with self._syncing:
+            before = self.report if self._offered else None
             for kind in kinds:
                 if ("resources" if kind == "templates" else kind) not in offered:
                     continue
@@ -203,6 +208,8 @@ class Mount:
                         raise
                     found = []  # a server with resources need not have templates
                 self._replace(kind, [_entry(one) for one in found[:MAX_LISTED]])
+            if before is not None:
+                tell_changes(before, self.report)
 
     def _resources(self) -> list[str]:
         """Return the URIs that are listed."""
@@ -214,7 +221,8 @@ class Mount:
         for entry in entries:
             name = self._name(kind, entry)
             verdict = self._judge(kind, name, entry)
-            offered.setdefault(name, ((name, str(entry.get("name", name))), verdict))
+            names = (name, entry["name"]) if kind in ("tools", "prompts") else (_judged(name),)
+            offered.setdefault(name, (names, verdict))
             if verdict.passes:
                 wanted.setdefault(name, entry)
         self._offered[kind] = offered
@@ -239,7 +247,7 @@ class Mount:
             return self._policy.judge_template(name)
         if kind == "resources":
             return self._policy.judge_uri(name, listed=True)[0]
-        verdict = self._policy.judge(_RULES[kind], name, entry["name"])
+        verdict = self._policy.judge(_KINDS[kind], name, entry["name"])
         pins = self._settings.pins
         if verdict.passes and kind == "tools" and pins is not None:
             changed = pins.differs(self.name, entry)
@@ -374,6 +382,13 @@ class Mount:
 
 def _request(ctx: Context) -> Request:
     return execution_of(ctx).request
+
+
+def _judged(uri: str) -> str:
+    try:
+        return normal_uri(uri)
+    except NoNormalForm:
+        return uri
 
 
 def _entry(model: BaseModel) -> dict[str, Any]:

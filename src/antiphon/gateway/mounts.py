@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from antiphon.core.failures import log_failure
@@ -13,6 +13,22 @@ from antiphon.errors import ConfigError, StartError
 from antiphon.gateway.policy import folded
 
 _log = logging.getLogger("antiphon.gateway")
+
+_NAMES_NOTHING = "%s: the rule %r names nothing that is listed"
+_TOLD = 200
+"""Lines of the table that are logged when lists have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnmatchedRule:
+    """A rule that names nothing that a server lists."""
+
+    text: str
+    shared: bool = False
+    """Whether it is for several servers."""
+
+    lenient: bool = False
+    """Whether that is only logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,14 +39,9 @@ class MountReport:
     lines: tuple[tuple[str, str, str], ...]
     """Kind, name and verdict of each entry."""
 
-    unmatched: tuple[tuple[str, bool], ...] = ()
-    """Rules that name nothing, and whether each is for several servers."""
-
+    unmatched: tuple[UnmatchedRule, ...] = ()
     matched: frozenset[str] = frozenset()
     """Rules that name something."""
-
-    lenient: bool = False
-    """Whether a rule that names nothing is only logged."""
 
 
 class Owners:
@@ -151,31 +162,47 @@ def check_rules(reports: Sequence[MountReport]) -> None:
     Raises:
         StartError: There is such a rule.
     """
-    for line in policy_table(reports):
+    table = policy_table(reports)
+    for line in table:
         _log.info("%s", line)
-    strict = unmatched_rules([report for report in reports if not report.lenient])
-    for name, text in unmatched_rules([report for report in reports if report.lenient]):
-        _log.warning("%s: the rule %r names nothing that its server offers", name, text)
+    unmatched = unmatched_rules(reports)
+    for name, rule in unmatched:
+        if rule.lenient:
+            _log.warning(_NAMES_NOTHING, name, rule.text)
+    strict = [f"{rule.text!r} ({name})" for name, rule in unmatched if not rule.lenient]
     if strict:
-        named = ", ".join(f"{text!r} ({name})" for name, text in strict)
-        table = "\n  ".join(policy_table(reports))
+        offered = "\n  ".join(table) or "nothing"
         raise StartError(
-            f"These rules name nothing, so they keep nothing back: {named}. Write the names as the "
-            f'server does, or set unmatched="warn". It offers:\n  {table}'
+            f"These rules name nothing, so they keep nothing back: {', '.join(strict)}. Write the "
+            f'names as the server does, or set unmatched="warn". It offers:\n  {offered}'
         )
 
 
-def unmatched_rules(reports: Sequence[MountReport]) -> list[tuple[str, str]]:
+def unmatched_rules(reports: Sequence[MountReport]) -> list[tuple[str, UnmatchedRule]]:
     """Return the rules that name nothing, by mount; one for several servers may name it at any."""
     matched = frozenset[str]().union(*(report.matched for report in reports))
-    found: dict[tuple[str, str], None] = {}
+    found: dict[tuple[str, str], UnmatchedRule] = {}
     for report in reports:
-        for text, shared in report.unmatched:
-            if not shared:
-                found[report.name, text] = None
-            elif text not in matched:
-                found["every server", text] = None
-    return list(found)
+        for rule in report.unmatched:
+            if not rule.shared:
+                found[report.name, rule.text] = rule
+            elif rule.text not in matched:
+                known = found.get(("every server", rule.text), rule)
+                found["every server", rule.text] = rule if rule.lenient else known
+    return [(name, rule) for (name, _), rule in found.items()]
+
+
+def tell_changes(before: MountReport, after: MountReport) -> None:
+    """Log what a server has changed in its lists, and warn if a rule names nothing any more."""
+    new = [line for line in after.lines if line not in before.lines]
+    for line in policy_table([replace(after, lines=tuple(new[:_TOLD]))]):
+        _log.info("now %s", line)
+    lost = [rule.text for rule in after.unmatched if rule.text in before.matched]
+    for text in lost:
+        _log.warning(_NAMES_NOTHING, after.name, text)
+    if lost:
+        table = policy_table([replace(after, lines=after.lines[:_TOLD])])
+        _log.warning("%s offers now: %s", after.name, "; ".join(table) or "nothing")
 
 
 def policy_table(reports: Sequence[MountReport]) -> list[str]:

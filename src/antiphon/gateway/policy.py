@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal, cast
+from urllib.parse import unquote
 
 from antiphon.core.asks import Approve
 from antiphon.core.question_text import MAX_DETAILS
 from antiphon.errors import ConfigError
-from antiphon.gateway.uris import NoNormalForm, normal_uri
+from antiphon.gateway.uris import NoNormalForm, normal_pattern, normal_uri
 
 RuleKind = Literal["tool", "prompt", "resource"]
 Default = Literal["allow", "approve", "deny"]
@@ -30,7 +31,7 @@ _KINDS: Mapping[str, tuple[RuleKind, ...]] = {
 _PLAIN_NAME = re.compile(r"[!-~]+")
 """Names without blanks, controls and letters of other scripts, which imitate others."""
 
-_BEGINNING = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?")
+_WILD = re.compile(r"[*?\[]")
 
 
 class SharedPattern(str):
@@ -86,23 +87,26 @@ class Rule:
         """Read a pattern; `tool:`, `prompt:` or `resource:` before it says what it is for.
 
         Without one of these, a pattern with a colon is of resources, and any other of tools and
-        prompts; names of tools have no colon.
+        prompts, which have no colon in their names. One that denies and begins with a star is of
+        everything.
 
         Raises:
-            ConfigError: It is empty, or an approval of something other than tools.
+            ConfigError: It is empty, could match no URI, or approves something other than tools.
         """
         mark = next((mark for mark in _KINDS if text.startswith(mark)), "")
         pattern = text.removeprefix(mark)
-        kinds: tuple[RuleKind, ...] = ("resource",) if ":" in pattern else ("tool", "prompt")
-        kinds = _KINDS.get(mark, kinds)
+        if not pattern:
+            raise ConfigError(f"the pattern {text!r} is empty")
+        kinds = _KINDS.get(mark) or _unmarked(verb, pattern)
         if verb == "approve":
             if "tool" not in kinds:
                 raise ConfigError(f"only tools can be approved: {text!r}")
             kinds = ("tool",)
-        if not pattern:
-            raise ConfigError(f"the pattern {text!r} is empty")
         if kinds == ("resource",):
-            pattern = _normal_pattern(pattern)
+            try:
+                pattern = normal_pattern(pattern)
+            except NoNormalForm as error:
+                raise ConfigError(f"the pattern {text!r} matches no URI: {error}") from None
         return cls(verb, text, kinds, pattern, approval)
 
     def matches(self, kind: RuleKind, names: Iterable[str]) -> bool:
@@ -111,7 +115,13 @@ class Rule:
             return False
         if self.verb == "allow":
             return any(fnmatchcase(name, self.pattern) for name in names)
-        return any(fnmatchcase(folded(name), folded(self.pattern)) for name in names)
+        read = _folded_uri if kind == "resource" else folded
+        return any(fnmatchcase(read(name), read(self.pattern)) for name in names)
+
+    def may_match(self, template: str) -> bool:
+        """Return whether it may be about a URI of a template."""
+        mine, theirs = _WILD.split(self.pattern)[0], template.partition("{")[0]
+        return "resource" in self.kinds and (mine.startswith(theirs) or theirs.startswith(mine))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +131,7 @@ class Verdict:
     passes: bool
     approval: ApprovalRule | None = None
     why: str = ""
+    denied_by_rule: bool = False
 
     @property
     def words(self) -> str:
@@ -216,7 +227,13 @@ class Policy:
 
     def judge_template(self, template: str) -> Verdict:
         """Return whether a template is listed; each URI that is read is judged for itself."""
-        return self._judge("resource", (template,)) if self.restricts("resource") else _PASSES
+        if not self.restricts("resource"):
+            return _PASSES
+        verdict = self._judge("resource", (template,))
+        if verdict.denied_by_rule or verdict.passes:
+            return verdict
+        allowed = any(rule.verb == "allow" and rule.may_match(template) for rule in self.rules)
+        return _PASSES if allowed else verdict
 
     def _judge(self, kind: RuleKind, names: Iterable[str]) -> Verdict:
         names = tuple(names)
@@ -225,7 +242,7 @@ class Policy:
             if rule.verb == "allow" or not rule.matches(kind, names):
                 continue
             if rule.verb == "deny":
-                return Verdict(passes=False, why=f"by {rule.text!r}")
+                return Verdict(passes=False, why=f"by {str(rule.text)!r}", denied_by_rule=True)
             if allowed or not self._closed:
                 return Verdict(passes=True, approval=rule.approval)
         if allowed or self.default == "allow":
@@ -243,11 +260,17 @@ class Policy:
         return self.default == "deny" and any(rule.verb == "allow" for rule in self.rules)
 
 
-def _normal_pattern(pattern: str) -> str:
-    """Write scheme and host of a pattern of URIs as normal forms do."""
-    if pattern.lower().startswith("file:/") and not pattern.lower().startswith("file://"):
-        pattern = f"file://{pattern[5:]}"
-    return _BEGINNING.sub(lambda match: match[0].lower(), pattern)
+def _unmarked(verb: Verb, pattern: str) -> tuple[RuleKind, ...]:
+    """Return what a pattern is for that does not say so."""
+    if ":" in pattern:
+        return ("resource",)
+    if verb == "deny" and pattern.startswith("*"):
+        return ("tool", "prompt", "resource")
+    return ("tool", "prompt")
+
+
+def _folded_uri(uri: str) -> str:
+    return folded(unquote(uri))
 
 
 def folded(name: str) -> str:

@@ -12,7 +12,7 @@ from antiphon.cli.gateways.settings import (
     GatewayFile,
     OAuthClient,
     UpstreamEntry,
-    check_reach,
+    check_callers,
     gateway_server,
     read_gateway,
     write_gateway,
@@ -34,6 +34,7 @@ from antiphon.cli.serve import (
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.gateway.pins import ToolPins
 from antiphon.gateway.policy import ApprovalRule
+from antiphon.transports.http.app import App
 
 TARGETS = Annotated[
     list[str],
@@ -171,10 +172,11 @@ def gateway(
     """
     if stdio and http:
         fail("--stdio excludes --http", USAGE)
-    if accept and (lock is None and not (len(target) == 1 and target[0].endswith(".toml"))):
-        fail("--accept needs --lock FILE, which it writes", USAGE)
     if len(target) == 1 and target[0].endswith(".toml"):
         settings = configured(read_gateway, Path(target[0]))
+        beside = (name, header, oauth, oauth_issuer, allow, deny, approve, audit, default, lock)
+        if any(beside) or console is not None:
+            fail(f"write rules, names and credentials into {target[0]}, not beside it", USAGE)
     else:
         client = _client(oauth, oauth_issuer)
         entries = _entries(target, name or [], era, timeout, header or [], client)
@@ -195,7 +197,7 @@ def gateway(
     if accept:
         _accept(settings)
         return
-    server = configured(partial(gateway_server, stdio=stdio), settings)
+    server = configured(gateway_server, settings)
     if save is not None:
         write_private(save, write_gateway(settings))  # headers may be credentials
         say(f"written: {save}")
@@ -205,7 +207,9 @@ def gateway(
         if stdio:
             _run_stdio(server)
         else:
-            _run_http(server, http or DEFAULT_HTTP, path, hosts, origins)
+            host, port = address(http or DEFAULT_HTTP)
+            configured(lambda given: check_callers(given, host, *hosts), settings)
+            _run_http(server.asgi(path, allowed_hosts=hosts, allowed_origins=origins), host, port)
     except AntiphonError as error:
         fail(str(error))
 
@@ -216,7 +220,7 @@ def _accept(settings: GatewayFile) -> None:
     from antiphon.processes.event_loop import run_loop
 
     pins = ToolPins({}, accepts=True)
-    server = configured(partial(gateway_server, stdio=True, pins=pins), settings)
+    server = configured(partial(gateway_server, pins=pins), settings)
     log_to_stderr()
 
     async def look() -> None:
@@ -241,15 +245,11 @@ def _run_stdio(server: Server) -> None:
         run_loop(serve_beside_stdio(server, serve_http))
 
 
-def _run_http(
-    server: Server, where: str, path: str, hosts: tuple[str, ...], origins: tuple[str, ...]
-) -> None:
+def _run_http(app: App, host: str, port: int) -> None:
     from antiphon.processes.http_server import run_http
 
-    host, port = address(where)
-    configured(partial(check_reach, server), host)
     log_to_stderr()
-    run_http(server.asgi(path, allowed_hosts=hosts, allowed_origins=origins), host, port)
+    run_http(app, host, port)
 
 
 def _entries(

@@ -65,6 +65,12 @@ class UpstreamEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     not_done: list[int] = []
     """HTTP statuses with which the server says that it has not acted, such as 503."""
 
+    @property
+    def holds_credentials(self) -> bool:
+        """Whether the server may take the gateway for somebody; an `env` may hold anything."""
+        in_url = isinstance(self.target, str) and "@" in self.target.partition("://")[2]
+        return bool(self.headers or self.oauth or self.env or in_url)
+
 
 class CallerAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Whose access tokens the gateway's own callers bring; see `OAuth`."""
@@ -112,7 +118,7 @@ class GatewayFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     @property
     def holds_credentials(self) -> bool:
         """Whether the servers behind take the gateway for somebody."""
-        return any(entry.headers or entry.oauth for entry in self.upstream)
+        return any(entry.holds_credentials for entry in self.upstream)
 
     audit: str | None = None
 
@@ -175,43 +181,40 @@ def _toml(value: object) -> str:
 # --- the server ----------------------------------------------------------------------------------
 
 
-class Gateway(Server):
-    """A server made of settings; it knows whether its callers are."""
+def check_callers(settings: GatewayFile, *hosts: str) -> None:
+    """Refuse to serve strangers with credentials, or beyond this machine, unless that is meant.
 
-    open_to_all: bool = False
-    """Whether nobody has to say who they are, and nobody has said that this is meant."""
-
-
-def check_reach(server: Server, host: str) -> None:
-    """Refuse to serve a gateway beyond this machine whose callers nobody knows.
+    Args:
+        settings: Of the gateway.
+        hosts: Where it listens, and the names under which it is reached.
 
     Raises:
-        ConfigError: It would be.
+        ConfigError: Nobody would know who calls.
     """
-    if isinstance(server, Gateway) and server.open_to_all and not is_loopback(host.strip("[]")):
+    if settings.auth is not None or settings.open:
+        return
+    if settings.holds_credentials:
         raise ConfigError(
-            f"{_UNKNOWN_CALLERS}, and {host} is reached from other machines. {_WHAT_TO_DO}"
+            f"{_UNKNOWN_CALLERS}, and it holds credentials for the servers behind it. {_WHAT_TO_DO}"
         )
+    for host in hosts:
+        if not is_loopback(host.strip("[]")):
+            raise ConfigError(
+                f"{_UNKNOWN_CALLERS}, and {host or 'every address'} can be reached from other "
+                f"machines. {_WHAT_TO_DO}"
+            )
 
 
-def gateway_server(
-    settings: GatewayFile, *, stdio: bool = False, pins: ToolPins | None = None
-) -> Server:
+def gateway_server(settings: GatewayFile, pins: ToolPins | None = None) -> Server:
     """Return the server that settings describe; nothing is connected yet.
 
     Args:
         settings: Of the gateway.
-        stdio: Whether its only caller is the process that has started it.
         pins: Instead of those of the lock file.
 
     Raises:
-        ConfigError: They do not fit together, or strangers would use credentials of the gateway.
+        ConfigError: They do not fit together.
     """
-    unknown = settings.auth is None and not settings.open and not stdio
-    if unknown and settings.holds_credentials:
-        raise ConfigError(
-            f"{_UNKNOWN_CALLERS}, and it holds credentials for the servers behind it. {_WHAT_TO_DO}"
-        )
     entries = settings.upstream
     if not entries:
         raise ConfigError("a gateway needs a server behind it")
@@ -223,13 +226,12 @@ def gateway_server(
     for name in filter(None, names):
         if not _NAME.fullmatch(name):
             raise ConfigError(f"the name {name!r} is not made of at most 60 of A-Z a-z 0-9 . -")
-    server = Gateway(
+    server = Server(
         settings.name,
         store=_store(settings.store),
         console=None if settings.console is None else Console(settings.console),
         auth=_auth(settings.auth),
     )
-    server.open_to_all = unknown
     if pins is None and settings.lock is not None:
         pins = ToolPins.read(Path(settings.lock))
     for entry in entries:
@@ -288,16 +290,18 @@ def _mount(
     if entry.env:
         options["env"] = {name: _value(value) for name, value in entry.env.items()}
     names = [one.name for one in settings.upstream]
+    allow = _patterns(settings.allow, entry.name, names)
+    approve = _patterns(settings.approve, entry.name, names)
+    default = settings.default or ("deny" if settings.allow else None)
+    if settings.allow and not allow and default == "deny":
+        approve = []  # an approval does not make visible what nobody has allowed
     server.mount(
         entry.target,
         prefix=entry.name,
-        allow=_patterns(settings.allow, entry.name, names),
+        allow=allow,
         deny=_patterns(settings.deny, entry.name, names),
-        approve={
-            pattern: settings.approve[pattern]
-            for pattern in _patterns(settings.approve, entry.name, names)
-        },
-        default=settings.default or ("deny" if settings.allow else None),
+        approve={pattern: settings.approve[pattern] for pattern in approve},
+        default=default,
         unmatched=settings.unmatched,
         lock=pins,
         era=entry.era,
