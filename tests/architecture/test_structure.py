@@ -142,9 +142,11 @@ REFLECTED: dict[str, set[str]] = {
     },
     "environment.py": {"self.store"},
     "engine": {"fn", "inner", "self._inner", "value"},
-    "forms": {"member", "spec"},
+    "forms": {"hint", "kind", "member", "spec"},
     "gateway": {"self._upstream.client", "target"},
-    "handlers": {"fn", "item", "parameter.annotation", "type(fn)", "type_"},
+    "handlers": {
+        "error.__cause__", "fn", "item", "parameter.annotation", "plain", "type(fn)", "type_", "value",
+    },
     "seal": {"self.codec"},
     "stores": {"error", "import_module(f'antiphon.stores.{module}')", "store"},
     "testing": {"self._store"},

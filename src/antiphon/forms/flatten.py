@@ -34,6 +34,8 @@ _CARRIED = (
 )
 _SCALARS = (str, int, float, bool)
 
+_BYTES = ("binary", "base64", "base64url")
+
 _HINTS: Mapping[str, str] = {
     "uuid": "A UUID such as 6f1d3c5e-0b8a-4c1f-9a53-2f7f8f0e4d21.",
     "time": "A time such as 14:30.",
@@ -67,7 +69,7 @@ def flatten(name: str, prop: Property, defs: Property) -> FlatField:
     elif whole.get("type") in ("integer", "number"):
         reader, nullable_options = _number(whole), False
     else:
-        reader, nullable_options = _text(whole), False
+        reader, nullable_options = _text(name, whole), False
     nullable = nullable or nullable_options
     if nullable and whole.get("default", ...) is None:
         del whole["default"]
@@ -277,9 +279,11 @@ def _is_exact(value: float) -> bool:
     return isfinite(value) and len(digits) <= _EXACT_DIGITS
 
 
-def _text(whole: Schema) -> Reader | None:
+def _text(name: str, whole: Schema) -> Reader | None:
     """Leave out a format that no form has, and say in words what is wanted."""
     format_ = whole.get("format")
+    if format_ in _BYTES:
+        refuse(name, "holds bytes, and a form asks for text", "Ask for text, or for a file by URL.")
     if isinstance(format_, str) and format_ not in FORMATS and format_ != "password":
         del whole["format"]
         hint = _HINTS.get("uuid" if format_.startswith("uuid") else format_)

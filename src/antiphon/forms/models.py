@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class FormModel:
     """A type as a form."""
 
     schema: Schema
@@ -81,7 +81,7 @@ def _generator() -> "type[GenerateJsonSchema]":
     return FormSchema
 
 
-def describe(adapter: "TypeAdapter[Any]", spec: type[Any]) -> Described:
+def describe(adapter: "TypeAdapter[Any]", spec: type[Any]) -> FormModel:
     """Describe a type as a form.
 
     Raises:
@@ -106,7 +106,7 @@ def describe(adapter: "TypeAdapter[Any]", spec: type[Any]) -> Described:
         "required": [name for name in fields if name in required and name not in nulls],
     }
     readers = {name: field.reader for name, field in fields.items() if field.reader is not None}
-    return Described(schema, nulls, readers)
+    return FormModel(schema, nulls, readers)
 
 
 _SECRET_TYPES = frozenset({"Secret", "SecretStr", "SecretBytes", "SecretDate", "PaymentCardNumber"})
