@@ -145,7 +145,8 @@ REFLECTED: dict[str, set[str]] = {
     "forms": {"hint", "kind", "member", "spec"},
     "gateway": {"self._upstream.client", "target"},
     "handlers": {
-        "error.__cause__", "fn", "item", "parameter.annotation", "plain", "type(fn)", "type_", "value",
+        "error.__cause__", "fn", "item", "parameter.annotation", "plain", "type(fn)", "type_",
+        "value",
     },
     "seal": {"self.codec"},
     "stores": {"error", "import_module(f'antiphon.stores.{module}')", "store"},

@@ -17,6 +17,7 @@ import pytest
 from mcp_types._v2026_07_28 import PrimitiveSchemaDefinition
 from pydantic import (
     AnyUrl,
+    Base64Bytes,
     BaseModel,
     ConfigDict,
     Field,
@@ -153,7 +154,6 @@ EUROPE = Choices({"eu": "Europe", "us": "America"})
                 "oneOf": [{"const": "1", "title": "One"}, {"const": "2", "title": "Very many"}],
             },
         ),
-        (bytes, {"type": "string"}),
         (Path, {"type": "string"}),
         (UUID, {"type": "string", "description": HINT_UUID}),
         (
@@ -236,6 +236,8 @@ class Leaf(BaseModel):
         (Literal["a"] | int, "several types"),
         (Literal[1, "1"], "both written '1'"),
         (enum.Enum("Pair", {"ONE": (1, 2)}), "neither text, numbers"),
+        (bytes, "bytes"),
+        (Base64Bytes | None, "bytes"),
         (None, "null"),
         (Any, "type"),
         (Secret[int], "secret"),

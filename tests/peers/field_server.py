@@ -97,7 +97,6 @@ FIELDS: dict[str, tuple[Any, Any, Any]] = {
     "path": (Path, "/srv/x", Path("/srv/x")),
     "ip": (ipaddress.IPv4Address, "10.0.0.1", ipaddress.IPv4Address("10.0.0.1")),
     "ip-any": (IPvAnyAddress, "::1", ipaddress.IPv6Address("::1")),
-    "bytes": (bytes, "x", b"x"),
     "byte-size": (ByteSize, "2 KB", 2000),
     "json": (Json[list[int]], "[1, 2]", [1, 2]),
 }  # fmt: skip

@@ -11,7 +11,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType
-from typing import Any, cast
+from typing import Any
 
 from antiphon.engine.questions import check_key
 from antiphon.errors import ConfigError, HandlerError, UnsupportedForm
