@@ -368,11 +368,16 @@ class TooManyRounds(HandlerError):
         self.limit = limit
 
 
+WHOLE_FORM = "(form)"
+"""Names the form itself, where no field of it is wrong."""
+
+
 class UnsupportedForm(HandlerError):
     """A form that the protocol cannot carry, or must not."""
 
     def __init__(self, field: str, why: str, cure: str) -> None:
-        super().__init__(f"form field {field!r} {why}. {cure}")
+        what = "the form" if field == WHOLE_FORM else f"form field {field!r}"
+        super().__init__(f"{what} {why}. {cure}")
         self.field = field
 
 
@@ -481,11 +486,16 @@ class ToolError(AntiphonError):
 
 
 class AnswerInvalid(AntiphonError):
-    """An answer does not fit its form. The reasons never repeat what was typed."""
+    """An answer does not fit its form.
 
-    def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__("; ".join(reasons))
+    The reasons are for the person who typed it: a validator of the author's may quote the answer.
+    """
+
+    def __init__(self, reasons: Sequence[str], *, masked: Sequence[str] | None = None) -> None:
         self.reasons: tuple[str, ...] = tuple(reasons)
+        self.masked: tuple[str, ...] = self.reasons if masked is None else tuple(masked)
+        """The reasons without what was typed."""
+        super().__init__("; ".join(self.masked))
 
 
 class StoreError(AntiphonError):

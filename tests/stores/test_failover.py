@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -177,7 +178,8 @@ def make_read_only(server: servers.Postgres, value: str) -> None:
     """Switch writes off or on for all sessions, and wait until new ones see it."""
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         connection.execute("SET default_transaction_read_only = off")
-        connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+        switch: Any = f"ALTER SYSTEM SET default_transaction_read_only = {value}"
+        connection.execute(switch)
         connection.execute("SELECT pg_reload_conf()")
     end = time.monotonic() + 20
     while time.monotonic() < end:

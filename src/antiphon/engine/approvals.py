@@ -280,5 +280,5 @@ def read_answered(
     try:
         return ready.read(raw, key)
     except AnswerInvalid as error:
-        execution.reject(key, reasons(error))
+        execution.reject(key, reasons(error, secret=ready.ask.secret))
         return None

@@ -41,7 +41,9 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
             ToolError: These are too many.
         """
         if self.tries > limit:
-            raise ToolError(f"The answer to {key!r} did not fit after {limit} more tries.")
+            tries = "1 more try" if limit == 1 else f"{limit} more tries"
+            why = f": {self.reason}" if self.reason else "."
+            raise ToolError(f"The answer to {key!r} did not fit after {tries}{why}")
 
 
 class Call(msgspec.Struct, eq=False):
@@ -195,7 +197,7 @@ class Call(msgspec.Struct, eq=False):
         try:
             _compiled(pending.schema).read(raw["content"])
         except AnswerInvalid as error:
-            rejected = Rejected(pending.tries + 1, reasons(error))
+            rejected = Rejected(pending.tries + 1, reasons(error, secret=pending.secret))
             self.rejected = {**self.rejected, pending.key: rejected}
             return False
         return True

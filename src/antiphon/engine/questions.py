@@ -436,9 +436,9 @@ def read_answer(
     return Outcome("accepted", [Root(r["uri"], r.get("name")) for r in raw["roots"]], key)
 
 
-def reasons(error: AnswerInvalid) -> str:
-    """Return why an answer is asked for again."""
-    return safe("; ".join(error.reasons), 1_000)
+def reasons(error: AnswerInvalid, *, secret: bool = False) -> str:
+    """Return why an answer is asked for again; a secret is not repeated in it."""
+    return safe("; ".join(error.masked if secret else error.reasons), 1_000)
 
 
 # --- parts -------------------------------------------------------------------------------------
