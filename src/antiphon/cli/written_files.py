@@ -128,6 +128,18 @@ def make_folder(path: Path) -> None:
         pass
 
 
+def make_new_folder(path: Path) -> None:
+    """Make a folder where nothing is, readable as the user's folders are.
+
+    Raises:
+        FileExistsError: There is something already, a link included.
+        NotWritten: A folder on the way is a link.
+        OSError: It cannot be made.
+    """
+    with _opened(path) as folder:
+        os.mkdir(folder.place(path.name), **folder.one)
+
+
 # --- folders -----------------------------------------------------------------------------------
 
 
