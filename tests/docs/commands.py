@@ -66,11 +66,11 @@ their like), and the variables of `--env`: `--env REGION` passes yours on, `--en
 one.
 
 A saved call that you saved on this computer continues as it was. In any other file somebody else
-chose the server, the tool and the arguments. `resume` shows them; your login, headers and proxies are
-used only after you agree at the terminal, or with `--run`. A file never names a program: a call to a
-command is continued with `--target COMMAND`. A file without a token or a task was never begun, and
-needs `--restart`. If another server answers than the one that the call was begun with, a message says
-so.
+chose the server, the tool and the arguments. `resume` shows them; your login, headers and proxies
+are used only after you agree at the terminal, or with `--run`. A file never names a program: a call
+to a command is continued with `--target COMMAND`. A file without a token or a task was never begun,
+and needs `--restart`. If another server answers than the one that the call was begun with, a
+message says so.
 
 Files are written so that a folder prepared by somebody else can do no harm: links are not followed,
 a file that Antiphon has not written is never replaced, and what is written can be read by you only.
