@@ -135,6 +135,7 @@ def test_the_search_tells_wiring_from_data(source: str, late: bool) -> None:
 
 REFLECTED: dict[str, set[str]] = {
     "__init__.py": {"client"},
+    "cli": {"os", "os.path"},
     "doctor": {"fn", "hint"},
     "client": {
         "answerer", "answers", "candidate", "error", "import_module(_HOME[name])", "found", "read",

@@ -362,7 +362,14 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 
 def contained_client(
-    failures: Failures, *, headers: Mapping[str, str] | None, auth: httpx2.Auth | None
+    failures: Failures,
+    *,
+    headers: Mapping[str, str] | None,
+    auth: httpx2.Auth | None,
+    proxies: bool = True,
 ) -> ContainedClient:
-    """Return the HTTP client for one connection; proxies are taken from the environment."""
-    return ContainedClient(failures, headers=dict(headers or {}), auth=auth, timeout=TIMEOUT)
+    """Return the HTTP client for one connection, with or without the environment's proxies."""
+    direct = None if proxies else httpx2.AsyncHTTPTransport()
+    return ContainedClient(
+        failures, headers=dict(headers or {}), auth=auth, timeout=TIMEOUT, transport=direct
+    )
