@@ -40,9 +40,10 @@ def test_no_class_name_is_defined_twice() -> None:
 # --- no wiring after construction ---------------------------------------------------------------
 
 NOT_WIRING = {
+    ("client/sdk_shim.py", "response.stream = _ContainedBody(stream)"),
     (
-        "client/sdk_shim.py",
-        "response.stream = _BoundedBody(stream, None if streaming else MAX_BODY)",
+        "outbound/http_client.py",
+        "response.stream = _CountedBody(stream, response.request, limit, ends)",
     ),
     ("engine/call.py", "following.began_effect = self.began_effect"),
     ("stores/memory_effects.py", "row.fence = self._fence"),
