@@ -6,6 +6,7 @@ that cannot be had is an error: a test of a store that did not run has shown not
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -63,17 +64,26 @@ def unprivileged(folder: Path) -> int | None:
 class Postgres:
     """A PostgreSQL server of our own, which can be stopped and started again."""
 
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, durable: bool = False, primary: "Postgres | None" = None
+    ) -> None:
         self._data = folder / "data"
         self._fsync = "on" if durable else "off"
         self._folder = folder
         self._user = unprivileged(folder)
         self.port = free_port()
-        self.dsn = f"postgresql://antiphon@127.0.0.1:{self.port}/postgres"
-        self._run(
-            "initdb", "--username=antiphon", "--auth=trust", "--no-sync", "--encoding=UTF8",
-            "--locale=C", "--pgdata", str(self._data),
-        )  # fmt: skip
+        self.host = f"127.0.0.1:{self.port}"
+        self.dsn = f"postgresql://antiphon@{self.host}/postgres"
+        if primary is None:
+            self._run(
+                "initdb", "--username=antiphon", "--auth=trust", "--no-sync", "--encoding=UTF8",
+                "--locale=C", "--pgdata", str(self._data),
+            )  # fmt: skip
+        else:
+            self._run(
+                "pg_basebackup", "--dbname", primary.dsn, "--pgdata", str(self._data),
+                "--write-recovery-conf", "--checkpoint=fast", "--no-sync",
+            )  # fmt: skip
 
     def _run(self, name: str, *arguments: str) -> None:
         done = subprocess.run(
@@ -106,6 +116,27 @@ class Postgres:
     def stop(self) -> None:
         self._run("pg_ctl", "stop", "--wait", "-D", str(self._data), "-m", "immediate")
 
+    def promote(self) -> None:
+        """Make a primary of a standby."""
+        self._run("pg_ctl", "promote", "--wait", "-D", str(self._data))
+
+    def freeze(self) -> None:
+        """Stop all its processes where they are: it accepts connections and answers nothing."""
+        for pid in self._processes():
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for pid in self._processes():
+            os.kill(pid, signal.SIGCONT)
+
+    def _processes(self) -> list[int]:
+        """List the server's processes, the one that makes the others first."""
+        found = [self.pid]
+        for parent in found:
+            children = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+            found.extend(int(child) for child in children.split())
+        return found
+
 
 @contextmanager
 def own_postgres(*, durable: bool = False) -> Iterator[Postgres]:
@@ -113,6 +144,19 @@ def own_postgres(*, durable: bool = False) -> Iterator[Postgres]:
     with tempfile.TemporaryDirectory(prefix="antiphon-pg-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)
         server = Postgres(Path(folder), durable=durable)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@contextmanager
+def standby_of(primary: Postgres) -> Iterator[Postgres]:
+    """Start a server that follows another one."""
+    with tempfile.TemporaryDirectory(prefix="antiphon-pg-", ignore_cleanup_errors=True) as folder:
+        os.chmod(folder, 0o755)
+        server = Postgres(Path(folder), primary=primary)
         server.start()
         try:
             yield server

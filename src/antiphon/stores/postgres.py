@@ -21,12 +21,12 @@ from contextlib import suppress
 from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
-from psycopg import AsyncConnection
 
 from antiphon.core.retry import back_off
 from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import Clock, NewTask
 from antiphon.stores import clocks
+from antiphon.stores.postgres_connections import Connection, Hosts
 from antiphon.stores.postgres_creation import TaskCreation
 from antiphon.stores.postgres_notices import LOOK_SELDOM, Notices
 from antiphon.stores.sql import schema
@@ -49,6 +49,9 @@ _GRACE = 300.0
 _IDLE = 10.0
 """A connection that was used within so many seconds is not asked whether it still lives."""
 
+_PROBE_SHARE = 0.2
+"""The part of an operation's time in which an idle connection must answer."""
+
 _TEND_EVERY = 30.0
 """Seconds between two looks for expired rows of one process."""
 
@@ -69,12 +72,6 @@ _PROBES = 5
 """How often two clients look whether they share a connection."""
 
 _NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)"
-
-
-class _Connection(AsyncConnection[Any]):
-    """A connection that knows when it last worked."""
-
-    used = 0.0
 
 
 class PostgresStore(SqlHeartbeats, SqlStore):
@@ -109,13 +106,17 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         self._timeout = timeout
         self._clock = clock
         self._clocks = clocks.ClockCheck("the PostgreSQL store")
-        self._idle: list[_Connection] | None = None
+        self._idle: list[Connection] | None = None
         self._connections = connections
         self._places = asyncio.Semaphore(connections)
         self._prepare: int | None = None
         """After how many uses a statement is prepared."""
 
+        self._hosts = Hosts(timeout)
         self._doubt = 0.0
+        self._left_at = 0.0
+        """Connections made before this are closed: their server hangs or accepts no writes."""
+
         self._tend_at = 0.0
         self._compare_at = 0.0
         self._tending: asyncio.Task[None] | None = None
@@ -168,6 +169,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
             await asyncio.wait({tending})
         for connection in idle or ():
             await connection.close()
+        await self._hosts.close()
 
     @property
     def clock_difference(self) -> float:
@@ -236,40 +238,45 @@ class PostgresStore(SqlHeartbeats, SqlStore):
             lambda found: found.execute(cast(LiteralString, statement), parameters), Kind.READ
         )
 
-    async def _with_connection(self, run: Callable[[_Connection], Awaitable[_T]], kind: Kind) -> _T:
+    async def _with_connection(self, run: Callable[[Connection], Awaitable[_T]], kind: Kind) -> _T:
         """Run something on a connection; again, when it has certainly not been done."""
+        refused: psycopg.Error | None = None
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout) as limit:
                 for tries, pause in enumerate(back_off(0.01, 0.5)):
                     try:
-                        return await self._once(run)
+                        return await self._once(run, limit)
                     except psycopg.Error as error:
                         if error.sqlstate in _PREPARED_ELSEWHERE:
                             self._prepare = None
                         if not _may_start_again(error, kind, tries):
                             raise
+                        refused = error
                     await asyncio.sleep(pause)
                 raise AssertionError("the back-off has no end")
         except (psycopg.Error, TimeoutError) as error:
             if not isinstance(error, psycopg.DataError):
                 self._doubt = time.monotonic()
-            raise _failure(error) from error
+            cause = error if isinstance(error, psycopg.Error) else refused or error
+            raise _failure(cause) from error
 
-    async def _once(self, run: Callable[[_Connection], Awaitable[_T]]) -> _T:
+    async def _once(self, run: Callable[[Connection], Awaitable[_T]], limit: asyncio.Timeout) -> _T:
         async with self._places:
             connection = await self._take()
             try:
                 result = await run(connection)
-            except BaseException:
+            except BaseException as error:
                 # Whatever state it is in: a new one is cheaper than a wrong one.
-                await connection.close()
+                await self._hosts.drop(connection)
+                if limit.expired() or _accepts_no_writes(error):
+                    await self._leave(connection)
                 raise
             await self._give_back(connection)
             return result
 
     # --- connections ---------------------------------------------------------------------------
 
-    async def _take(self) -> _Connection:
+    async def _take(self) -> Connection:
         """Return the connection used last, or a new one."""
         idle = self._open_connections()
         while idle:
@@ -280,43 +287,52 @@ class PostgresStore(SqlHeartbeats, SqlStore):
                 return connection
         return await self._connect()
 
-    def _open_connections(self) -> list[_Connection]:
+    def _open_connections(self) -> list[Connection]:
         if self._idle is None:
             raise StoreError("the PostgreSQL store is not open. Await its open() first.")
         return self._idle
 
-    async def _lives(self, connection: _Connection) -> bool:
+    async def _lives(self, connection: Connection) -> bool:
         """Ask the server, but only after a while or after another connection has failed."""
+        if connection.made < self._left_at:
+            await connection.close()
+            return False
         if connection.used > self._doubt and time.monotonic() - connection.used < _IDLE:
             return True
         try:
-            await connection.execute("")
-        except psycopg.Error:
+            async with asyncio.timeout(self._timeout * _PROBE_SHARE):
+                await connection.execute("")
+        except (psycopg.Error, TimeoutError) as error:
             await connection.close()
+            if isinstance(error, TimeoutError):
+                await self._leave(connection)
             return False
         except BaseException:
             await connection.close()  # cancelled: nobody else holds it
             raise
         return True
 
-    async def _give_back(self, connection: _Connection) -> None:
-        if self._idle is None:
+    async def _leave(self, connection: Connection) -> None:
+        """Turn away from a server that hangs or accepts no writes any more."""
+        self._hosts.doubt(connection)
+        self._left_at = time.monotonic()
+        idle = self._idle or []
+        while idle:
+            await idle.pop().close()
+
+    async def _give_back(self, connection: Connection) -> None:
+        if self._idle is None or connection.made < self._left_at:
             await connection.close()
             return
         connection.used = time.monotonic()
         self._idle.append(connection)
 
-    async def connect_to_listen(self) -> _Connection:
+    async def connect_to_listen(self) -> Connection:
         """Return a new connection on which notices arrive."""
         return await self._connect(self._listen_dsn)
 
-    async def _connect(self, dsn: str | None = None) -> _Connection:
-        return await _Connection.connect(
-            dsn or self._dsn,
-            autocommit=True,
-            connect_timeout=max(2, int(self._timeout)),
-            prepare_threshold=self._prepare,
-        )
+    async def _connect(self, dsn: str | None = None) -> Connection:
+        return await self._hosts.connect(dsn or self._dsn, prepare=self._prepare)
 
     # --- in the background ---------------------------------------------------------------------
 
@@ -329,22 +345,22 @@ class PostgresStore(SqlHeartbeats, SqlStore):
             while await self._with_connection(self._sweep_once, Kind.ONE):
                 pass
 
-    async def _sweep_once(self, connection: _Connection) -> bool:
+    async def _sweep_once(self, connection: Connection) -> bool:
         return (await _drive(connection, self._sweep(limit=_SLICE, grace=_GRACE))).result
 
-    async def _compare_clocks(self, connection: _Connection) -> None:
+    async def _compare_clocks(self, connection: Connection) -> None:
         before = self._clock()
         row = await (await connection.execute(_NOW)).fetchone()
         if row is not None:
             self._clocks.compare(before, row[0], self._clock())
 
 
-async def _drive_together(connection: _Connection, steps: Transaction[_T]) -> Committed:
+async def _drive_together(connection: Connection, steps: Transaction[_T]) -> Committed:
     async with connection.transaction():
         return await _drive(connection, steps)
 
 
-async def _drive(connection: _Connection, steps: Transaction[_T]) -> Committed:
+async def _drive(connection: Connection, steps: Transaction[_T]) -> Committed:
     notices: list[Notice] = []
     try:
         step = next(steps)
@@ -359,13 +375,13 @@ async def _drive(connection: _Connection, steps: Transaction[_T]) -> Committed:
         return Committed(end.value, notices)
 
 
-async def _is_direct(connection: _Connection) -> bool:
+async def _is_direct(connection: Connection) -> bool:
     """Tell whether the database itself greeted us: a pooler names a process of its own making."""
     row = await (await connection.execute(_BACKEND)).fetchone()
     return row is not None and row[0] == connection.info.backend_pid
 
 
-async def _migrate(connection: _Connection) -> None:
+async def _migrate(connection: Connection) -> None:
     newest = len(schema.MIGRATIONS)
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
@@ -390,15 +406,24 @@ async def _migrate(connection: _Connection) -> None:
 _PREPARED_ELSEWHERE = frozenset({"26000", "42P05"})
 """A prepared statement is not there, or another one is: somebody else uses the connection too."""
 
-_ROLLED_BACK = _PREPARED_ELSEWHERE | {"40001", "40P01", "57P01", "57P02", "57P03", "53300"}
-"""The database says that it has not committed: a conflict, a deadlock, a shutdown, no place."""
+_NO_WRITES = frozenset({"25006", "57P01", "57P02", "57P03"})
+"""This server is read-only, shuts down or starts up: another one may be the primary now."""
 
-_AGAIN = (
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
-    psycopg.errors.QueryCanceled,
-    TimeoutError,
+_ROLLED_BACK = _PREPARED_ELSEWHERE | _NO_WRITES | {"40001", "40P01", "53300"}
+"""The database says that it has not committed: a conflict, a deadlock, a switchover, no place."""
+
+_FINAL = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.NotSupportedError,
+    psycopg.ProgrammingError,
 )
+"""No second try mends the value, the statement or the rights. All else is the server's state."""
+
+
+def _accepts_no_writes(error: BaseException) -> bool:
+    """Tell whether the other connections to the same server are of no use either."""
+    return isinstance(error, psycopg.Error) and error.sqlstate in _NO_WRITES
 
 
 def _may_start_again(error: psycopg.Error, kind: Kind, tries: int) -> bool:
@@ -419,11 +444,13 @@ def _failure(error: Exception) -> StoreError:
     code = f" ({state})" if state else ""
     if isinstance(error, psycopg.errors.DiskFull):
         return StoreFull(f"the PostgreSQL store is full: {name}{code}. Make space on its disk.")
-    if isinstance(error, _AGAIN):
-        cure = "Check that the database is reachable and try again"
-        return StoreError(f"the PostgreSQL store failed: {name}{code}. {cure}.")
     if isinstance(error, psycopg.DataError):
-        cure = "It cannot keep a value that it was given"
+        advice = "It cannot keep a value that it was given"
+    elif isinstance(error, _FINAL):
+        advice = "Check the rights and the tables of the database user"
+    elif state == "25006":
+        advice = "The server accepts no writes. Name the primary, or all hosts, in the store's URL"
     else:
-        cure = "Check the rights and the tables of the database user"
-    return StoreError(f"the PostgreSQL store failed: {name}{code}. {cure}.", retryable=False)
+        advice = "Check that the database is reachable and try again"
+    final = isinstance(error, _FINAL)
+    return StoreError(f"the PostgreSQL store failed: {name}{code}. {advice}.", retryable=not final)

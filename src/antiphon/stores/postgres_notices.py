@@ -45,7 +45,8 @@ _TRY_AGAIN = 300.0
 """Seconds after which it is tried again whether notices arrive."""
 
 _SILENCE = 60.0
-"""Seconds without a notice after which the connection is asked whether it still lives."""
+"""Seconds without a notice after which it is tried whether they still arrive: the server may hang,
+or may be the primary no more."""
 
 LOOK_SELDOM = 5.0
 """Seconds between two looks of a worker where notices arrive."""
@@ -248,4 +249,6 @@ class Notices:
                 server = self._servers.get(notice.payload if own else notice.channel)
                 if server is not None:
                     self._workers.wake(server)
-            await connection.execute("")
+            if not await self._proven(connection):
+                raise StoreError("notices do not arrive any more")
+            self._workers.wake_all()  # the proof may have taken another notice for its own
