@@ -4,9 +4,11 @@ A process that began an effect and died is imitated by its claim, whose lease ha
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -17,7 +19,6 @@ from antiphon import (
     EffectUncertain,
     MemoryStore,
     NotDone,
-    Server,
     ToolError,
 )
 from antiphon.core.digest import canonical, short_digest
@@ -31,6 +32,7 @@ from tests.linear.one_tool_server import EU, Place, Plan, serving
 from tests.servers import opened
 
 ANSWERS = {"place": EU}
+Trip: TypeAlias = Callable[[Context], Awaitable[str]]
 UNKNOWN = "its end is not known"
 TRIES = 8
 """More than the failed tries of a round."""
@@ -50,6 +52,19 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield store
 
 
+@pytest.fixture
+async def make_world(store: Any) -> AsyncIterator[Callable[[Callable[..., Any]], "World"]]:
+    async with AsyncExitStack() as worlds:
+        made: list[World] = []
+
+        def make(order: Callable[..., Any]) -> World:
+            made.append(World(store, order))
+            worlds.push_async_exit(made[-1].rounds)
+            return made[-1]
+
+        yield make
+
+
 class World:
     """A call of one tool, and the effects that died in it."""
 
@@ -62,7 +77,9 @@ class World:
             return await order(ctx)
 
         noted.__name__ = "order"
-        self.rounds = Rounds(serving(noted), store=store, fresh=False)
+        # Each world has calls of its own: they share a database.
+        made = serving(noted, config={"entropy": secrets.token_bytes})
+        self.rounds = Rounds(made, store=store, fresh=False)
 
     async def begin(self, **died: Callable[..., Any]) -> RoundTrip:
         """Begin the call; then effects begin in a process that dies in them."""
@@ -82,11 +99,13 @@ class World:
     async def settle(self, key: str, result: str | None) -> None:
         sealed = None
         if result is not None:
-            server: Server = self.rounds.make()
-            async with server.ledger(seals=True) as environment:
-                place = effect_place(self.calls[0], key)
-                sealed = await environment.protect(f'"{result}"'.encode(), place)
+            server: Any = self.rounds.make()
+            place = effect_place(self.calls[0], key)
+            sealed = await server._services.protect(f'"{result}"'.encode(), place)
         assert await self.store.settle_uncertain(self.calls[0], key, result=sealed)
+
+
+MakeWorld: TypeAlias = Callable[[Callable[..., Any]], World]
 
 
 # --- settled at any time --------------------------------------------------------------------------
@@ -94,7 +113,7 @@ class World:
 
 @pytest.mark.parametrize("happened", [True, False])
 async def test_settling_counts_although_another_branch_went_on_beside_the_uncertain_effect(
-    store: Any, tally: Tally, happened: bool
+    make_world: MakeWorld, tally: Tally, happened: bool
 ) -> None:
     def a() -> str:
         return f"a{tally.mark('a')}"
@@ -121,7 +140,7 @@ async def test_settling_counts_although_another_branch_went_on_beside_the_uncert
             one, two = both.create_task(first()), both.create_task(second())
         return f"{one.result()} {two.result()}"
 
-    world = World(store, order)
+    world = make_world(order)
     step = await world.begin(a=a)
     for _ in range(2):
         assert "effect 'a'" in (await world.answer(step)).text
@@ -132,7 +151,7 @@ async def test_settling_counts_although_another_branch_went_on_beside_the_uncert
 
 
 async def test_an_effect_after_an_uncertain_one_does_not_keep_it_uncertain(
-    store: Any, tally: Tally
+    make_world: MakeWorld, tally: Tally
 ) -> None:
     def alert() -> str:
         return f"{tally.mark('alert')}"
@@ -148,7 +167,7 @@ async def test_an_effect_after_an_uncertain_one_does_not_keep_it_uncertain(
             await ctx.once("alert", alert)
             raise
 
-    world = World(store, order)
+    world = make_world(order)
     step = await world.begin(pay=pay)
     for _ in range(2):
         assert "effect 'pay'" in (await world.answer(step)).text
@@ -159,7 +178,7 @@ async def test_an_effect_after_an_uncertain_one_does_not_keep_it_uncertain(
 
 @pytest.mark.parametrize("happened", [True, False])
 async def test_a_handler_that_did_something_else_instead_stays_on_its_way(
-    store: Any, tally: Tally, happened: bool
+    make_world: MakeWorld, tally: Tally, happened: bool
 ) -> None:
     def pay() -> str:
         return f"visa {tally.mark('visa')}"
@@ -176,7 +195,7 @@ async def test_a_handler_that_did_something_else_instead_stays_on_its_way(
         plan = await ctx.elicit("What?", Plan)
         return f"{plan.name} by {paid}"
 
-    world = World(store, order)
+    world = make_world(order)
     step = await world.begin(pay=pay)
     step = await world.answer(step)
     assert step.waiting
@@ -187,7 +206,7 @@ async def test_a_handler_that_did_something_else_instead_stays_on_its_way(
 
 
 async def test_a_question_about_an_uncertain_effect_is_dropped_when_its_end_is_known(
-    store: Any, tally: Tally
+    make_world: MakeWorld, tally: Tally
 ) -> None:
     def pay() -> str:
         return f"paid {tally.mark('pay')}"
@@ -206,7 +225,7 @@ async def test_a_question_about_an_uncertain_effect_is_dropped_when_its_end_is_k
         plan = await ctx.elicit("What?", Plan, key="what")
         return f"{paid}, {shipped}, {plan.name}"
 
-    world = World(store, order)
+    world = make_world(order)
     step = await world.begin(pay=pay)
     step = await world.answer(step)
     assert step.asked[-1] == "arrived"
@@ -218,7 +237,7 @@ async def test_a_question_about_an_uncertain_effect_is_dropped_when_its_end_is_k
 
 
 async def test_a_question_about_an_effect_that_stays_uncertain_is_answered(
-    store: Any, tally: Tally
+    make_world: MakeWorld, tally: Tally
 ) -> None:
     def pay() -> str:
         return f"paid {tally.mark('pay')}"
@@ -232,7 +251,7 @@ async def test_a_question_about_an_effect_that_stays_uncertain_is_answered(
             second = await ctx.elicit("Really?", Plan, key="really")
             return f"{first.name} {second.name}"
 
-    world = World(store, order)
+    world = make_world(order)
     step = await world.begin(pay=pay)
     step = await world.answer(step)
     step = await world.answer(step, {"arrived": {"name": "no"}})
@@ -286,20 +305,22 @@ async def turned_into_a_group(ctx: Context) -> str:
     return f"{one} {two}"
 
 
-TRIPS: list[Callable[[Context], Awaitable[str]]] = [
+TRIPS: list[Trip] = [
     in_task_group, gathered, wrapped, refused, turned_into_a_group,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("trip", TRIPS)
 async def test_every_uncertain_effect_is_named_and_no_try_is_used_up(
-    store: Any, trip: Callable[[Context], Awaitable[str]], caplog: pytest.LogCaptureFixture
+    make_world: MakeWorld,
+    trip: Callable[[Context], Awaitable[str]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
         return await trip(ctx)
 
-    world = World(store, order)
+    world = make_world(order)
     step = await world.begin(flight=flight, hotel=hotel)
     for _ in range(TRIES):
         said = await world.answer(step)
@@ -315,7 +336,9 @@ async def test_every_uncertain_effect_is_named_and_no_try_is_used_up(
     assert (await world.answer(step)).text == "fly sleep"
 
 
-async def test_the_words_of_a_refusal_stand_before_the_uncertain_effect(store: Any) -> None:
+async def test_the_words_of_a_refusal_stand_before_the_uncertain_effect(
+    make_world: MakeWorld,
+) -> None:
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
         try:
@@ -323,7 +346,7 @@ async def test_the_words_of_a_refusal_stand_before_the_uncertain_effect(store: A
         except Exception:
             raise ToolError("No flight today.") from None
 
-    world = World(store, order)
+    world = make_world(order)
     step = await world.begin(flight=flight)
     said = await world.answer(step)
     assert said.text.startswith("No flight today. effect 'flight'")
@@ -332,7 +355,7 @@ async def test_the_words_of_a_refusal_stand_before_the_uncertain_effect(store: A
 
 
 async def test_an_unexpected_error_beside_an_uncertain_effect_is_logged_and_uses_up_no_try(
-    store: Any, caplog: pytest.LogCaptureFixture
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
@@ -341,7 +364,7 @@ async def test_an_unexpected_error_beside_an_uncertain_effect_is_logged_and_uses
         except EffectUncertain:
             return str(1 // 0)
 
-    world = World(store, order)
+    world = make_world(order)
     step = await world.begin(flight=flight)
     for _ in range(TRIES):
         assert "effect 'flight'" in (await world.answer(step)).text
@@ -401,19 +424,8 @@ async def test_branches_that_all_refuse_refuse_the_call(
     async def order(ctx: Context) -> str:
         await ctx.elicit("Where?", Place)
         tally.mark("ran")
-        together = asyncio.Barrier(2)
-
-        async def branch(act: Callable[[Context], Awaitable[str]]) -> None:
-            try:
-                await act(ctx)
-            except Exception:
-                await together.wait()  # so that neither cancels the other
-                raise
-
-        async with asyncio.TaskGroup() as both:
-            both.create_task(branch(one))
-            both.create_task(branch(two))
-        return "done"
+        ends = await asyncio.gather(one(ctx), two(ctx), return_exceptions=True)
+        raise ExceptionGroup("both", [end for end in ends if isinstance(end, Exception)])
 
     world = rounds(serving(order))
     step = await world.begin("order")
