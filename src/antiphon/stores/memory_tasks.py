@@ -344,8 +344,13 @@ class MemoryTasks:
         return call in self._by_call
 
     def wake_call(self, call: str) -> None:
-        """Make the task of a call ready: an effect of it was settled."""
-        self.wake_task(self._by_call.get(call, ""))
+        """Make the task of a call ready, unless it waits for an answer: an effect was settled."""
+        id = self._by_call.get(call, "")
+        row = self._tasks.get(id)
+        if row is not None and row.status == "input_required":
+            row.revision += 1
+        else:
+            self.wake_task(id)
 
     def wake_task(self, id: str) -> None:
         """Make a task ready that waited for something outside."""

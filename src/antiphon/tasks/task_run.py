@@ -24,6 +24,7 @@ from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
 from antiphon.engine.effects.names import Once
 from antiphon.engine.effects.once import once
+from antiphon.engine.ends import decisive, name_uncertain, uncertain_effects
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.mistakes import unable_to_ask_later
@@ -37,7 +38,7 @@ from antiphon.engine.outcome import (
     Paused,
 )
 from antiphon.engine.questions import Asked, note_asks
-from antiphon.engine.reply import Reply, ending, failed, sole_error
+from antiphon.engine.reply import Reply, ending, failed, log_cause
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import (
     INTERNAL_ERROR,
@@ -65,14 +66,6 @@ settling that one makes only the other call ready."""
 
 _OVERDUE = 1.0
 """Seconds after which a task looks again at a question whose time is over by our clock alone."""
-
-
-def _went_on(state: TaskState, error: EffectUncertain) -> bool:
-    """Return whether the handler went on after this error, so that every run will see it again."""
-    return any(
-        entry.kind == "effect" and entry.key == error.key and entry.outcome == "uncertain"
-        for entry in state.journal.entries
-    )
 
 
 def _lost_too_often(row: TaskRow, state: TaskState) -> Reply:
@@ -148,6 +141,9 @@ class TaskRuns:
             return await self._ended(row, handler, Failed(error), delivery)
         execution = Execution.of(service.environment, handler, request, call, delivery)
         outcome = await execution.run(Context(execution), bound)
+        while (again := execution.once_more(outcome)) is not None:
+            execution = again
+            outcome = await execution.run(Context(execution), handler.bind(arguments))
         if isinstance(outcome, NeedsInput) and not _can_be_answered(service, state, outcome):
             outcome = Failed(unable_to_ask_later(execution))
         if isinstance(outcome, NeedsInput | Paused | Detached | Held):
@@ -280,13 +276,14 @@ class TaskRuns:
         if isinstance(outcome, Completed):
             return await self._replied(row, state, Reply(outcome.result), delivery.message)
         assert isinstance(outcome, Failed)
-        error = sole_error(outcome.error)
+        error = decisive(outcome.error)
         if isinstance(error, StoreError):
             raise error
-        if isinstance(error, EffectUncertain) and not _went_on(state, error):
+        if isinstance(error, EffectUncertain):
+            log_cause(error, handler, environment)
             return await self._uncertain(row, state, error, delivery.message)
         reply = ending(error, handler, environment, request_of(state))
-        if reply.keep or isinstance(error, CallerError | EffectUncertain | StateTooLarge):
+        if reply.keep or isinstance(error, CallerError | StateTooLarge):
             return await self._replied(row, state, reply, delivery.message)
         return await self._again(row, state, reply, delivery.message)
 
@@ -294,21 +291,20 @@ class TaskRuns:
         self, row: TaskRow, state: TaskState, error: EffectUncertain, message: str
     ) -> TaskChange:
         """Wait until the effect is settled, which makes the task ready in the same step."""
-        log.error(
-            "task %s waits: effect %r of call %s is uncertain: tool:%s. Find out whether it "
-            "happened, then use `antiphon calls settle`",
-            row.id,
-            error.key,
-            error.call_id,
-            row.tool,
-        )
+        effects = uncertain_effects(error)
+        for one in effects:
+            log.error(
+                "task %s waits: effect %r of call %s is uncertain: tool:%s. Find out whether it "
+                "happened, then use `antiphon calls settle`",
+                row.id,
+                one.key,
+                one.call_id,
+                row.tool,
+            )
         state.failures, state.own_message = 0, message
-        shown = (
-            f"waiting for an operator: effect {error.key!r} of call {error.call_id} was started "
-            "and its end is not known"
-        )
-        ready = None if error.call_id == state.call else _LOOK_AGAIN
-        return await self._change(row, state, "working", shown, ready=ready)
+        shown = f"waiting for an operator: {name_uncertain(effects)}"
+        own = all(one.call_id == state.call for one in effects)
+        return await self._change(row, state, "working", shown, ready=None if own else _LOOK_AGAIN)
 
     async def _again(
         self, row: TaskRow, state: TaskState, reply: Reply, message: str

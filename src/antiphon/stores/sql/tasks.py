@@ -113,11 +113,13 @@ RETURNING id
 
 WAKE_CALL = f"""
 UPDATE antiphon_tasks
-   SET revision = revision + 1, ready = CASE WHEN lease > {{now}} THEN ready ELSE {{now}} END
+   SET revision = revision + 1,
+       ready = CASE WHEN lease > {{now}} OR status <> 'working' THEN ready ELSE {{now}} END
  WHERE call = :call AND call <> '' AND {OPEN}
 RETURNING {READY}
 """  # noqa: S608
-"""An effect of the call was settled. A run that is going on finds the revision changed."""
+"""An effect of the call was settled. A run that is going on finds the revision changed. A task that
+waits for an answer goes on with the answer."""
 
 DROP_EFFECTS = """
 DELETE FROM antiphon_effects WHERE call = :call AND shared = 0 AND state <> 'started'
