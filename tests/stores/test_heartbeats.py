@@ -1,11 +1,10 @@
-"""PostgreSQL: leases held by heartbeats, notices to a few, and two releases on one database."""
+"""PostgreSQL: leases held by heartbeats, and notices to a few."""
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, LiteralString, cast
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -13,8 +12,6 @@ import pytest
 from antiphon.ports import NewTask, TaskChange
 from antiphon.stores import postgres_notices
 from antiphon.stores.postgres import PostgresStore
-from antiphon.stores.sql import dialect, schema
-from antiphon.stores.sqlite import SqliteStore
 from tests import servers
 from tests.servers import opened
 
@@ -165,166 +162,3 @@ async def test_notices_arrive_past_a_pooler_where_they_are_listened_for_elsewher
                 assert store._workers.look_every == 600.0, "notices did not arrive"
                 await maker.create_task(new("beside the pooler", 1))
                 await idle
-
-
-# --- two releases ------------------------------------------------------------------------------
-
-OLD_CLAIM = """
-  WITH picked AS MATERIALIZED (
-       SELECT id FROM antiphon_tasks
-        WHERE server = :server AND ready IS NOT NULL AND ready <= {moment}
-          AND expires > {moment} ORDER BY ready LIMIT 16 {skip_locked})
-UPDATE antiphon_tasks
-   SET epoch = epoch + 1, revision = revision + 1, lease = {now} + 30, ready = {now} + 30
- WHERE id IN (SELECT id FROM picked)
-RETURNING id, epoch
-"""
-OLD_RENEW = """
-UPDATE antiphon_tasks SET lease = {now} + 30, ready = {now} + 30
- WHERE id = :task AND epoch = :epoch AND lease > 0 RETURNING id
-"""
-OLD_FINISH = """
-UPDATE antiphon_tasks SET status = 'completed', revision = revision + 1, lease = 0, ready = NULL
- WHERE id = :task AND epoch = :epoch AND lease > 0 RETURNING id
-"""
-"""What the release before sends, which knows no heartbeats."""
-
-
-async def test_the_release_before_works_beside_this_one_on_the_same_tables(
-    postgres_dsn: str,
-) -> None:
-    server = "rolling"
-    async with opened(PostgresStore(postgres_dsn)) as store, admin(postgres_dsn) as connection:
-
-        async def old(statement: str, **asked: Any) -> list[Any]:
-            text = cast("LiteralString", dialect.POSTGRES.write(statement))
-            return await (await connection.execute(text, {"server": server, **asked})).fetchall()
-
-        # It opens tables that it knows: their version has not grown.
-        ((version,),) = await old(schema.VERSION)
-        assert version == len(schema.MIGRATIONS)
-        await store.create_task(new(server, 1))
-        (ours,) = await store.claim_runs(server=server, limit=1, lease=30)
-        assert await old(OLD_CLAIM) == []
-        await store.create_task(new(server, 2))
-        ((theirs, epoch),) = await old(OLD_CLAIM)
-        assert await store.claim_runs(server=server, limit=9, lease=30) == []
-        await store.remove_tasks()
-        assert await old(OLD_RENEW, task=theirs, epoch=epoch) == [(theirs,)]
-        assert await old(OLD_FINISH, task=theirs, epoch=epoch) == [(theirs,)]
-        await store.release_runs([(ours.id, ours.epoch)])
-        ((again, _),) = await old(OLD_CLAIM)
-        assert again == ours.id
-        assert not await store.finish_run(ours.id, ours.epoch, ours.revision, WAITS)
-
-
-OLD_CREATE = """
-INSERT INTO antiphon_tasks (id, server, owner, tool, status, message, created, updated, expires,
-                            ready, lease, epoch, revision, cancel, state, call)
-VALUES (:task, :server, 'ada', 'tool', 'working', '', 1, 1, {now} + 600, {now}, 0, 0, 1, 0, 'x', '')
-"""
-OLD_VERSION = 7
-"""What the release before has made of the tables, which knows of no additions."""
-
-
-async def test_a_database_is_upgraded_while_the_release_before_works_on_it() -> None:
-    """Processes of two releases make, run and finish tasks; each is run once."""
-    with servers.own_postgres() as database:
-        async with (
-            admin(database.dsn) as connection,
-            admin(database.dsn) as observer,
-            AsyncExitStack() as stack,
-        ):
-            old = OldRelease(connection, "rolling")
-            await old.make_tables()
-            working = asyncio.create_task(old.work(60))
-            await old.has_begun.wait()
-            # Two processes of the new release start at the same moment.
-            pair = [PostgresStore(database.dsn) for _ in range(2)]
-            await asyncio.gather(*map(stack.enter_async_context, map(opened, pair)))
-            new_release = [
-                asyncio.create_task(work_beside(store, "rolling", number * 1000, 30))
-                for number, store in enumerate(pair, 1)
-            ]
-            await asyncio.gather(*new_release, working)
-            async with asyncio.timeout(PATIENCE):
-                while await old.step() or await work_once(pair[0], "rolling"):
-                    pass
-            found = await observer.execute(
-                "SELECT status, epoch, count(*), count(worker) FROM antiphon_tasks GROUP BY 1, 2"
-            )
-            assert await found.fetchall() == [("completed", 1, 120, 0)]
-            # The release before may be started again: it knows the version of the tables.
-            version = await observer.execute("SELECT max(version) FROM antiphon_schema")
-            assert await version.fetchone() == (OLD_VERSION,)
-
-
-class OldRelease:
-    """A process of the release before: its tables and its statements."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any], server: str) -> None:
-        self._connection = connection
-        self._server = server
-        self.has_begun = asyncio.Event()
-
-    async def send(self, statement: str, **asked: Any) -> list[Any]:
-        text = cast("LiteralString", dialect.POSTGRES.write(statement))
-        cursor = await self._connection.execute(text, {"server": self._server, **asked})
-        return await cursor.fetchall() if cursor.description else []
-
-    async def make_tables(self) -> None:
-        await self.send(schema.MAKE_VERSION)
-        for number, statements in enumerate(schema.MIGRATIONS[:OLD_VERSION], 1):
-            for statement in statements:
-                text = cast("LiteralString", dialect.POSTGRES.write(statement))
-                await self._connection.execute(text)
-            await self.send(schema.SET_VERSION, version=number)
-
-    async def step(self) -> bool:
-        """Run what is ready; False when nothing was."""
-        runs = await self.send(OLD_CLAIM)
-        for task, epoch in runs:
-            assert await self.send(OLD_RENEW, task=task, epoch=epoch) == [(task,)]
-            assert await self.send(OLD_FINISH, task=task, epoch=epoch) == [(task,)]
-        return bool(runs)
-
-    async def work(self, tasks: int) -> None:
-        for number in range(tasks):
-            await self.send(OLD_CREATE, task=f"old-{number}")
-            await self.step()
-            if number == tasks // 4:
-                self.has_begun.set()
-            await asyncio.sleep(0.01)
-
-
-ENDS = TaskChange("completed", "", b"state", 2.0)
-
-
-async def work_once(store: PostgresStore, server: str) -> bool:
-    runs = await store.claim_runs(server=server, limit=4, lease=30)
-    assert len(await store.renew_runs([(run.id, run.epoch) for run in runs], lease=30)) == len(runs)
-    for run in runs:
-        assert await store.finish_run(run.id, run.epoch, run.revision, ENDS)
-    return bool(runs)
-
-
-async def work_beside(store: PostgresStore, server: str, first: int, tasks: int) -> None:
-    """Make tasks and run what is ready, whoever has made it."""
-    for number in range(tasks):
-        await store.create_task(new(server, first + number))
-        await work_once(store, server)
-        await store.remove_tasks()
-
-
-async def test_tables_with_more_additions_than_this_release_knows_are_opened(tmp_path: Any) -> None:
-    path = tmp_path / "ledger.db"
-    async with opened(SqliteStore(path)) as store:
-        await store.create_task(new("later", 1))
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE antiphon_of_a_later_release (id text)")
-    connection.execute("ALTER TABLE antiphon_tasks ADD COLUMN of_a_later_release text")
-    connection.execute("INSERT INTO antiphon_additions (number) VALUES (99)")
-    connection.commit()
-    connection.close()
-    async with opened(SqliteStore(path)) as store:
-        assert len(await store.claim_runs(server="later", limit=9, lease=30)) == 1

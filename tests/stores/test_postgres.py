@@ -2,11 +2,10 @@
 
 import asyncio
 import gc
-import sqlite3
 import time
 import warnings
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from secrets import token_hex
 from typing import Any
 
@@ -17,9 +16,9 @@ from antiphon.errors import ConfigError, StoreError
 from antiphon.ports import Claimed, NewTask, Recorded
 from antiphon.stores import postgres_notices
 from antiphon.stores.postgres import PostgresStore
-from antiphon.stores.sql.dialect import POSTGRES, Kind, Query
+from antiphon.stores.sql import schema
+from antiphon.stores.sql.dialect import Kind, Query
 from antiphon.stores.sql.ledger import RENEW
-from antiphon.stores.sql.schema import MIGRATIONS
 from antiphon.testing.contracts import (
     STORE_CONTRACTS,
     Contract,
@@ -27,7 +26,6 @@ from antiphon.testing.contracts import (
 )
 from tests import servers
 from tests.servers import opened
-from tests.stores import release_before
 
 
 @pytest.fixture
@@ -60,32 +58,6 @@ async def test_an_outcome_above_the_cap_is_recorded_without_its_body(postgres_ds
         await an_evicted_outcome_is_spent_and_its_mark_stays(store, body=bytes(1001))
 
 
-def as_the_release_before_left_it(dsn: str) -> None:
-    """Make the tables of that release, with the rows that it wrote into a file."""
-    tables = ("rounds", "effects", "segments", "tasks", "schema")
-    with closing(sqlite3.connect(release_before.FILE)) as file, psycopg.connect(dsn) as connection:
-        connection.execute("CREATE TABLE antiphon_schema (version bigint NOT NULL)")
-        (version,) = file.execute("SELECT max(version) FROM antiphon_schema").fetchone()
-        for statement in [one for number in MIGRATIONS[:version] for one in number]:
-            written: Any = POSTGRES.write(statement)
-            connection.execute(written)
-        for table in tables:
-            rows = file.execute(f"SELECT * FROM antiphon_{table}")
-            columns = [one[0] for one in rows.description]
-            places = ", ".join(["%s"] * len(columns))
-            for row in rows.fetchall():
-                sql: Any = f"INSERT INTO antiphon_{table} ({', '.join(columns)}) VALUES ({places})"
-                connection.execute(sql, row)
-
-
-async def test_what_the_release_before_wrote_into_postgresql_goes_on() -> None:
-    with servers.own_postgres() as server:
-        as_the_release_before_left_it(server.dsn)
-        async with opened(PostgresStore(server.dsn)) as store:
-            await release_before.rounds_and_effects_go_on(store)
-            await release_before.segments_and_tasks_go_on(store)
-
-
 async def test_many_processes_may_migrate_at_once() -> None:
     with servers.own_postgres() as server:
         async with AsyncExitStack() as stack:
@@ -95,10 +67,27 @@ async def test_many_processes_may_migrate_at_once() -> None:
         assert sum(isinstance(found, Claimed) for found in claims) == 1
         with psycopg.connect(server.dsn) as connection:
             versions = connection.execute("SELECT version FROM antiphon_schema").fetchall()
-            assert versions == [(number,) for number in range(1, len(MIGRATIONS) + 1)]
+            assert versions == [(number,) for number in range(1, len(schema.MIGRATIONS) + 1)]
             connection.execute("INSERT INTO antiphon_schema VALUES (99)")
         with pytest.raises(ConfigError, match=r"schema 99.*Upgrade"):
             await PostgresStore(server.dsn).open()
+
+
+async def test_a_later_version_of_the_schema_is_reached_step_by_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with servers.own_postgres() as server:
+        async with opened(PostgresStore(server.dsn)) as store:
+            assert isinstance(await claim(store, "before"), Claimed)
+        step = ("ALTER TABLE antiphon_rounds ADD COLUMN later {blob}",)
+        monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, step))
+        async with opened(PostgresStore(server.dsn)) as store:
+            assert isinstance(await claim(store, "after"), Claimed)
+        with psycopg.connect(server.dsn) as connection:
+            rows = connection.execute("SELECT call, later FROM antiphon_rounds ORDER BY call")
+            assert rows.fetchall() == [("after", None), ("before", None)]
+            versions = connection.execute("SELECT version FROM antiphon_schema").fetchall()
+            assert versions == [(1,), (2,)]
 
 
 async def test_a_restart_of_the_server_costs_no_more_than_the_duties_under_way() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import os
-import shutil
 import sqlite3
 import stat
 import time
@@ -15,13 +14,14 @@ import pytest
 
 from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import Claimed, Recorded, Running
+from antiphon.stores.sql import schema
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing.contracts import (
     STORE_CONTRACTS,
     Contract,
     an_evicted_outcome_is_spent_and_its_mark_stays,
 )
-from tests.stores import release_before
+from tests.servers import opened
 
 
 @pytest.fixture
@@ -271,25 +271,21 @@ async def test_one_transaction_that_fails_does_not_fail_those_beside_it(tmp_path
     await store.close()
 
 
-# --- a file of the release before --------------------------------------------------------------
-
-
-@pytest.fixture
-async def upgraded(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+async def test_a_later_version_of_the_schema_is_reached_step_by_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "ledger.db"
-    shutil.copy(release_before.FILE, path)
-    store = SqliteStore(path)
-    await store.open()
-    yield store
-    await store.close()
-
-
-async def test_rounds_and_effects_of_the_release_before_go_on(upgraded: SqliteStore) -> None:
-    await release_before.rounds_and_effects_go_on(upgraded)
-
-
-async def test_segments_and_tasks_of_the_release_before_go_on(upgraded: SqliteStore) -> None:
-    await release_before.segments_and_tasks_go_on(upgraded)
+    async with opened(SqliteStore(path)) as store:
+        assert isinstance(await claim(store, "before"), Claimed)
+    step = ("ALTER TABLE antiphon_rounds ADD COLUMN later {blob}",)
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, step))
+    async with opened(SqliteStore(path)) as store:
+        assert isinstance(await claim(store, "after"), Claimed)
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT call, later FROM antiphon_rounds ORDER BY call")
+        assert rows.fetchall() == [("after", None), ("before", None)]
+        versions = connection.execute("SELECT version FROM antiphon_schema").fetchall()
+        assert versions == [(1,), (2,)]
 
 
 async def test_a_cancelled_duty_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ store here as several processes would; test_crashes has real ones.
 
 import asyncio
 import logging
-import sqlite3
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -21,8 +20,7 @@ from antiphon.cli.app import app
 from antiphon.core.request import Request
 from antiphon.errors import StoreError, Unavailable
 from antiphon.processes.task_worker import run
-from antiphon.stores import open_store, postgres_notices
-from antiphon.stores.sql import dialect, schema
+from antiphon.stores import postgres_notices
 from antiphon.testing import KEY, BackChannel
 from tests import servers
 from tests.tasks.task_client import PATIENCE, Name, Peer, accept, running, serving
@@ -556,24 +554,6 @@ async def test_tasks_sealed_with_another_key_are_left_alone(
 def test_a_worker_needs_a_store_that_others_see() -> None:
     with pytest.raises(ConfigError, match="a worker runs the tasks"):
         run(serving(greet)())
-
-
-async def test_the_schema_of_an_older_release_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(schema.MAKE_VERSION)
-    for statement in schema.MIGRATIONS[0]:
-        connection.execute(dialect.SQLITE.write(statement))
-    connection.execute("INSERT INTO antiphon_schema VALUES (1)")
-    connection.execute(
-        "INSERT INTO antiphon_rounds VALUES ('call', 2, x'00', 1, 'recorded', 0, 9e9, x'01')"
-    )
-    connection.close()
-    async with running(greet, store=f"sqlite:///{path}") as peer:
-        await peer.asked(await peer.begin("greet"), "who")
-    store = open_store(f"sqlite:///{path}")
-    async with servers.opened(store):
-        assert [row.call for row in await store.calls()] == ["call"]
 
 
 async def test_a_tool_says_itself_how_many_of_its_runs_run_at_a_time() -> None:

@@ -399,14 +399,6 @@ async def _migrate(connection: Connection) -> None:
             await connection.execute(
                 cast(LiteralString, POSTGRES.write(schema.SET_VERSION)), {"version": number + 1}
             )
-        await connection.execute(schema.MAKE_ADDITION)
-        row = await (await connection.execute(schema.ADDITION)).fetchone()
-        for number in range((row and row[0]) or 0, len(schema.ADDITIONS)):
-            for statement in schema.ADDITIONS[number]:
-                await connection.execute(cast(LiteralString, POSTGRES.write(statement)))
-            await connection.execute(
-                cast(LiteralString, POSTGRES.write(schema.SET_ADDITION)), {"number": number + 1}
-            )
 
 
 # --- failures ----------------------------------------------------------------------------------

@@ -204,12 +204,6 @@ class SqliteStore(SqlStore):
                 for statement in schema.MIGRATIONS[number]:
                     connection.execute(write(statement))
                 connection.execute(write(schema.SET_VERSION), {"version": number + 1})
-            connection.execute(schema.MAKE_ADDITION)
-            (added,) = connection.execute(schema.ADDITION).fetchone()
-            for number in range(added or 0, len(schema.ADDITIONS)):
-                for statement in schema.ADDITIONS[number]:
-                    connection.execute(write(statement))
-                connection.execute(write(schema.SET_ADDITION), {"number": number + 1})
         except BaseException:
             connection.execute("ROLLBACK")
             raise

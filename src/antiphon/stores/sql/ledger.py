@@ -141,10 +141,6 @@ SELECT data FROM antiphon_journals
  WHERE call = :call AND round = :round AND digest = CAST(:digest AS {blob}) AND expires > {now}
 """
 
-FETCH_OLD = """
-SELECT data FROM antiphon_segments WHERE call = :call AND round = :round AND expires > {now}
-"""
-
 # --- expiry ------------------------------------------------------------------------------------
 
 SWEEP_ROUNDS = """
@@ -171,14 +167,7 @@ DELETE FROM antiphon_journals WHERE (call, round, digest) IN (
 RETURNING 1
 """
 
-SWEEP_SEGMENTS = """
-DELETE FROM antiphon_segments WHERE (call, round) IN (
-    SELECT call, round FROM antiphon_segments WHERE expires < {moment} - :grace
-     ORDER BY expires LIMIT :limit {skip_locked})
-RETURNING 1
-"""
-
-SWEEPS = (SWEEP_ROUNDS, SWEEP_EFFECTS, SWEEP_JOURNALS, SWEEP_SEGMENTS, *inbox.SWEEPS)
+SWEEPS = (SWEEP_ROUNDS, SWEEP_EFFECTS, SWEEP_JOURNALS, *inbox.SWEEPS)
 
 
 class SqlLedger(Runs):
@@ -375,8 +364,6 @@ class SqlLedger(Runs):
     def fetch(self, call: str, round: int, digest: bytes) -> Transaction[bytes | None]:
         """Return the segment, or None when it is gone."""
         rows = yield Query(self._sql[FETCH], {"call": call, "round": round, "digest": digest})
-        if not rows:
-            rows = yield Query(self._sql[FETCH_OLD], {"call": call, "round": round})
         return bytes(rows[0][0]) if rows else None
 
     def _sweep(self, *, limit: int, grace: float) -> Transaction[bool]:

@@ -1,8 +1,4 @@
-"""The tables of the SQL stores, version by version. Owns the schema and nothing of its use.
-
-Segments are in `antiphon_journals`. Earlier versions kept them in `antiphon_segments`, which is
-still read and swept, so that calls under way go on while servers are upgraded one by one.
-"""
+"""The tables of the SQL stores, version by version. Owns the schema and nothing of its use."""
 
 OPEN = "status IN ('working', 'input_required')"
 """Tasks that are not final; the same words as in the index."""
@@ -19,6 +15,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             lease double precision NOT NULL,
             expires double precision NOT NULL,
             body {blob},
+            failures bigint NOT NULL DEFAULT 0,
+            started double precision NOT NULL,
+            tool text NOT NULL,
+            caller text NOT NULL,
             PRIMARY KEY (call, round)
         )
         """,
@@ -37,25 +37,25 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             started double precision NOT NULL,
             settled double precision,
             result {blob},
-            error text
+            error text,
+            nonce {blob},
+            shared bigint NOT NULL,
+            tool text NOT NULL,
+            caller text NOT NULL,
+            restart text NOT NULL,
+            seed {blob},
+            generation bigint NOT NULL
         )
         """,
         "CREATE INDEX antiphon_effects_call ON antiphon_effects (call, key)",
         "CREATE INDEX antiphon_effects_expires ON antiphon_effects (expires)",
         """
-        CREATE TABLE antiphon_segments (
-            call text NOT NULL,
-            round bigint NOT NULL,
-            owner text NOT NULL,
-            expires double precision NOT NULL,
-            data {blob} NOT NULL,
-            PRIMARY KEY (call, round)
-        )
+        CREATE INDEX antiphon_effects_started ON antiphon_effects (lease) WHERE state = 'started'
         """,
-        "CREATE INDEX antiphon_segments_owner ON antiphon_segments (owner)",
-        "CREATE INDEX antiphon_segments_expires ON antiphon_segments (expires)",
-    ),
-    (
+        """
+        CREATE INDEX antiphon_effects_restart ON antiphon_effects (restart, started)
+         WHERE restart <> ''
+        """,
         """
         CREATE TABLE antiphon_tasks (
             id text NOT NULL PRIMARY KEY,
@@ -72,7 +72,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             epoch bigint NOT NULL,
             revision bigint NOT NULL,
             cancel bigint NOT NULL,
-            state {blob} NOT NULL
+            state {blob} NOT NULL,
+            call text NOT NULL,
+            worker text
         )
         """,
         """
@@ -80,20 +82,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         f"CREATE INDEX antiphon_tasks_owner ON antiphon_tasks (owner) WHERE {OPEN}",
         "CREATE INDEX antiphon_tasks_expires ON antiphon_tasks (expires)",
-    ),
-    (
-        "ALTER TABLE antiphon_rounds ADD COLUMN failures bigint NOT NULL DEFAULT 0",
-        "ALTER TABLE antiphon_rounds ADD COLUMN started double precision NOT NULL DEFAULT 0",
-        "ALTER TABLE antiphon_rounds ADD COLUMN tool text NOT NULL DEFAULT ''",
-        "ALTER TABLE antiphon_rounds ADD COLUMN caller text NOT NULL DEFAULT ''",
-        "ALTER TABLE antiphon_effects ADD COLUMN nonce {blob}",
-        "ALTER TABLE antiphon_effects ADD COLUMN shared bigint NOT NULL DEFAULT 0",
-        "ALTER TABLE antiphon_effects ADD COLUMN tool text NOT NULL DEFAULT ''",
-        "ALTER TABLE antiphon_effects ADD COLUMN caller text NOT NULL DEFAULT ''",
-        "UPDATE antiphon_effects SET shared = 1 WHERE id LIKE 'shared/%'",
-        """
-        CREATE INDEX antiphon_effects_started ON antiphon_effects (lease) WHERE state = 'started'
-        """,
+        "CREATE INDEX antiphon_tasks_call ON antiphon_tasks (call) WHERE call <> ''",
+        "CREATE INDEX antiphon_tasks_worker ON antiphon_tasks (worker) WHERE worker IS NOT NULL",
+        f"CREATE INDEX antiphon_tasks_age ON antiphon_tasks (server, created, id) WHERE {OPEN}",
+        "CREATE INDEX antiphon_tasks_status ON antiphon_tasks (server, status)",
         """
         CREATE TABLE antiphon_journals (
             call text NOT NULL,
@@ -108,19 +100,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         "CREATE INDEX antiphon_journals_owner ON antiphon_journals (owner, expires, size)",
         "CREATE INDEX antiphon_journals_expires ON antiphon_journals (expires)",
-        "ALTER TABLE antiphon_tasks ADD COLUMN call text NOT NULL DEFAULT ''",
-        "CREATE INDEX antiphon_tasks_call ON antiphon_tasks (call) WHERE call <> ''",
-    ),
-    (
-        "ALTER TABLE antiphon_effects ADD COLUMN restart text NOT NULL DEFAULT ''",
-        "ALTER TABLE antiphon_effects ADD COLUMN seed {blob}",
-        "ALTER TABLE antiphon_effects ADD COLUMN generation bigint NOT NULL DEFAULT 0",
-        """
-        CREATE INDEX antiphon_effects_restart ON antiphon_effects (restart, started)
-         WHERE restart <> ''
-        """,
-    ),
-    (
         """
         CREATE TABLE antiphon_inbox (
             id text NOT NULL PRIMARY KEY,
@@ -176,11 +155,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             note {blob} NOT NULL,
             previous {blob} NOT NULL,
             hash {blob} NOT NULL,
+            arguments {blob},
             PRIMARY KEY (server, sequence),
             UNIQUE (item, issuer, subject)
         )
         """,
         "CREATE INDEX antiphon_decisions_call ON antiphon_decisions (call)",
+        "CREATE INDEX antiphon_decisions_at ON antiphon_decisions (server, at)",
         "CREATE INDEX antiphon_decisions_person ON antiphon_decisions (issuer, subject, at)",
         """
         CREATE TABLE antiphon_held (
@@ -215,9 +196,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )
         """,
         "CREATE INDEX antiphon_sessions_expires ON antiphon_sessions (expires)",
-    ),
-    ("ALTER TABLE antiphon_decisions ADD COLUMN arguments {blob}",),
-    (
         """
         CREATE TABLE antiphon_counts (
             server text NOT NULL,
@@ -240,15 +218,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )
         """,
         "CREATE INDEX antiphon_settlements_at ON antiphon_settlements (at)",
-        f"CREATE INDEX antiphon_tasks_age ON antiphon_tasks (server, created, id) WHERE {OPEN}",
-        "CREATE INDEX antiphon_tasks_status ON antiphon_tasks (server, status)",
-        "CREATE INDEX antiphon_decisions_at ON antiphon_decisions (server, at)",
-    ),
-)
-"""One entry per schema version. An entry that was released is never changed; add another."""
-
-ADDITIONS: tuple[tuple[str, ...], ...] = (
-    (
         """
         CREATE TABLE antiphon_workers (
             id text NOT NULL PRIMARY KEY,
@@ -256,10 +225,6 @@ ADDITIONS: tuple[tuple[str, ...], ...] = (
             until double precision NOT NULL
         ){narrow}
         """,
-        "ALTER TABLE antiphon_tasks ADD COLUMN worker text",
-        "CREATE INDEX antiphon_tasks_worker ON antiphon_tasks (worker) WHERE worker IS NOT NULL",
-    ),
-    (
         """
         CREATE TABLE antiphon_audit (
             server text NOT NULL,
@@ -281,14 +246,7 @@ ADDITIONS: tuple[tuple[str, ...], ...] = (
         """,
     ),
 )
-"""What a release that does not know of it can live with: new tables, and columns that may stay
-empty. The version does not count them, so that the release before goes on beside this one, and may
-be started again, while servers are upgraded one by one. An entry that was released is never
-changed; add another."""
-
-MAKE_ADDITION = "CREATE TABLE IF NOT EXISTS antiphon_additions (number bigint NOT NULL)"
-ADDITION = "SELECT max(number) FROM antiphon_additions"
-SET_ADDITION = "INSERT INTO antiphon_additions (number) VALUES (:number)"
+"""One entry per schema version. An entry that was released is never changed; add another."""
 
 MAKE_VERSION = "CREATE TABLE IF NOT EXISTS antiphon_schema (version bigint NOT NULL)"
 VERSION = "SELECT max(version) FROM antiphon_schema"
