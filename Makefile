@@ -18,7 +18,7 @@ PEERS := .peers
 MADE_PEERS := $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/recipes/.made \
 	$(PEERS)/node/.made $(PEERS)/restate/.made $(PEERS)/bin/.made $(PEERS)/chromium/.made
 
-.PHONY: help env peers lock run check types format test test-all docs examples dist try-dist lowest coverage hosts screenshots chaos soak fuzz mutants conformance bench clean
+.PHONY: help env peers lock run check types format test test-all docs examples dist try-dist lowest coverage hosts screenshots chaos soak fuzz mutants conformance bench sizes clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -179,6 +179,9 @@ conformance: $(DEV) $(PEERS)/node/.made $(PEERS)/bin/.made ## the official suite
 
 bench: $(DEV) $(PEERS)/fastmcp/.made $(PEERS)/node/.made $(PEERS)/bin/.made ## what a round costs, here and elsewhere, against the goals
 	$(VENV)/bin/python -m bench
+
+sizes: $(DEV) ## lines, classes, functions and the path of a round, for people to judge
+	$(VENV)/bin/python -m tools.sizes
 
 clean: ## remove the environments and everything made
 	rm -rf $(VENV) .peers build dist peers/node_modules

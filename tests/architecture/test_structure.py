@@ -1,10 +1,10 @@
-"""Rules of structure that can be read off the source: names, wiring, reflection, imports, folders.
+"""Rules of structure that can be read off the source: names, wiring, reflection, imports.
 
 Each rule has a list of what still breaks it. The lists only get shorter.
 """
 
 import ast
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -252,36 +252,6 @@ def test_no_function_rebinds_a_name_of_its_module() -> None:
 )
 def test_the_search_tells_acting_from_defining(source: str, does: bool) -> None:
     assert bool(list(acts(ast.parse(source)))) == does
-
-
-# --- folders that can be read -------------------------------------------------------------------
-
-MOST_FILES = 21
-STILL_LARGER: dict[str, int] = {}
-"""Folders above it, with the number of files that they may not exceed."""
-
-
-def test_no_folder_holds_more_files_than_a_reader_can_hold() -> None:
-    sizes = Counter(within(path.parent) for path in FILES if path.name != "__init__.py")
-    assert {
-        folder: size
-        for folder, size in sizes.items()
-        if size > STILL_LARGER.get(folder, MOST_FILES)
-    } == {}
-
-
-# --- what must be read to follow one ask --------------------------------------------------------
-
-HEART = ("core/journal.py", *(f"engine/{name}.py" for name in (
-    "outcome", "execution", "suspension", "engine", "context",
-)))  # fmt: skip
-MOST_LINES = 1_532
-"""In all of them. The number may only be lowered."""
-
-
-def test_what_must_be_read_to_follow_one_ask_stays_short() -> None:
-    lines = {name: len((TREE / name).read_text("utf-8").splitlines()) for name in HEART}
-    assert sum(lines.values()) <= MOST_LINES, lines
 
 
 # --- one table of methods -----------------------------------------------------------------------

@@ -275,28 +275,6 @@ def test_integers_beyond_64_bits_are_kept_exactly(claims: Claims, big: int):
     assert module.decode_journal(module.encode_journal(journal)) == journal
 
 
-@pytest.mark.parametrize(
-    ("entries", "state"),
-    [([["memo", "price", 5]], None), ([], {"seen": 1}), ([["memo", "price", 5]], {"seen": 1})],
-)
-def test_claims_of_an_earlier_release_are_read_as_ours(claims: Claims, entries: Any, state: Any):
-    members: list[Any] = msgspec.msgpack.decode(encode(claims))
-    members[-2] = [b"seed", entries, state]
-    read = decode(msgspec.msgpack.encode(members))
-    assert read.journal is not None
-    assert [entry.value() for entry in read.journal.entries] == [5 for _ in entries]
-    assert read.journal.state == (None if state is None else b'{"seen":1}')
-    assert (read.call, read.pending) == (claims.call, claims.pending)
-
-
-@pytest.mark.parametrize("big", [2**90, -(2**90)])
-def test_a_large_integer_of_an_earlier_release_is_read(big: int):
-    written = msgspec.msgpack.Ext(1, big.to_bytes(16, "big", signed=True))
-    data = msgspec.msgpack.encode([b"seed", [["memo", "price", {"cents": written}]]])
-    (entry,) = decode_journal(data).entries
-    assert entry.value() == {"cents": big}
-
-
 def test_a_journal_with_an_extension_that_nobody_wrote_is_refused():
     strange = msgspec.msgpack.encode([b"seed", [["memo", "price", msgspec.msgpack.Ext(5, b"x")]]])
     with pytest.raises(TokenRefused):

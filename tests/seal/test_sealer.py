@@ -117,7 +117,7 @@ async def test_a_token_that_would_be_too_long_is_not_made_and_its_entries_are_na
     clock: Clock, claims: Claims
 ):
     large = msgspec.structs.replace(
-        claims, journal=Journal(seed=b"", entries=[Entry("memo", "catalogue", "x" * 5000)])
+        claims, journal=Journal(seed=b"", entries=[Entry("memo", "catalogue", b"x" * 5000)])
     )
 
     with pytest.raises(StateTooLarge) as too_large:

@@ -37,8 +37,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     kind: EntryKind
     key: str
-    payload: Any
-    """Encoded JSON. Only what an earlier release wrote is decoded; `seal/earlier_formats.py`."""
+    payload: bytes
+    """Encoded JSON."""
 
     digest: bytes = b""
     """Of the question (ask), or of function and arguments (effect)."""

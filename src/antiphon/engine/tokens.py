@@ -102,9 +102,6 @@ class Tokens:
             return claims, self._call(claims, claims.journal)
         call = self._call(claims, Journal(handle.seed))
         call.handle = handle
-        if not handle.seed:
-            # Written by an earlier release: answers cannot be compared without the journal.
-            await load_journal(self._environment, call)
         return claims, call
 
     async def _open_late(self, token: str | None, binding: Binding) -> tuple[Claims, Call]:

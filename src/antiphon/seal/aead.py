@@ -1,4 +1,4 @@
-"""The built-in encryption: AES-256-GCM under a key that serves one epoch of messages (format 2).
+"""The built-in encryption: AES-256-GCM under a key that serves one epoch of messages .
 
     digest = GMAC of the bound data and the plaintext under a key of its own; never shown
     mark   = BLAKE2b-192, keyed: over 16 random bytes and the digest
@@ -25,8 +25,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from antiphon.errors import TokenRefused
 from antiphon.ports import Clock, Entropy
-from antiphon.seal.earlier_formats import VERSION as FORMAT_ONE
-from antiphon.seal.earlier_formats import FormatOne
 from antiphon.seal.keyring import Keyring, Purpose
 
 VERSION: Final = 2
@@ -77,7 +75,6 @@ class Aead:
         "_entropy",
         "_epoch",
         "_first",
-        "_format_one",
         "_gmac",
         "_keys",
         "_marks",
@@ -99,7 +96,6 @@ class Aead:
         }
         self._epoch: Epoch | None = None
         self._ciphers: OrderedDict[bytes, AESGCM] = OrderedDict()
-        self._format_one = FormatOne(keyring, purpose)
 
     def seal(self, data: bytes, aad: bytes) -> bytes:
         """Encrypt `data`, bound to `aad`, the key's id and the epoch."""
@@ -143,8 +139,6 @@ class Aead:
         if not len(data) >= OVERHEAD:
             raise TokenRefused("malformed")
         if data[0] != VERSION:
-            if data[0] == FORMAT_ONE:
-                return self._format_one.open(data, aad)
             raise TokenRefused("format")
         name = data[1:_HEAD]
         kept = self._ciphers.get(name)

@@ -15,7 +15,6 @@ from antiphon.core.journal import Journal
 from antiphon.core.request import Principal
 from antiphon.core.text import span
 from antiphon.errors import TokenRefused
-from antiphon.seal.earlier_formats import upgrade
 
 FORMAT: Final = 1
 """The format that is written. Members are only ever added at the end, with a default."""
@@ -28,8 +27,6 @@ SKEW: Final = 30.0
 
 APPROVAL: Final = b"approval"
 """Stands for the schema of an approval: its answer is a yes or a no whoever reads it."""
-
-_BIG_INT = 1
 
 
 class Pending(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -155,21 +152,14 @@ def _when(reason: str, claims: Claims, now: float) -> str:
 # --- bytes -------------------------------------------------------------------------------------
 
 
-def _read_ext(code: int, data: memoryview) -> object:
-    """Read an integer beyond 64 bits, as journals of an earlier release hold it."""
-    if code != _BIG_INT:
-        raise ValueError("unknown extension")
-    return int.from_bytes(data, "big", signed=True)
-
-
 _encode: Callable[[object], bytes] = msgspec.msgpack.Encoder().encode
 encode: Callable[[Claims], bytes] = _encode
 encode_journal: Callable[[Journal], bytes] = _encode
 """Encode claims; or a journal alone, for a segment in a store and to know its size. The entries are
 encoded already, and only joined."""
 
-_decode_claims = msgspec.msgpack.Decoder(Claims, ext_hook=_read_ext).decode
-_decode_journal = msgspec.msgpack.Decoder(Journal, ext_hook=_read_ext).decode
+_decode_claims = msgspec.msgpack.Decoder(Claims).decode
+_decode_journal = msgspec.msgpack.Decoder(Journal).decode
 
 
 def decode(data: bytes, *, readable: frozenset[int] = READABLE) -> Claims:
@@ -185,10 +175,6 @@ def decode(data: bytes, *, readable: frozenset[int] = READABLE) -> Claims:
     journal = claims.journal
     if claims.format not in readable or (journal is None) == (claims.handle is None):
         raise TokenRefused("format")
-    if journal is not None and (journal.entries or journal.state is not None):
-        upgraded = upgrade(journal)
-        if upgraded is not journal:
-            return msgspec.structs.replace(claims, journal=upgraded)
     return claims
 
 
@@ -199,7 +185,7 @@ def decode_journal(data: bytes) -> Journal:
         TokenRefused: It is not one.
     """
     try:
-        return upgrade(_decode_journal(data))
+        return _decode_journal(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise TokenRefused("format") from None
 

@@ -11,7 +11,6 @@ from antiphon.core.request import Principal
 from antiphon.core.retry import back_off
 from antiphon.errors import TokenRefused
 from antiphon.seal.claims import Pending
-from antiphon.seal.earlier_formats import upgrade
 from antiphon.wire.tasks import next_key
 
 
@@ -192,11 +191,9 @@ def decode_state(data: bytes) -> TaskState:
         TokenRefused: It is not one that this release can read.
     """
     try:
-        state = _decode(data)
+        return _decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise TokenRefused("format") from None
-    state.journal = upgrade(state.journal)
-    return state
 
 
 # --- how often a task is run again ---------------------------------------------------------------
