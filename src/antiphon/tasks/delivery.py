@@ -102,5 +102,5 @@ def learn(state: TaskState, execution: Execution, *, acting: bool = False) -> No
     if size > _JOURNAL_BYTES:
         raise StateTooLarge(size, _JOURNAL_BYTES, largest(journal))
     if len(journal.entries) > len(state.journal.entries):
-        state.failures = 0
+        state.came_further()
     state.journal = journal

@@ -55,7 +55,7 @@ from antiphon.tasks.decisions import take_decisions
 from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.service import TaskService, request_of, returned_approvals
-from antiphon.tasks.state import TaskState, count_lost_run, pause_before_next, pause_without_tool
+from antiphon.tasks.state import TaskState, note_lost_run, pause_before_next, pause_without_tool
 
 log: logging.Logger = logging.getLogger("antiphon")
 
@@ -68,15 +68,15 @@ _OVERDUE = 1.0
 """Seconds after which a task looks again at a question whose time is over by our clock alone."""
 
 
-def _lost_too_often(row: TaskRow, state: TaskState) -> Reply:
+def _lost_too_often(row: TaskRow, tries: int) -> Reply:
     """Return the end of a task whose runs take their process with them."""
     log.error(
         "task %s has failed: %d runs of %s in a row ended with their process",
         row.id,
-        state.failures,
+        tries,
         row.tool,
     )
-    text = f"The task has failed: {state.failures} runs in a row ended with their process."
+    text = f"The task has failed: {tries} runs in a row ended with their process."
     return Reply(code=INTERNAL_ERROR, message=text, kind="error")
 
 
@@ -123,12 +123,13 @@ class TaskRuns:
         service = self._service
         message = state.message_of(row.message)
         if not await self._begun(row, state, message):
-            return await self._replied(row, state, _lost_too_often(row, state), message)
+            tries = await self._tries_used(state)
+            return await self._replied(row, state, _lost_too_often(row, tries), message)
         try:
             handler, arguments = service.find(request)
         except CallerError as error:
-            return await self._unknown_here(row, state, error, message)
-        state.unknown_since = 0.0
+            end = failed(error, keep=True)
+            return await self._unknown_here(row, state, end, message, "its tool")
         await take_decisions(service, state)
         delivery = TaskRunDelivery(service, row, state, message)
         call = self._call(row, state)
@@ -136,8 +137,14 @@ class TaskRuns:
             if state.version != handler.options.version:
                 await restart(service.environment.store, state.version, call, handler)
                 state.version = handler.options.version
+        except Diverged as error:
+            end = ending(error, handler, service.environment, request)
+            missing = f"version {state.version!r} of its tool"
+            return await self._unknown_here(row, state, end, message, missing)
+        state.unknown_since = 0.0
+        try:
             bound = handler.bind(arguments)
-        except (Diverged, ArgumentsInvalid, UserCodeExit) as error:
+        except (ArgumentsInvalid, UserCodeExit) as error:
             return await self._ended(row, handler, Failed(error), delivery)
         execution = Execution.of(service.environment, handler, request, call, delivery)
         outcome = await execution.run(Context(execution), bound)
@@ -155,8 +162,8 @@ class TaskRuns:
 
         Written down only after a run that was lost or that made the row say why the task waits.
         """
-        lost = count_lost_run(state, row.epoch)
-        if lost and state.failures > self._service.environment.limits.releases:
+        lost = note_lost_run(state, row.epoch, row.before)
+        if lost and await self._tries_used(state) > self._service.environment.limits.releases:
             return False
         state.runs += 1
         if lost or state.own_message is not None:
@@ -164,18 +171,24 @@ class TaskRuns:
             await self._save(row, state, message)
         return True
 
+    async def _tries_used(self, state: TaskState) -> int:
+        """Count failed runs, and lost ones whose workers are really gone."""
+        if not state.lost:
+            return state.failures
+        return state.failures + len(await self._service.store.gone_workers(state.lost))
+
     async def _unknown_here(
-        self, row: TaskRow, state: TaskState, error: CallerError, message: str
+        self, row: TaskRow, state: TaskState, end: Reply, message: str, missing: str
     ) -> TaskChange:
         """Leave a task to a worker that has its tool: in an upgrade some have it and some do not.
 
-        When nobody has come along for long, the tool is gone, as the next call of it would hear.
+        When nobody has come along for long, the tool is gone, and the task ends.
         """
         if (pause := pause_without_tool(state, self._service.environment.clock())) is None:
-            return await self._replied(row, state, failed(error, keep=True), message)
-        log.info("task %s is left to others: no tool %s in this worker", row.id, row.tool)
+            return await self._replied(row, state, end, message)
+        log.info("task %s of %s is left to others: it waits for %s", row.id, row.tool, missing)
         state.own_message = message
-        return await self._change(row, state, "working", "waiting for its tool", ready=pause)
+        return await self._change(row, state, "working", f"waiting for {missing}", ready=pause)
 
     async def _save(self, row: TaskRow, state: TaskState, message: str | None) -> None:
         sealed, now = await self._service.sealed(row.id, state), self._service.environment.clock()
@@ -207,7 +220,7 @@ class TaskRuns:
     ) -> TaskChange:
         """The task goes on later: with answers, or after a delay."""
         state, now = delivery.state, self._service.environment.clock()
-        state.failures = 0
+        state.came_further()
         try:
             learn(state, execution)
         except StateTooLarge as error:
@@ -301,7 +314,8 @@ class TaskRuns:
                 one.call_id,
                 row.tool,
             )
-        state.failures, state.own_message = 0, message
+        state.came_further()
+        state.own_message = message
         shown = f"waiting for an operator: {name_uncertain(effects)}"
         own = all(one.call_id == state.call for one in effects)
         return await self._change(row, state, "working", shown, ready=None if own else _LOOK_AGAIN)
@@ -349,7 +363,13 @@ class TaskRuns:
         """
         state = await self._service.opened(row)
         handler = self._service.handler(state)
-        if handler is not None and handler.on_cancel is not None:
+        if handler is None:
+            pause = pause_without_tool(state, self._service.environment.clock())
+            if pause is not None:
+                shown = "to be cancelled; waiting for its tool"
+                return await self._change(row, state, "working", shown, ready=pause)
+            log.warning("task %s is cancelled without on_cancel: %s is gone", row.id, row.tool)
+        elif handler.on_cancel is not None:
             try:
                 await self._clean_up(row, state, handler)
             except StoreError:
@@ -440,6 +460,7 @@ class TaskRuns:
             ready=ready,
             items=items,
             lasts=lasts,
+            version=state.version,
         )
 
 
