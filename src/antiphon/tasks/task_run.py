@@ -12,6 +12,8 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
+import msgspec
+
 from antiphon.core.asks import Approve, Elicit, seconds
 from antiphon.core.capabilities import allows
 from antiphon.core.failures import log_failure
@@ -45,6 +47,7 @@ from antiphon.errors import (
     CallerError,
     Diverged,
     EffectUncertain,
+    HandlerError,
     StateTooLarge,
     StoreError,
 )
@@ -73,6 +76,22 @@ def _went_on(state: TaskState, error: EffectUncertain) -> bool:
         entry.kind == "effect" and entry.key == error.key and entry.outcome == "uncertain"
         for entry in state.journal.entries
     )
+
+
+def _cause(reply: Reply) -> str:
+    """Return the words in which a client is told why a run has failed."""
+    if reply.code:
+        return reply.message
+    told = msgspec.json.decode(reply.result, type=_Told)
+    return "".join(block.text for block in told.content)
+
+
+class _Text(msgspec.Struct):
+    text: str = ""
+
+
+class _Told(msgspec.Struct):
+    content: list[_Text]
 
 
 def _lost_too_often(row: TaskRow, tries: int) -> Reply:
@@ -299,7 +318,9 @@ class TaskRuns:
         if isinstance(error, EffectUncertain) and not _went_on(state, error):
             return await self._uncertain(row, state, error, delivery.message)
         reply = ending(error, handler, environment, request_of(state))
-        if reply.keep or isinstance(error, CallerError | EffectUncertain | StateTooLarge):
+        if isinstance(error, HandlerError) and not error.passing:
+            return await self._replied(row, state, reply, str(error))
+        if reply.keep or isinstance(error, CallerError | EffectUncertain):
             return await self._replied(row, state, reply, delivery.message)
         return await self._again(row, state, reply, delivery.message)
 
@@ -332,7 +353,7 @@ class TaskRuns:
         most = self._service.environment.limits.releases + 1
         if state.failures >= most:
             return await self._replied(
-                row, state, reply, f"given up after {state.failures} failed runs"
+                row, state, reply, f"given up after {state.failures} failed runs: {_cause(reply)}"
             )
         pause = pause_before_next(state)
         log.warning(
@@ -343,7 +364,8 @@ class TaskRuns:
             pause,
         )
         state.own_message = message
-        shown = f"run {state.failures} of {most} has failed; it is run again in {pause:g} s"
+        again = f"it is run again in {pause:g} s"
+        shown = f"run {state.failures} of {most} has failed; {again}: {_cause(reply)}"
         return await self._change(row, state, "working", shown, ready=pause)
 
     async def _replied(
