@@ -201,6 +201,10 @@ class Replay(msgspec.Struct, eq=False):
         """Return whether this execution has used a key already."""
         return (kind, key) in self._index.used
 
+    def asked(self) -> frozenset[str]:
+        """Return the keys of the asks that this execution has come past."""
+        return frozenset(key for kind, key in self._index.used if kind == "ask")
+
     @property
     def unread(self) -> Mapping[Name, Entry]:
         """Entries that this execution must come past and has not."""

@@ -376,6 +376,18 @@ class Execution(msgspec.Struct, eq=False):
         except HandlerError as error:
             raise self.fault(error) from None
 
+    def ask_key_for(self, base: str, given: str | None) -> str:
+        """Return the key of an ask in the whole call, which tells its scopes apart."""
+        return self.keys.in_scope(self.key_for(base, given))
+
+    def begin_scope(self) -> None:
+        """Give the keys of asks after `ctx.detach` a scope of their own.
+
+        Not beside branches: whether one asks before or after would depend on chance.
+        """
+        if self.branch() is None and not (self.branches is not None and self.branches.any_alive):
+            self.keys.begin_scope(self.replay.asked())
+
     def reject(self, key: str, reason: str) -> None:
         """Drop an answer that does not fit; it will be asked for again, or the call ends."""
         self.replay.forget("ask", key)

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
+import msgspec
+
 from antiphon.core.asks import Approve, Elicit, seconds
 from antiphon.core.capabilities import allows
 from antiphon.core.failures import log_failure
@@ -46,6 +48,7 @@ from antiphon.errors import (
     CallerError,
     Diverged,
     EffectUncertain,
+    HandlerError,
     StateTooLarge,
     StoreError,
 )
@@ -66,6 +69,22 @@ settling that one makes only the other call ready."""
 
 _OVERDUE = 1.0
 """Seconds after which a task looks again at a question whose time is over by our clock alone."""
+
+
+def _cause(reply: Reply) -> str:
+    """Return the words in which a client is told why a run has failed."""
+    if reply.code:
+        return reply.message
+    told = msgspec.json.decode(reply.result, type=_Told)
+    return "".join(block.text for block in told.content)
+
+
+class _Text(msgspec.Struct):
+    text: str = ""
+
+
+class _Told(msgspec.Struct):
+    content: list[_Text]
 
 
 def _lost_too_often(row: TaskRow, tries: int) -> Reply:
@@ -296,6 +315,8 @@ class TaskRuns:
             log_cause(error, handler, environment)
             return await self._uncertain(row, state, error, delivery.message)
         reply = ending(error, handler, environment, request_of(state))
+        if isinstance(error, HandlerError) and not error.passing:
+            return await self._replied(row, state, reply, str(error))
         if reply.keep or isinstance(error, CallerError | StateTooLarge):
             return await self._replied(row, state, reply, delivery.message)
         return await self._again(row, state, reply, delivery.message)
@@ -328,7 +349,7 @@ class TaskRuns:
         most = self._service.environment.limits.releases + 1
         if state.failures >= most:
             return await self._replied(
-                row, state, reply, f"given up after {state.failures} failed runs"
+                row, state, reply, f"given up after {state.failures} failed runs: {_cause(reply)}"
             )
         pause = pause_before_next(state)
         log.warning(
@@ -339,7 +360,8 @@ class TaskRuns:
             pause,
         )
         state.own_message = message
-        shown = f"run {state.failures} of {most} has failed; it is run again in {pause:g} s"
+        again = f"it is run again in {pause:g} s"
+        shown = f"run {state.failures} of {most} has failed; {again}: {_cause(reply)}"
         return await self._change(row, state, "working", shown, ready=pause)
 
     async def _replied(
