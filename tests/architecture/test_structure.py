@@ -136,6 +136,7 @@ def test_the_search_tells_wiring_from_data(source: str, late: bool) -> None:
 
 REFLECTED: dict[str, set[str]] = {
     "__init__.py": {"client"},
+    "cli": {"os", "os.path"},
     "doctor": {"fn", "hint"},
     "client": {
         "answerer", "answers", "candidate", "error", "import_module(_HOME[name])", "found", "read",
@@ -143,9 +144,12 @@ REFLECTED: dict[str, set[str]] = {
     },
     "environment.py": {"self.store"},
     "engine": {"fn", "inner", "self._inner", "value"},
-    "forms": {"member", "spec"},
+    "forms": {"hint", "kind", "member", "spec"},
     "gateway": {"self._upstream.client", "target"},
-    "handlers": {"fn", "item", "parameter.annotation", "type(fn)", "type_"},
+    "handlers": {
+        "error.__cause__", "fn", "item", "parameter.annotation", "plain", "type(fn)", "type_",
+        "value",
+    },
     "seal": {"self.codec"},
     "stores": {"error", "import_module(f'antiphon.stores.{module}')", "store"},
     "testing": {"self._store"},

@@ -42,7 +42,7 @@ from antiphon.client.http import (
     unexpected,
 )
 from antiphon.client.task_updates import TaskListeners
-from antiphon.outbound.http_client import HttpClient, is_event_stream
+from antiphon.outbound.http_client import HttpClient, direct_connections, is_event_stream
 
 T = TypeVar("T")
 
@@ -427,8 +427,14 @@ def contained_client(
     headers: Mapping[str, str] | None,
     auth: httpx2.Auth | None,
     not_done: frozenset[int],
+    proxies: bool = True,
 ) -> ContainedClient:
-    """Return the HTTP client for one connection; proxies are taken from the environment."""
+    """Return the HTTP client for one connection, with or without the environment's proxies."""
     return ContainedClient(
-        failures, not_done=not_done, plain_origin=url, headers=dict(headers or {}), auth=auth
+        failures,
+        not_done=not_done,
+        plain_origin=url,
+        headers=dict(headers or {}),
+        auth=auth,
+        transport=None if proxies else direct_connections(),
     )

@@ -26,7 +26,7 @@ from antiphon.gateway.forwarding import Forwarding
 from antiphon.gateway.mounts import MountReport, Owners, UnmatchedRule, tell_changes
 from antiphon.gateway.open_call import forward_open
 from antiphon.gateway.pins import ToolPins
-from antiphon.gateway.policy import Policy, Rule, RuleKind, Verdict
+from antiphon.gateway.policy import Policy, PolicyRule, RuleKind, Verdict
 from antiphon.gateway.rounds import forward_rounds
 from antiphon.gateway.upstream import Upstream, UpstreamSettings
 from antiphon.gateway.uris import NoNormalForm, has_scheme, normal_uri
@@ -149,7 +149,7 @@ class Mount:
             ),
         )
 
-    def _names_something(self, rule: Rule) -> bool:
+    def _names_something(self, rule: PolicyRule) -> bool:
         templates = self._offered.get("templates", {})
         return any(rule.may_match(template) for template in templates) or any(
             rule.matches(_KINDS[kind], names)

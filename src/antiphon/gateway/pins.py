@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from antiphon.core.text import safe
 from antiphon.errors import ConfigError
 
 _LARGEST = 16 * 1024 * 1024
+
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class ToolPins:
@@ -23,18 +26,15 @@ class ToolPins:
         """The digests of what is listed now."""
 
     @classmethod
-    def read(cls, file: Path, *, accepts: bool = False) -> "ToolPins":
-        """Read a lock file; one that is to be written need not exist.
+    def read(cls, file: Path) -> "ToolPins":
+        """Read a lock file.
 
         Raises:
             ConfigError: It cannot be read, or it is not a lock file.
         """
-        if accepts:
-            return cls({}, accepts=True)
         try:
             with file.open("rb") as stream:
-                text = stream.read(_LARGEST)
-            return cls(msgspec.json.decode(text, type=dict[str, dict[str, str]]))
+                return cls(_decode(stream.read(_LARGEST)))
         except FileNotFoundError:
             raise ConfigError(
                 f"there is no lock file {file}. Look at what the servers offer, then write it with "
@@ -54,10 +54,42 @@ class ToolPins:
             return "it is new: not in the lock file"
         return "" if known == digest else "it has changed since the lock file was written"
 
+    def compared(self, now: "ToolPins") -> list[str]:
+        """Return a line for each tool that is new, has changed or is gone, beside what is seen."""
+        before = {
+            (mount, tool): one
+            for mount, tools in self._known.items()
+            for tool, one in tools.items()
+        }
+        after = {
+            (mount, tool): one for mount, tools in now.seen.items() for tool, one in tools.items()
+        }
+        words = {
+            key: "new" if key not in before else "gone" if key not in after else "changed"
+            for key in sorted({*before, *after})
+            if before.get(key) != after.get(key)
+        }
+        return [
+            f"{word}: {safe(mount, 100)} {safe(tool, 100)}" for (mount, tool), word in words.items()
+        ]
+
     def dump(self) -> str:
         """Return the text of a lock file for what is listed now."""
         ordered = {mount: dict(sorted(tools.items())) for mount, tools in sorted(self.seen.items())}
         return msgspec.json.format(msgspec.json.encode(ordered), indent=2).decode() + "\n"
+
+
+def is_lock(content: bytes) -> bool:
+    """Return whether a file is a lock file."""
+    try:
+        _decode(content)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _decode(content: bytes) -> dict[str, dict[str, Digest]]:
+    return msgspec.json.decode(content, type=dict[str, dict[str, Digest]])
 
 
 def tool_digest(entry: Mapping[str, Any]) -> str:

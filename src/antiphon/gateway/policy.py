@@ -68,7 +68,7 @@ class ApprovalRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PolicyRule:
     """One pattern as it was written, and the kinds it is for."""
 
     verb: Verb
@@ -83,7 +83,7 @@ class Rule:
         return isinstance(self.text, SharedPattern)
 
     @classmethod
-    def read(cls, verb: Verb, text: str, approval: ApprovalRule | None = None) -> "Rule":
+    def read(cls, verb: Verb, text: str, approval: ApprovalRule | None = None) -> "PolicyRule":
         """Read a pattern; `tool:`, `prompt:` or `resource:` before it says what it is for.
 
         Without one of these, a pattern with a colon is of resources, and any other of tools and
@@ -150,7 +150,7 @@ _PASSES = Verdict(passes=True)
 class Policy:
     """The rules of one mount, and what holds where there is none."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
     default: Default = "allow"
 
     @classmethod
@@ -178,9 +178,9 @@ class Policy:
         else:
             approvals = [ApprovalRule.parse(text) for text in approve]
         rules = [
-            *(Rule.read("deny", text) for text in deny),
-            *(Rule.read("approve", rule.pattern, rule) for rule in approvals),
-            *(Rule.read("allow", text) for text in allow),
+            *(PolicyRule.read("deny", text) for text in deny),
+            *(PolicyRule.read("approve", rule.pattern, rule) for rule in approvals),
+            *(PolicyRule.read("allow", text) for text in allow),
         ]
         allows = any(rule.verb == "allow" for rule in rules)
         if default is None:

@@ -1,6 +1,5 @@
 """`antiphon gateway`: any MCP server behind an Antiphon server, without changing either side."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,12 +13,12 @@ from antiphon.cli.gateways.settings import (
     UpstreamEntry,
     check_callers,
     gateway_server,
+    is_url,
     read_gateway,
     write_gateway,
 )
 from antiphon.cli.local_server import serve_beside_stdio
 from antiphon.cli.output import USAGE, fail, say
-from antiphon.cli.private_files import write_private
 from antiphon.cli.serve import (
     ALLOW_HOST,
     ALLOW_ORIGIN,
@@ -31,8 +30,9 @@ from antiphon.cli.serve import (
     configured,
     log_to_stderr,
 )
+from antiphon.cli.written_files import NotWritten, write_new, write_own
 from antiphon.errors import AntiphonError, ConfigError
-from antiphon.gateway.pins import ToolPins
+from antiphon.gateway.pins import ToolPins, is_lock
 from antiphon.gateway.policy import ApprovalRule
 from antiphon.transports.http.app import App
 
@@ -179,7 +179,10 @@ def gateway(
             fail(f"write rules, names and credentials into {target[0]}, not beside it", USAGE)
     else:
         client = _client(oauth, oauth_issuer)
-        entries = _entries(target, name or [], era, timeout, header or [], client)
+        try:
+            entries = _entries(target, name or [], era, timeout, header or [], client)
+        except ConfigError as error:
+            fail(str(error), USAGE)
         settings = GatewayFile(
             upstream=entries,
             store=store,
@@ -199,8 +202,7 @@ def gateway(
         return
     server = configured(gateway_server, settings)
     if save is not None:
-        write_private(save, write_gateway(settings))  # headers may be credentials
-        say(f"written: {save}")
+        _save(save, settings)
         return
     hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
     try:
@@ -215,12 +217,14 @@ def gateway(
 
 
 def _accept(settings: GatewayFile) -> None:
-    if settings.lock is None:
-        fail("--accept needs a lock file: lock = FILE, or --lock FILE", USAGE)
+    """Write the digests of the tools that there are now, and say what has changed."""
     from antiphon.processes.event_loop import run_loop
 
-    pins = ToolPins({}, accepts=True)
-    server = configured(partial(gateway_server, pins=pins), settings)
+    if settings.lock is None:
+        fail("--accept needs a lock file: lock = FILE, or --lock FILE", USAGE)
+    file, pins = Path(settings.lock), ToolPins({}, accepts=True)
+    known = configured(ToolPins.read, file) if file.exists() else ToolPins({})
+    server = configured(lambda given: gateway_server(given, pins), settings)
     log_to_stderr()
 
     async def look() -> None:
@@ -229,10 +233,27 @@ def _accept(settings: GatewayFile) -> None:
 
     try:
         run_loop(look())
+        write_own(file, pins.dump(), is_lock)
+    except NotWritten as error:
+        fail(str(error), USAGE)
     except AntiphonError as error:
         fail(str(error))
-    write_private(Path(settings.lock), pins.dump())
-    say(f"written: {settings.lock}")
+    except OSError as error:
+        fail(f"{file} cannot be written: {error.strerror}")
+    for line in known.compared(pins):
+        say(line)
+    say(f"written: {file}")
+
+
+def _save(file: Path, settings: GatewayFile) -> None:
+    """Write the settings to a new file."""
+    try:
+        write_new(file, write_gateway(settings))
+    except AntiphonError as error:
+        fail(str(error), USAGE)
+    except OSError as error:
+        fail(f"{file} cannot be written: {error.strerror}")
+    say(f"written: {file}")
 
 
 def _run_stdio(server: Server) -> None:
@@ -270,8 +291,8 @@ def _entries(
             name=name,
             era=era,
             timeout=timeout,
-            headers=given if "://" in target else {},
-            oauth=client if "://" in target else None,
+            headers=given if is_url(target) else {},
+            oauth=client if is_url(target) else None,
         )
         for target, name in zip(targets, names, strict=True)
     ]

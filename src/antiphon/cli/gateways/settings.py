@@ -10,6 +10,9 @@ from typing import Any, Literal, cast
 import msgspec
 
 from antiphon import CallEnd, Console, OAuth, Server
+from antiphon.cli.written_files import NotWritten, make_folder, open_to_append
+from antiphon.client.errors import CannotConnect
+from antiphon.client.targets.named import Url, parse_target
 from antiphon.core.web_url import is_loopback
 from antiphon.errors import ConfigError
 from antiphon.gateway.pins import ToolPins
@@ -115,12 +118,12 @@ class GatewayFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     open: bool = False
     """Whether everybody who reaches the gateway may use it, with the credentials it holds."""
 
+    audit: str | None = None
+
     @property
     def holds_credentials(self) -> bool:
         """Whether the servers behind take the gateway for somebody."""
         return any(entry.holds_credentials for entry in self.upstream)
-
-    audit: str | None = None
 
 
 def read_gateway(file: Path) -> GatewayFile:
@@ -273,8 +276,7 @@ def _mount(
     server: Server, settings: GatewayFile, entry: UpstreamEntry, pins: ToolPins | None
 ) -> None:
     options: dict[str, Any] = {}
-    is_url = isinstance(entry.target, str) and "://" in entry.target
-    if (entry.headers or entry.oauth or entry.not_done) and not is_url:
+    if (entry.headers or entry.oauth or entry.not_done) and not is_url(entry.target):
         raise ConfigError("headers, OAuth and not_done are for a URL; give a command its env")
     if entry.headers:
         options["headers"] = {name: _value(value) for name, value in entry.headers.items()}
@@ -310,6 +312,18 @@ def _mount(
     )
 
 
+def is_url(target: str | list[str]) -> bool:
+    """Return whether a target is a URL; the parser of targets decides.
+
+    Raises:
+        ConfigError: It is no target.
+    """
+    try:
+        return isinstance(target, str) and isinstance(parse_target(target), Url)
+    except CannotConnect as error:
+        raise ConfigError(str(error)) from None
+
+
 def _value(text: str) -> str:
     """Return a value, or that of the environment variable that it names."""
     if not text.startswith(_FROM_ENVIRONMENT):
@@ -325,8 +339,17 @@ def _store(given: str | None) -> str:
     """Return the URL of the store, and make the folder of the usual one."""
     store = given or os.environ.get("ANTIPHON_STORE") or STORE
     if store == STORE:
-        Path(STORE.removeprefix("sqlite:///")).parent.mkdir(mode=0o700, exist_ok=True)
+        _make_folder(Path(STORE.removeprefix("sqlite:///")).parent)
     return store
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        make_folder(folder)
+    except NotWritten as error:
+        raise ConfigError(str(error)) from None
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from None
 
 
 class AuditFile:
@@ -338,9 +361,10 @@ class AuditFile:
         Raises:
             ConfigError: It cannot be opened.
         """
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
-            self._file = 2 if path == "-" else os.open(path, flags, 0o600)
+            self._file = 2 if path == "-" else open_to_append(Path(path), _is_audit)
+        except NotWritten as error:
+            raise ConfigError(str(error)) from None
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -362,3 +386,12 @@ class AuditFile:
             "task": end.task,
         }
         os.write(self._file, msgspec.json.encode(line) + b"\n")
+
+
+def _is_audit(start: bytes) -> bool:
+    """Return whether a file begins with a line of an `AuditFile`; an empty one may become one."""
+    line, _, _ = start.partition(b"\n")
+    try:
+        return not start or {"call", "outcome"} <= msgspec.json.decode(line, type=dict).keys()
+    except msgspec.DecodeError:
+        return False
