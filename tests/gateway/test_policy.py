@@ -235,13 +235,13 @@ async def test_a_rule_that_names_nothing_any_more_is_a_warning_with_the_table(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     inner, server = Server("shop"), Server("house")
-    inner.tool(lambda: "x", name="delete_order", description="Delete.")
+    inner.tool(name="delete_order", description="Delete.")(lambda: "x")
     server.mount(inner, approve=["delete_*"])
     changed = asyncio.Event()
     async with Client(server) as client:
         server.dispatcher.changes.subscribe(lambda _: changed.set())
         inner.remove("tool", "delete_order")
-        inner.tool(lambda: "x", name="erase_order", description="Delete.")
+        inner.tool(name="erase_order", description="Delete.")(lambda: "x")
         async with asyncio.timeout(10):
             while [one.name for one in await client.list_tools()] != ["erase_order"]:
                 await changed.wait()

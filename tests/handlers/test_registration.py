@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from antiphon import ConfigError, Context, Server
+from antiphon import Client, ConfigError, Context, Server
 from antiphon.core.request import MODERN
 from antiphon.engine.handler import Options
 from antiphon.handlers.options import Declaration, ToolOptions
@@ -258,3 +258,52 @@ async def test_a_method_is_registered_of_an_object_not_of_its_class(server: Serv
     with pytest.raises(ConfigError, match=r"Shop.refund .* Register the method of an object"):
         server.tool(Shop.refund)
     server.tool(Shop().refund)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"title": 5}, "title=5 does not fit: it takes a text"),
+        ({"description": ["x"]}, "description="),
+        ({"name": 5}, "name=5"),
+        ({"version": 2}, "version=2 does not fit"),
+        ({"unable": True}, "unable=True"),
+        ({"rate": 5}, "rate=5"),
+        ({"anchor": "yes"}, "anchor='yes' does not fit: it takes True or False"),
+        ({"asks": "form"}, "asks='form'"),
+        ({"asks": 5}, "asks=5"),
+        ({"holds": "yes"}, "holds='yes'"),
+        ({"input_schema": "object"}, "input_schema="),
+        ({"output_schema": []}, "output_schema="),
+        ({"max_concurrent": "two"}, "max_concurrent="),
+        ({"meta": ["x"]}, "meta="),
+        ({"meta": {1: "x"}}, "meta="),
+        ({"meta": {"x": object()}}, "meta= cannot be written as JSON"),
+        ({"annotations": "readOnly"}, "annotations="),
+        ({"annotations": {"readOnlyHint": "yes"}}, "readOnlyHint: expected true or false"),
+        ({"annotations": {"title": 5}}, "title"),
+        ({"annotations": {"read_only_hint": True}}, "did you mean 'readOnlyHint'"),
+        ({"annotations": {"readonly": True}}, "annotations= has no 'readonly'"),
+    ],
+)
+async def test_a_wrong_value_of_an_option_is_refused_and_costs_no_other_tool_its_list(
+    server: Server, options: dict[str, Any], words: str
+) -> None:
+    server.tool(plain)
+    offer: Any = server.tool
+    with pytest.raises(ConfigError, match=words):
+        offer(**{"name": "other", **options})(plain)
+    async with Client(server) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["plain"]
+
+
+@pytest.mark.parametrize("options", [{"title": 5}, {"meta": 5}, {"description": 5}])
+def test_a_wrong_value_of_an_option_of_prompts_and_resources_is_refused(
+    server: Server, options: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="does not fit"):
+        server.prompt(**options)(plain)
+    with pytest.raises(ConfigError, match="does not fit"):
+        server.resource("shop://{name}", **options)(plain)
+    with pytest.raises(ConfigError, match="does not fit"):
+        server.resource("shop://{name}", mime_type=5)(plain)  # type: ignore[arg-type]

@@ -306,6 +306,51 @@ async def test_tool_results_answer_the_tool_uses_right_before_them_and_nothing_e
     assert (answer.result["resultType"] == "input_required") == good
 
 
+WRONG_BLOCKS: list[Any] = [
+    {"type": "banana"},
+    {"type": "resource", "resource": {"uri": "shop://x", "text": "x"}},
+    {"type": "text"},
+    {"type": "text", "text": 5},
+    {"type": "text", "text": None},
+    {"type": "image", "data": "!", "mimeType": "image/png"},
+    {"type": "audio", "data": "AAAA"},
+    {"type": "tool_use", "id": "u1", "name": "weather", "input": "none"},
+    {"type": "tool_use", "name": "weather", "input": {}},
+    {"type": "tool_result", "toolUseId": "u1"},
+    {"type": "tool_result", "toolUseId": "u1", "content": [{"type": "banana"}]},
+    {"text": "no kind"},
+    "just text",
+    5,
+    None,
+]
+
+
+@pytest.mark.requirement("SAMP-03")
+@pytest.mark.parametrize("block", WRONG_BLOCKS, ids=range(len(WRONG_BLOCKS)))
+@pytest.mark.parametrize("listed", [False, True])
+async def test_a_completion_with_a_block_of_no_known_kind_is_refused_and_spends_nothing(
+    block: Any, listed: bool
+) -> None:
+    peer = asking(Sample("Hi", max_tokens=5))
+    first = await peer.call("one")
+    said = {"type": "text", "text": "Hello."}
+    content = [said, block] if listed else block
+    wrong = {"role": "assistant", "model": "m", "content": content}
+    refused = await peer.again(first, "one", None, {"it": wrong})
+    assert refused.error["code"] == -32602
+    assert "content" in refused.error["message"]
+    done = await peer.again(first, "one", None, {"it": {**wrong, "content": said}})
+    assert done.result["structuredContent"]["status"] == "accepted"
+
+
+@pytest.mark.requirement("SAMP-03")
+@pytest.mark.parametrize("block", WRONG_BLOCKS[:6], ids=range(6))
+async def test_a_request_with_a_block_of_no_known_kind_is_never_sent(block: Any) -> None:
+    for content in (block, [block]):
+        peer = asking(Sample([{"role": "user", "content": content}], max_tokens=5))
+        assert (await peer.call("one")).result["isError"]
+
+
 @pytest.mark.requirement("SAMP-02", "SAMP-03", "SAMP-06")
 async def test_a_tool_loop_goes_over_rounds_with_the_whole_history() -> None:
     server = Server("loop", seal=Seal(keys=[KEY]))

@@ -43,7 +43,7 @@ def test_embedded_requests_carry_any_text(message: str, url: str) -> None:
         "method": "elicitation/create",
         "params": {"mode": "url", "message": message, "url": url},
     }
-    sample = read(results.sample_request({"systemPrompt": message}))
+    sample = read(results.sample_request(msgspec.json.encode({"systemPrompt": message})))
     assert sample == {"method": "sampling/createMessage", "params": {"systemPrompt": message}}
 
 

@@ -18,6 +18,7 @@ from antiphon.client.flow_types import PendingCall
 from antiphon.client.read_asks import PendingAsk, Task
 from antiphon.client.saved import SavedCall, load
 from antiphon.core.asks import Kind
+from antiphon.core.shapes import ShapeError, check_sampling_result
 from antiphon.core.web_url import web_host
 from antiphon.errors import AnswerInvalid, UnsupportedForm
 from antiphon.forms.schema import FlatSchema
@@ -358,18 +359,23 @@ def _sample(ask: SampleAsk, answer: Any) -> dict[str, Any]:
             return _sample(ask, Sampled(answer))
         case Sampled(content, model, stop_reason):
             block = {"type": "text", "text": content} if isinstance(content, str) else content
-            return {
+            completion: dict[str, Any] = {
                 "role": "assistant",
                 "content": block,
                 "model": model,
                 "stopReason": stop_reason,
             }
         case Mapping():
-            return dict(cast("Mapping[str, Any]", answer))
+            completion = dict(cast("Mapping[str, Any]", answer))
         case Decline() | Cancel():
             raise AnswerFailed(f"the completion for {ask.key!r} was refused; the call is abandoned")
         case _:
             raise AnswerInvalid((f"{ask.key}: {type(answer).__name__} is not a completion",))
+    try:
+        check_sampling_result(completion)
+    except ShapeError as error:
+        raise AnswerInvalid((f"{ask.key}: {error}",)) from None
+    return completion
 
 
 def _roots(ask: RootsAsk, answer: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, cast
 
 import msgspec
 
+from antiphon.core.content import Message
 from antiphon.core.inbox import Approver, Assurance
 from antiphon.errors import Cancelled, Declined, Expired, HandlerError
 
@@ -102,7 +103,9 @@ class ElicitUrl(Ask, frozen=True):
 class Sample(Ask, frozen=True):
     """Ask the client's model for a completion of a text or of a list of messages."""
 
-    messages: str | Sequence[Mapping[str, Any]]
+    messages: str | Sequence[Message | Mapping[str, Any]]
+    """Content may be a text, a content block or a list of them."""
+
     max_tokens: int = 1024
     system_prompt: str | None = None
     temperature: float | None = None

@@ -23,6 +23,7 @@ from antiphon.core.asks import (
     SampleOptions,
     Seconds,
 )
+from antiphon.core.content import Message
 from antiphon.engine.approvals import ask_all, ask_named, ask_visit, named, read_answered
 from antiphon.engine.child_tasks import get_inside, running_loop, task_of
 from antiphon.engine.context_base import ContextBase, handed_out
@@ -121,12 +122,18 @@ class Context(ContextBase):
     @handed_out
     async def sample(
         self,
-        messages: str | Sequence[Mapping[str, Any]],
+        messages: str | Sequence[Message | Mapping[str, Any]],
         *,
         key: str | None = None,
         **options: Unpack[SampleOptions],
     ) -> Completion:
-        """Ask the client's model for a completion."""
+        """Ask the client's model for a completion.
+
+        The content of a message may be a text, a content block or a list of them.
+
+        Raises:
+            HandlerError: The request is not one of the protocol; names the field.
+        """
         check_options("sample", options, SampleOptions)
         return (await self._one(Sample(messages, **options), key)).unwrap()
 
@@ -235,7 +242,7 @@ async def _ask_form(execution: Execution, message: str, form: Any, given: str | 
     try:
         plain = kept_question if isinstance(form, type) else plain_form
         ready = plain(message, form)
-    except MessageTooLong:
+    except (MessageTooLong, TypeError):  # what cannot be kept, or is no text
         ready = plain_form(message, form)
     if task_of(running_loop()) is not execution.task:
         key = execution.ask_key_for(ready.base, given)

@@ -28,6 +28,8 @@ from antiphon.engine.mistakes import (
     NothingToAwait,
     caller,
     check_function,
+    check_log,
+    check_report,
     needs_async,
     place_of,
 )
@@ -313,6 +315,7 @@ class ContextBase(CallView):
         """Report progress to the client, if it wants any; silent while replaying."""
         execution = self._execution
         execution.enter("report")
+        check_report(progress, total, message)
         if not execution.replay.unread:
             await execution.delivery.report(execution, progress, total, message)
 
@@ -320,6 +323,7 @@ class ContextBase(CallView):
     async def log(self, data: Any, *, level: LogLevel = "info", logger: str | None = None) -> None:
         """Send a log message to the client, if it wants that level; silent while replaying."""
         self._execution.enter("log")
+        check_log(data, level, logger)
         await self._execution.delivery.log(self._execution, data, level, logger)
 
     def lifespan(self, type_: type[T]) -> T:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from antiphon.core.asks import Approval
 from antiphon.core.capabilities import missing, required
+from antiphon.core.request import LEVELS
+from antiphon.core.shapes import ShapeError, check_number, check_text, write_json
 from antiphon.engine.child_tasks import coroutine_of
 from antiphon.engine.raised import raised_in_branch
 from antiphon.errors import (
@@ -210,6 +212,30 @@ def check_options(what: str, given: Mapping[str, Any], takes: Any) -> None:
             f"ctx.{what} has no option {', '.join(sorted(unknown))}. It takes key, "
             f"{', '.join(sorted(known))}."
         )
+
+
+def check_report(progress: object, total: object, message: object) -> None:
+    """Refuse progress that no client could read, naming the argument."""
+    try:
+        check_number(progress, "ctx.report(progress)")
+        if total is not None:
+            check_number(total, "ctx.report(total=...)")
+        if message is not None:
+            check_text(message, "ctx.report(message=...)")
+    except ShapeError as error:
+        raise HandlerError(str(error)) from None
+
+
+def check_log(data: object, level: object, logger: object) -> None:
+    """Refuse a log message that no client could read, naming the argument."""
+    try:
+        write_json(data, "ctx.log(data)")
+        if logger is not None:
+            check_text(logger, "ctx.log(logger=...)")
+    except ShapeError as error:
+        raise HandlerError(str(error)) from None
+    if level not in LEVELS:
+        raise HandlerError(f"ctx.log(level={level!r}) is none of {', '.join(LEVELS)}")
 
 
 def check_asks(wrong: Sequence[object], asks: Mapping[str, object]) -> None:

@@ -33,6 +33,17 @@ from antiphon.core.audit import RoundAudit
 from antiphon.core.capabilities import Capability
 from antiphon.core.digest import canonical, short_digest
 from antiphon.core.question_text import check_details, question_text
+from antiphon.core.shapes import (
+    ShapeError,
+    check_model_preferences,
+    check_number,
+    check_request,
+    check_sampling_result,
+    check_text,
+    check_tool_choice,
+    sampling_messages,
+    write_json,
+)
 from antiphon.core.text import preview, safe
 from antiphon.core.web_url import web_host
 from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
@@ -74,7 +85,7 @@ class Question(msgspec.Struct, gc=False):
 
     def body(self, reason: str = "") -> bytes:
         """Return the embedded request, encoded once; a reason tells why it is asked again."""
-        if reason:
+        if reason and not isinstance(self.ask, Sample):
             return self._encode(reason)
         if not self._encoded:
             self._encoded = self._encode("")
@@ -97,8 +108,6 @@ class Question(msgspec.Struct, gc=False):
             return results.form_request(text, form.schema_json)
         if isinstance(ask, ElicitUrl):
             return results.url_request(question_text(ask.message, None, reason), ask.url)
-        if isinstance(ask, Sample):
-            return results.sample_request(_sample_params(ask))
         return results.ROOTS_REQUEST
 
     def read(self, raw: Mapping[str, Any], key: str) -> Outcome[Any]:
@@ -184,8 +193,13 @@ def note_question(audit: RoundAudit, key: str, put: Question) -> None:
 
 
 def question(ask: Ask) -> Question:
-    """Prepare an ask. Forms are compiled once per model."""
+    """Prepare an ask. Forms are compiled once per model.
+
+    Raises:
+        HandlerError: It could not be sent; names what is wrong.
+    """
     if isinstance(ask, Elicit):
+        _check_message("Elicit", ask.message)
         form = of(ask.form)
         wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
         details = _bound_details(ask.details)
@@ -194,16 +208,13 @@ def question(ask: Ask) -> Question:
     if isinstance(ask, Approve):
         return _approval_question(ask)
     if isinstance(ask, ElicitUrl):
+        _check_message("ElicitUrl", ask.message)
         _check_url(ask.url)
         wording = (ask.identity or ask.message).encode("utf-8", "surrogatepass")
         digest = short_digest(b"url", wording, ask.url.encode())
         return Question("url", "url", digest, preview(ask.message), ("url",), ask)
     if isinstance(ask, Sample):
-        params = _sample_params(ask)
-        wording = ask.identity.encode() if ask.identity else canonical(params)
-        text = ask.messages if isinstance(ask.messages, str) else "a completion"
-        digest = short_digest(b"sample", wording)
-        return Question("sample", "sample", digest, preview(text), _sample_needs(ask), ask)
+        return _sample_question(ask)
     if isinstance(ask, ListRoots):
         return Question("roots", "roots", short_digest(b"roots"), "", ("roots",), ask)
     if isinstance(ask, RawAsk):
@@ -221,23 +232,32 @@ def question(ask: Ask) -> Question:
 
 def _raw_question(raw: RawAsk) -> Question:
     """Prepare a request that is put as it is; `ask` holds what others need to know of it."""
-    params = dict(raw.params)
+    method = raw.method
+    if method not in RAW_METHODS:
+        raise HandlerError(
+            f"{safe(str(method), 80)} is no request that a server may ask with; "
+            f"known: {', '.join(RAW_METHODS)}"
+        )
     try:
-        ask, needs, shown = _carrier(raw.method, params, _options(raw))
-        body: dict[str, Any] = {"method": raw.method}
+        # An optional member that is null counts as absent, as in requests to us.
+        params = {name: value for name, value in raw.params.items() if value is not None}
+        check_request(method, params)
+        ask, needs, shown = _carrier(method, params, _options(raw))
+        body: dict[str, Any] = {"method": method}
         if params or not isinstance(ask, ListRoots):
             body["params"] = params
-        digest = short_digest(b"raw", canonical(body))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise HandlerError(
-            f"the params of {safe(raw.method, 80)} are not those of the protocol"
-        ) from error
+        encoded = write_json(body, "params")
+    except (ShapeError, AttributeError) as error:
+        raise HandlerError(f"the params of {method} are not those of the protocol: {error}") from (
+            error
+        )
+    digest = short_digest(b"raw", canonical(body))
     note = preview(ask.message) if isinstance(ask, Elicit | ElicitUrl) else ""
     kind = _KINDS[type(ask)]
-    encoded = msgspec.json.encode(body)
     return RawQuestion(kind, kind, digest, note, needs, ask, None, encoded, shown)
 
 
+RAW_METHODS = ("elicitation/create", "sampling/createMessage", "roots/list")
 _KINDS: Mapping[type[Ask], Kind] = {
     Elicit: "form",
     ElicitUrl: "url",
@@ -261,8 +281,6 @@ def _carrier(
             **options,
         )
         return ask, _sample_needs(ask), b""
-    if method != "elicitation/create":
-        raise HandlerError(f"{safe(method, 80)} is no request that a server may ask with")
     if params.get("mode") == "url":
         url: str = params["url"]
         _check_url(url)
@@ -287,6 +305,7 @@ DECIDED = "decided"
 
 def _approval_question(ask: Approve) -> Question:
     """Prepare an approval: a form with one box, and the rules of who may decide."""
+    _check_message("Approve", ask.message)
     form = of(APPROVE)
     # What people decide in the inbox is bound to the words that they have read.
     named = None if ask.uses_inbox else ask.identity
@@ -333,6 +352,7 @@ def kept_question(message: str, form: type[Any]) -> Question:
     Raises:
         MessageTooLong: It is not kept.
     """
+    _check_message("Elicit", message)
     if len(message) > _SHORT:
         raise MessageTooLong
     return question(Elicit(message, form))
@@ -340,6 +360,7 @@ def kept_question(message: str, form: type[Any]) -> Question:
 
 def plain_form(message: str, spec: Any) -> Question:
     """Make a form without options ready."""
+    _check_message("Elicit", message)
     if len(message) <= _SHORT:
         if isinstance(spec, type):
             return kept_question(message, spec)  # pyright: ignore[reportUnknownArgumentType]
@@ -384,16 +405,10 @@ def check_shape(kind: Kind, key: str, raw: object) -> dict[str, Any]:
 
 
 def _sample_shape(key: str, answer: dict[str, Any]) -> dict[str, Any]:
-    content = answer.get("content")
-    blocks = cast("list[Any]", content if isinstance(content, list) else [content])
-    good = (
-        answer.get("role") in ("user", "assistant")
-        and isinstance(answer.get("model"), str)
-        and isinstance(answer.get("stopReason"), str | None)
-        and all(isinstance(b, dict) and isinstance(b.get("type"), str) for b in blocks)  # pyright: ignore[reportUnknownMemberType]
-    )
-    if not good:
-        raise InvalidRequest(f"the answer to {key!r} must be a sampling result")
+    try:
+        check_sampling_result(answer)
+    except ShapeError as error:
+        raise InvalidRequest(f"the answer to {key!r} must be a sampling result: {error}") from None
     return {k: answer[k] for k in ("role", "content", "model", "stopReason") if k in answer}
 
 
@@ -452,9 +467,18 @@ def _bound_details(details: Mapping[str, Any] | None) -> bytes:
     return canonical(dict(details))
 
 
+def _check_message(what: str, message: object) -> None:
+    try:
+        check_text(message, f"the message of {what}")
+    except ShapeError as error:
+        raise HandlerError(str(error)) from None
+
+
 def _check_url(url: str) -> None:
     try:
-        web_host(url)
+        web_host(check_text(url, "the url of ElicitUrl"))
+    except ShapeError as error:
+        raise HandlerError(str(error)) from None
     except ValueError as error:
         raise HandlerError(f"ElicitUrl needs an absolute http(s) URL: {error}") from error
 
@@ -468,13 +492,40 @@ def _sample_needs(ask: Sample) -> tuple[Capability, ...]:
     return tuple(needs)
 
 
+def _sample_question(ask: Sample) -> Question:
+    """Prepare a sampling request; what the protocol has no place for is not sent."""
+    try:
+        params = _sample_params(ask)
+        check_request("sampling/createMessage", params)
+        encoded = results.sample_request(write_json(params, "the sampling request"))
+    except ShapeError as error:
+        raise HandlerError(f"the sampling request cannot be sent: {error}") from None
+    _check_tool_results(params["messages"])
+    wording = ask.identity.encode() if ask.identity else canonical(params)
+    text = ask.messages if isinstance(ask.messages, str) else "a completion"
+    digest = short_digest(b"sample", wording)
+    needs = _sample_needs(ask)
+    return Question("sample", "sample", digest, preview(text), needs, ask, None, encoded)
+
+
 def _sample_params(ask: Sample) -> dict[str, Any]:
-    messages = ask.messages
-    if isinstance(messages, str):
-        messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
-    else:
-        _check_tool_results(messages)
-    params: dict[str, Any] = {"messages": list(messages), "maxTokens": ask.max_tokens}
+    """Return the params of a sampling request by the names of the protocol.
+
+    Raises:
+        ShapeError: An option is wrong; named as the author writes it.
+    """
+    if check_number(ask.max_tokens, "max_tokens=") < 1:
+        raise ShapeError(f"max_tokens={ask.max_tokens} is less than one")
+    if ask.temperature is not None:
+        check_number(ask.temperature, "temperature=")
+    if ask.model_preferences is not None:
+        check_model_preferences(ask.model_preferences, "model_preferences")
+    if ask.tool_choice is not None:
+        check_tool_choice(ask.tool_choice, "tool_choice")
+    params: dict[str, Any] = {
+        "messages": sampling_messages(ask.messages),
+        "maxTokens": ask.max_tokens,
+    }
     optional = {
         "systemPrompt": ask.system_prompt,
         "temperature": ask.temperature,

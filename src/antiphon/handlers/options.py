@@ -6,11 +6,14 @@ they are checked: how the handler is listed, and the options of its calls.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from types import UnionType
+from typing import Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
 
 from antiphon.core.asks import Approve, Ask, Seconds
 from antiphon.core.credentials import read_scopes
 from antiphon.core.request import Principal
+from antiphon.core.shapes import ShapeError, check_meta, check_tool_annotations
+from antiphon.core.text import safe_line
 from antiphon.engine.handler import CachePolicy, Options
 from antiphon.errors import ConfigError
 from antiphon.handlers.admission import check_visible
@@ -152,6 +155,70 @@ class ToolOptions(FlowOptions, total=False):
 _CALL_OPTIONS = frozenset(Options.__dataclass_fields__)
 
 
+_CHECKED_APART = frozenset({"scopes", "concurrency", "visible", "approve", "restart_key"})
+"""Options whose own checks say more of what they take."""
+
+
+def _check_values(given: Mapping[str, Any], takes: Any) -> None:
+    """Check each value by the annotation of its option.
+
+    Choices and spans of time are left to the checks that name what they take.
+
+    Raises:
+        ConfigError: Names the option.
+    """
+    hints = get_type_hints(takes)
+    for name, value in given.items():
+        hint = hints[name]
+        if name not in _CHECKED_APART and not _fits(value, hint):
+            raise ConfigError(f"{name}={_shown(value)} does not fit: it takes {_words(hint)}")
+    try:
+        if given.get("annotations") is not None:
+            check_tool_annotations(given["annotations"], "annotations=")
+        if given.get("meta") is not None:
+            check_meta(given["meta"], "meta=")
+    except ShapeError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Tell whether a value is of an annotation, as far as one can see without calling it."""
+    origin = get_origin(hint) or hint
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    if origin in (Any, object, Literal, float):
+        return True
+    if origin is Callable:
+        return callable(value)
+    if origin in (int, bool):
+        return type(value) is origin
+    if origin is Sequence:
+        return isinstance(value, Sequence) and not isinstance(value, str)
+    return isinstance(value, origin)
+
+
+_WORDS: Mapping[Any, str] = {
+    str: "a text",
+    bool: "True or False",
+    int: "a whole number",
+    Mapping: "a dict",
+    Sequence: "a list",
+    Callable: "a function",
+    type(None): "None",
+}
+
+
+def _words(hint: Any) -> str:
+    """Return what an annotation takes, for people."""
+    many = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = [get_origin(one) or one for one in many]
+    return " or ".join(_WORDS.get(kind) or f"a {kind.__name__}" for kind in kinds)
+
+
+def _shown(value: object) -> str:
+    return safe_line(repr(value), 60)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """The options of one decorator, checked."""
@@ -185,6 +252,7 @@ class Declaration:
             raise ConfigError(
                 f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}"
             )
+        _check_values(given, takes)
         listed = {name: value for name, value in given.items() if name not in _CALL_OPTIONS}
         calls = {name: value for name, value in given.items() if name in _CALL_OPTIONS}
         calls.setdefault("max_concurrent", given.get("concurrency"))

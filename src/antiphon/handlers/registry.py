@@ -13,6 +13,7 @@ from antiphon.core import changes
 from antiphon.core.changes import Changes
 from antiphon.core.methods import METHODS, Offered, opened_by
 from antiphon.core.request import MODERN, Principal, Request
+from antiphon.core.shapes import ListedKind, ShapeError, check_listed, write_json
 from antiphon.core.text import safe
 from antiphon.engine.handler import Handler
 from antiphon.errors import ConfigError, InvalidRequest, ResourceNotFound
@@ -100,6 +101,7 @@ class Registry:
     ) -> None:
         """Register a tool with its entry in `tools/list`."""
         name = _checked(handler.name, "tool")
+        _check_entry("tool", name, entry)
         headers = compile_header_params(entry["inputSchema"]) or None
         if headers is not None and admission is not None and admission.restricted:
             raise ConfigError(
@@ -117,6 +119,7 @@ class Registry:
     ) -> None:
         """Register a prompt with its entry in `prompts/list`."""
         name = _checked(handler.name, "prompt")
+        _check_entry("prompt", name, entry)
         arguments = tuple(a["name"] for a in entry.get("arguments", ()))
         listed = Listed(handler, _encode(entry), arguments=arguments, admission=admission)
         self._add("prompts", self.prompts, name, listed)
@@ -135,6 +138,7 @@ class Registry:
         Another `matcher` than ours says which URIs the template stands for.
         """
         uri = handler.name
+        _check_entry("template" if "uriTemplate" in entry else "resource", uri, entry)
         listed = Listed(handler, _encode(entry), admission=admission)
         if matcher is not None or is_template(uri):
             template = matcher or Template(uri)
@@ -338,5 +342,20 @@ def _checked(name: str, kind: str) -> str:
     return name
 
 
+def _check_entry(kind: ListedKind, name: str, entry: Mapping[str, Any]) -> None:
+    """Refuse an entry that clients could not read: it would cost them the whole list.
+
+    Raises:
+        ConfigError: Names the member that is wrong.
+    """
+    try:
+        check_listed(kind, entry)
+    except ShapeError as error:
+        raise ConfigError(f"{kind} {name!r} cannot be listed: {error}") from None
+
+
 def _encode(entry: Mapping[str, Any]) -> bytes:
-    return msgspec.json.encode(entry)
+    try:
+        return write_json(entry, f"the entry of {entry.get('name')!r}")
+    except ShapeError as error:
+        raise ConfigError(str(error)) from None

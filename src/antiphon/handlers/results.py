@@ -1,12 +1,20 @@
 """From what a handler returned to the bytes of a result: how Python values become content."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Message, Text, ToolResult
+from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Text, ToolResult
+from antiphon.core.shapes import (
+    ShapeError,
+    check_meta,
+    content_block,
+    prompt_message,
+    resource_contents,
+)
 from antiphon.errors import HandlerError
 from antiphon.handlers.output import BLOCK_TYPES, DeclaredOutput, is_model, plain_json
 from antiphon.wire import results
@@ -80,26 +88,59 @@ def _structured(data: bytes, meta: bytes) -> bytes:
 
 def _full(value: ToolResult, meta: bytes) -> bytes:
     structured = None if value.structured is msgspec.UNSET else _json(value.structured)
-    content = value.content
+    content: Any = value.content
     if not content and structured is not None:
-        content = [structured.decode()]
-    encoded = _encode([block(item) for item in content])
-    meta = results.merged_meta(value.meta, meta)
+        content = structured.decode()
+    if isinstance(content, (str, Mapping, *_BLOCKS)) or is_model(content):
+        content = [content]  # one block, as it is written for every model's API
+    encoded = _encode(_blocks(content, "ToolResult(content=...)"))
+    meta = results.merged_meta(_own_meta(value), meta)
     return results.tool_result(encoded, structured, is_error=value.is_error, meta=meta)
+
+
+def _own_meta(value: ToolResult) -> Mapping[str, Any]:
+    """Check the members of a full result that are no content."""
+    if type(value.is_error) is not bool:
+        raise HandlerError(f"ToolResult(is_error={value.is_error!r}) is neither True nor False")
+    if value.meta:
+        with naming_members():
+            check_meta(value.meta, "ToolResult(meta=...)")
+    return value.meta
+
+
+def _blocks(items: Any, where: str) -> list[Any]:
+    """Return content blocks, checked.
+
+    Raises:
+        HandlerError: The protocol has no such block; names the member that is wrong.
+    """
+    if not isinstance(items, Iterable):
+        raise HandlerError(f"{where} takes a list of blocks, not {type(items).__name__}")
+    with naming_members():
+        many = cast("Iterable[Any]", items)
+        return [content_block(item, f"{where}[{at}]") for at, item in enumerate(many)]
+
+
+@contextmanager
+def naming_members() -> Generator[None]:
+    """Say of what cannot be sent that the handler returned it."""
+    try:
+        yield
+    except ShapeError as error:
+        raise HandlerError(f"the handler's result cannot be sent: {error}") from None
 
 
 def _loose(value: Any, meta: bytes) -> bytes:
     """Choose between structure, content blocks and text by the type of the value."""
     if value is None:
         return results.tool_result(b"[]", None, is_error=False, meta=meta)
-    if isinstance(value, _BLOCKS):
-        return results.tool_result(_encode([value]), None, is_error=False, meta=meta)
-    if _is_model_block(value):
-        return results.tool_result(_encode([block(value)]), None, is_error=False, meta=meta)
+    if isinstance(value, _BLOCKS) or _is_model_block(value):
+        content = _encode(_blocks([value], "content"))
+        return results.tool_result(content, None, is_error=False, meta=meta)
     if is_model(value) or isinstance(value, Mapping) or _is_dataclass(value):
         return _structured(_json(value), meta)
     if isinstance(value, (list, tuple)) and value and all(map(_is_block, cast("Any", value))):
-        content = _encode([block(item) for item in cast("Sequence[Any]", value)])
+        content = _encode(_blocks(value, "content"))
         return results.tool_result(content, None, is_error=False, meta=meta)
     text = value if isinstance(value, str) else _json(value).decode()
     return results.tool_result(results.text_content(text), None, is_error=False, meta=meta)
@@ -115,17 +156,6 @@ def _is_block(item: Any) -> bool:
 
 def _is_model_block(item: Any) -> bool:
     return is_model(item) and getattr(item, "type", None) in BLOCK_TYPES
-
-
-def block(item: Any) -> Any:
-    """Return a content block as something that msgspec can encode."""
-    if isinstance(item, str):
-        return Text(item)
-    if is_model(item):
-        return item.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if isinstance(item, (*_BLOCKS, Mapping)):
-        return cast("Any", item)
-    raise HandlerError(f"{type(item).__name__} is not a content block: use Text, Image, Audio, …")
 
 
 def _is_dataclass(value: Any) -> bool:
@@ -150,19 +180,11 @@ def prompt_writer(description: str | None) -> Writer:
         if type(value) is str:
             return results.complete(text_head + _encode(value) + b"}}]", meta)
         items = cast("Sequence[Any]", value if isinstance(value, (list, tuple)) else [value])
-        messages = [_message(item) for item in items]
+        with naming_members():
+            messages = [prompt_message(one, f"messages[{at}]") for at, one in enumerate(items)]
         return results.complete(head + b'"messages":' + _encode(messages), meta)
 
     return write
-
-
-def _message(item: Any) -> Any:
-    if is_model(item) and hasattr(item, "role"):
-        return item.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if isinstance(item, Mapping) and "role" in item:
-        return cast("Any", item)
-    message = item if isinstance(item, Message) else Message(item)
-    return {"role": message.role, "content": block(message.content)}
 
 
 def resource_writer(mime_type: str | None, hints: bytes) -> Callable[[Any, bytes, str], bytes]:
@@ -177,7 +199,8 @@ def resource_writer(mime_type: str | None, hints: bytes) -> Callable[[Any, bytes
             isinstance(v, Contents) for v in cast("Any", value)
         )
         items = cast("Sequence[Any]", value if many and value else [value])
-        contents = [_contents(item, uri, mime_type) for item in items]
+        with naming_members():
+            contents = [resource_contents(_contents(item, uri, mime_type)) for item in items]
         return results.complete(b'"contents":' + _encode(contents) + hints, meta)
 
     return write

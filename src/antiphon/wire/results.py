@@ -97,9 +97,9 @@ def url_request(message: str, url: str) -> bytes:
     )
 
 
-def sample_request(params: Mapping[str, Any]) -> bytes:
-    """Write an embedded sampling request."""
-    return b'{"method":"sampling/createMessage","params":' + _encode(params) + b"}"
+def sample_request(params: bytes) -> bytes:
+    """Write an embedded sampling request from its encoded params."""
+    return b'{"method":"sampling/createMessage","params":' + params + b"}"
 
 
 ROOTS_REQUEST = b'{"method":"roots/list"}'
