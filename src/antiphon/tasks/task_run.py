@@ -17,6 +17,7 @@ from antiphon.core.capabilities import allows
 from antiphon.core.failures import log_failure
 from antiphon.core.inbox import NewItem
 from antiphon.core.journal import Journal
+from antiphon.core.private_values import values_of_call
 from antiphon.core.request import Request
 from antiphon.core.text import safe
 from antiphon.engine.call import Call, restart
@@ -37,7 +38,7 @@ from antiphon.engine.outcome import (
     Paused,
 )
 from antiphon.engine.questions import Asked, note_asks
-from antiphon.engine.reply import Reply, ending, failed, sole_error
+from antiphon.engine.reply import Private, Reply, ending, failed, sole_error
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import (
     INTERNAL_ERROR,
@@ -152,7 +153,7 @@ class TaskRuns:
             outcome = Failed(unable_to_ask_later(execution))
         if isinstance(outcome, NeedsInput | Paused | Detached | Held):
             return await self._waiting(row, execution, outcome, delivery)
-        return await self._ended(row, handler, outcome, delivery)
+        return await self._ended(row, handler, outcome, delivery, execution.private_values)
 
     async def _begun(self, row: TaskRow, state: TaskState, message: str) -> bool:
         """Note that a run begins; False when too many before it were lost.
@@ -215,7 +216,8 @@ class TaskRuns:
         try:
             learn(state, execution)
         except StateTooLarge as error:
-            return await self._ended(row, execution.handler, Failed(error), delivery)
+            hidden = execution.private_values
+            return await self._ended(row, execution.handler, Failed(error), delivery, hidden)
         asks: Mapping[str, Asked] = outcome.asks if isinstance(outcome, NeedsInput) else {}
         if execution.request.audit is not None and isinstance(outcome, NeedsInput | Held):
             note_asks(execution.request.audit, outcome.asks)
@@ -273,7 +275,12 @@ class TaskRuns:
         )
 
     async def _ended(
-        self, row: TaskRow, handler: Handler, outcome: ExecutionOutcome, delivery: TaskRunDelivery
+        self,
+        row: TaskRow,
+        handler: Handler,
+        outcome: ExecutionOutcome,
+        delivery: TaskRunDelivery,
+        private: Private | None = None,
     ) -> TaskChange:
         """The task has completed or failed, or is run again."""
         state, environment = delivery.state, self._service.environment
@@ -285,7 +292,7 @@ class TaskRuns:
             raise error
         if isinstance(error, EffectUncertain) and not _went_on(state, error):
             return await self._uncertain(row, state, error, delivery.message)
-        reply = ending(error, handler, environment, request_of(state))
+        reply = ending(error, handler, environment, request_of(state), private)
         if reply.keep or isinstance(error, CallerError | EffectUncertain | StateTooLarge):
             return await self._replied(row, state, reply, delivery.message)
         return await self._again(row, state, reply, delivery.message)
@@ -365,6 +372,7 @@ class TaskRuns:
                     "on_cancel of task %s failed (%s)",
                     row.id,
                     handler.identity,
+                    private=values_of_call(request_of(state), state.journal.entries),
                     expose=self._service.environment.expose_errors,
                 )
         state.end()

@@ -16,21 +16,22 @@ from antiphon.cli.gateways.settings import (
     write_gateway,
 )
 from antiphon.cli.local_server import serve_beside_stdio
+from antiphon.cli.logs import LOG_FORMAT, VERBOSE, LogOptions, log_to_stderr
 from antiphon.cli.output import USAGE, fail, say
 from antiphon.cli.serve import (
     ALLOW_HOST,
     ALLOW_ORIGIN,
-    DEFAULT_HTTP,
     HTTP,
     PATH,
+    PORT,
     STDIO,
-    address,
     configured,
-    log_to_stderr,
+    listen_address,
 )
 from antiphon.cli.written_files import write_new
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.gateway.policy import ApprovalRule
+from antiphon.transports.http.app import App
 
 TARGETS = Annotated[
     list[str],
@@ -101,6 +102,7 @@ def gateway(
     target: TARGETS,
     name: NAMES = None,
     http: HTTP = None,
+    port: PORT = None,
     stdio: STDIO = False,
     era: ERA = "auto",
     approve: APPROVE = None,
@@ -117,6 +119,8 @@ def gateway(
     allow_host: ALLOW_HOST = None,
     allow_origin: ALLOW_ORIGIN = None,
     save: SAVE = None,
+    verbose: VERBOSE = 0,
+    log_format: LOG_FORMAT = None,
 ) -> None:
     """Serve what other MCP servers offer, to clients of either era, over HTTP or stdio.
 
@@ -140,8 +144,8 @@ def gateway(
       antiphon gateway URL COMMAND --name shop --name files --deny 'files_rm*'
       antiphon gateway URL --approve 'rm_*=ops' --console https://tools.example
     """
-    if stdio and http:
-        fail("--stdio excludes --http", USAGE)
+    if stdio and (http or port is not None):
+        fail("--stdio excludes --http and --port", USAGE)
     if len(target) == 1 and target[0].endswith(".toml"):
         settings = configured(read_gateway, Path(target[0]))
     else:
@@ -168,7 +172,8 @@ def gateway(
         if stdio:
             _run_stdio(server)
         else:
-            _run_http(server, http or DEFAULT_HTTP, path, hosts, origins)
+            app = server.asgi(path, allowed_hosts=hosts, allowed_origins=origins)
+            _run_http(app, listen_address(http, port), LogOptions(verbose, log_format))
     except AntiphonError as error:
         fail(str(error))
 
@@ -194,14 +199,11 @@ def _run_stdio(server: Server) -> None:
         run_loop(serve_beside_stdio(server, serve_http))
 
 
-def _run_http(
-    server: Server, where: str, path: str, hosts: tuple[str, ...], origins: tuple[str, ...]
-) -> None:
+def _run_http(app: App, where: tuple[str, int], log: LogOptions) -> None:
     from antiphon.processes.http_server import run_http
 
-    host, port = address(where)
-    log_to_stderr()
-    run_http(server.asgi(path, allowed_hosts=hosts, allowed_origins=origins), host, port)
+    log_to_stderr(log)
+    run_http(app, *where, access_log=log.access)
 
 
 def _entries(
