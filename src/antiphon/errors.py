@@ -266,6 +266,9 @@ class HandlerError(AntiphonError):
     place = ""
     """File and line in the author's code, for the log, where the traceback does not show it."""
 
+    passing = False
+    """Whether the same code may come further in another run; every other mistake stays."""
+
     @property
     def for_log(self) -> str:
         """The text without the words of a question."""
@@ -274,6 +277,8 @@ class HandlerError(AntiphonError):
 
 class Diverged(HandlerError):
     """A re-run took another path than the journal recorded."""
+
+    passing = True
 
     def __init__(
         self, *, recorded: str, now: str, cure: str, names: tuple[str, str] | None = None
@@ -368,11 +373,16 @@ class TooManyRounds(HandlerError):
         self.limit = limit
 
 
+WHOLE_FORM = "(form)"
+"""Names the form itself, where no field of it is wrong."""
+
+
 class UnsupportedForm(HandlerError):
     """A form that the protocol cannot carry, or must not."""
 
     def __init__(self, field: str, why: str, cure: str) -> None:
-        super().__init__(f"form field {field!r} {why}. {cure}")
+        what = "the form" if field == WHOLE_FORM else f"form field {field!r}"
+        super().__init__(f"{what} {why}. {cure}")
         self.field = field
 
 
@@ -382,6 +392,8 @@ class CannotAsk(HandlerError):
 
 class HandlerTimeout(HandlerError):
     """The handler did not end within its `timeout=`."""
+
+    passing = True
 
     def __init__(self, tool: str, limit: float) -> None:
         super().__init__(
@@ -481,11 +493,16 @@ class ToolError(AntiphonError):
 
 
 class AnswerInvalid(AntiphonError):
-    """An answer does not fit its form. The reasons never repeat what was typed."""
+    """An answer does not fit its form.
 
-    def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__("; ".join(reasons))
+    The reasons are for the person who typed it: a validator of the author's may quote the answer.
+    """
+
+    def __init__(self, reasons: Sequence[str], *, masked: Sequence[str] | None = None) -> None:
         self.reasons: tuple[str, ...] = tuple(reasons)
+        self.masked: tuple[str, ...] = self.reasons if masked is None else tuple(masked)
+        """The reasons without what was typed."""
+        super().__init__("; ".join(self.masked))
 
 
 class StoreError(AntiphonError):

@@ -40,9 +40,10 @@ def test_no_class_name_is_defined_twice() -> None:
 # --- no wiring after construction ---------------------------------------------------------------
 
 NOT_WIRING = {
+    ("client/sdk_shim.py", "response.stream = _ContainedBody(stream)"),
     (
-        "client/sdk_shim.py",
-        "response.stream = _BoundedBody(stream, None if streaming else MAX_BODY)",
+        "outbound/http_client.py",
+        "response.stream = _CountedBody(stream, response.request, limit, ends)",
     ),
     ("engine/call.py", "following.began_effect = self.began_effect"),
     ("stores/memory_effects.py", "row.fence = self._fence"),
@@ -143,9 +144,12 @@ REFLECTED: dict[str, set[str]] = {
     },
     "environment.py": {"self.store"},
     "engine": {"fn", "inner", "self._inner", "value"},
-    "forms": {"member", "spec"},
+    "forms": {"hint", "kind", "member", "spec"},
     "gateway": {"self._upstream.client", "target"},
-    "handlers": {"fn", "item", "parameter.annotation", "type(fn)", "type_"},
+    "handlers": {
+        "error.__cause__", "fn", "item", "parameter.annotation", "plain", "type(fn)", "type_",
+        "value",
+    },
     "seal": {"self.codec"},
     "stores": {"error", "import_module(f'antiphon.stores.{module}')", "store"},
     "testing": {"self._store"},

@@ -129,7 +129,10 @@ PLANTED: dict[str, list[Planted]] = {
         Planted(options="(deadline=60)"),
         Planted(options="(ttl=60)", body="return await ask_somebody(ctx)"),
     ],
-    "ttl-beyond-deadline": [Planted(options="(ttl=7200, deadline=3600)")],
+    "ttl-beyond-deadline": [
+        Planted(options="(ttl=7200, deadline=3600)"),
+        Planted(settings=", seal=Seal(ttl=timedelta(hours=72))"),
+    ],
     "rounds-above-clients": [
         Planted(body=MANY_ASKS),
         Planted(more=FLOW),
@@ -175,6 +178,21 @@ PLANTED: dict[str, list[Planted]] = {
             await ctx.elicit("Where?", Placement)
             return str(await ctx.sample("Say something", max_tokens=10))
             """,
+        )
+    ],
+    "form-refused": [
+        Planted(
+            more='''
+            @server.tool
+            async def paint(ctx: Context) -> str:
+                """Paint it."""
+                form = {"type": "object", "properties": {}}
+                await ctx.elicit("What?", form)
+                return str(await ctx.elicit("Which?", Colours))
+
+            class Colours(BaseModel):
+                names: list[str]
+            '''
         )
     ],
     "form-not-shown": [

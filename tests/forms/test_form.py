@@ -6,18 +6,24 @@ import subprocess
 import sys
 import weakref
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import msgspec
 import pytest
 from mcp_types._v2026_07_28 import PrimitiveSchemaDefinition
 from pydantic import (
     AnyUrl,
+    Base64Bytes,
     BaseModel,
     ConfigDict,
     Field,
+    NaiveDatetime,
     RootModel,
+    Secret,
     SecretBytes,
     SecretStr,
     TypeAdapter,
@@ -77,6 +83,9 @@ def reasons(form: Form[Any], content: Any) -> tuple[str, ...]:
     return invalid.value.reasons
 
 
+HINT_UUID = "A UUID such as 6f1d3c5e-0b8a-4c1f-9a53-2f7f8f0e4d21."
+SHORT = {"type": "string", "maxLength": 1}
+
 # --- annotations to keywords ------------------------------------------------------------------
 
 TITLED = [{"const": "eu", "title": "Europe"}, {"const": "us", "title": "America"}]
@@ -127,6 +136,33 @@ EUROPE = Choices({"eu": "Europe", "us": "America"})
             Annotated[list[str], EUROPE, Field(min_length=1, max_length=2)],
             {"type": "array", "minItems": 1, "maxItems": 2, "items": {"anyOf": TITLED}},
         ),
+        (Annotated[str, Field(pattern="a+")], {"type": "string"}),
+        (Annotated[float, Field(gt=0, lt=2)], {"type": "number", "minimum": 0, "maximum": 2}),
+        (Annotated[int, Field(multiple_of=2)], {"type": "integer"}),
+        (Decimal, {"type": "number"}),
+        (
+            Annotated[Decimal, Field(gt=0, le=9, max_digits=3)],
+            {"type": "number", "minimum": 0, "maximum": 9},
+        ),
+        (Literal[1, 2], {"type": "string", "enum": ["1", "2"]}),
+        (Literal[True, None], {"type": "boolean"}),
+        (Literal["a", 2], {"type": "string", "enum": ["a", "2"]}),
+        (
+            enum.Enum("Number", {"ONE": 1, "VERY_MANY": 2}),
+            {
+                "type": "string",
+                "oneOf": [{"const": "1", "title": "One"}, {"const": "2", "title": "Very many"}],
+            },
+        ),
+        (Path, {"type": "string"}),
+        (UUID, {"type": "string", "description": HINT_UUID}),
+        (
+            Annotated[timedelta, Field(description="How long?")],
+            {"type": "string", "description": "How long?"},
+        ),
+        (date | datetime, {"type": "string"}),
+        (int | float, {"type": "number"}),
+        (Annotated[str, Field(max_length=1, json_schema_extra={"x-more": 1})], SHORT),
         (int | None, {"type": "integer"}),
         (Region | None, {"type": "string", "oneOf": TITLED}),
         (
@@ -152,6 +188,11 @@ def test_an_ordinary_annotation_reaches_its_keyword(annotation: Any, expected: A
         (datetime, datetime(2026, 7, 28, tzinfo=UTC), "2026-07-28T00:00:00Z"),
         (list[Plan], [Plan.LARGE], ["l"]),
         (set[Literal["a", "b", "c"]], {"c", "a"}, ["a", "c"]),
+        (Decimal, Decimal("1.50"), 1.5),
+        (Literal[1, 2], 2, "2"),
+        (list[Literal[1, 2]], [2, 1], ["2", "1"]),
+        (timedelta, timedelta(hours=1), "PT1H"),
+        (UUID, UUID(int=1), str(UUID(int=1))),
     ],
 )
 def test_a_default_is_written_and_makes_the_field_optional(
@@ -186,18 +227,22 @@ class Leaf(BaseModel):
         (dict[str, int], "nested"),
         (list[str], "options"),
         (tuple[int, str], "options"),
-        (Annotated[str, Field(pattern="a+")], "pattern"),
-        (int | str, "anyOf"),
-        (int | str | None, "anyOf"),
-        (Literal[1, 2], "strings"),
-        (Literal["a", 2], "strings"),
-        (enum.Enum("Number", {"ONE": 1}), "strings"),
-        (Annotated[float, Field(gt=0)], "exclusive"),
-        (Annotated[int, Field(multiple_of=2)], "multipleOf"),
-        (bytes, "binary"),
+        (Leaf | None, "nested"),
+        (list[Leaf] | None, "options"),
+        (int | str, "several types"),
+        (int | str | None, "several types"),
+        (bool | int, "several types"),
+        (Leaf | str, "several types"),
+        (Literal["a"] | int, "several types"),
+        (Literal[1, "1"], "both written '1'"),
+        (enum.Enum("Pair", {"ONE": (1, 2)}), "neither text, numbers"),
+        (bytes, "bytes"),
+        (Base64Bytes | None, "bytes"),
         (None, "null"),
         (Any, "type"),
-        (Annotated[str, Field(max_length=1, json_schema_extra={"x-more": 1})], "x-more"),
+        (Secret[int], "secret"),
+        (Secret[str] | None, "secret"),
+        (list[SecretStr], "secret"),
     ],
 )
 def test_what_cannot_be_carried_is_refused_naming_the_field(annotation: Any, word: str) -> None:
@@ -473,13 +518,73 @@ class Booking(BaseModel):
         return self
 
 
-def test_a_validators_message_becomes_the_reason_without_the_value() -> None:
-    assert reasons(Form.of(Booking), {"name": "Zaphod B."}) == ("name: '…' is taken, and … too",)
+def test_a_validators_own_words_are_the_reason() -> None:
+    with pytest.raises(AnswerInvalid) as invalid:
+        Form.of(Booking).parse({"name": "Zaphod B."})
+    assert invalid.value.reasons == ("name: 'Zaphod B.' is taken, and ZAPHOD B. too",)
+    assert invalid.value.masked == ("name: '…' is taken, and … too",)
+
+
+def test_a_validators_words_are_not_reworded_as_those_of_pydantic_are() -> None:
+    class Meal(BaseModel):
+        price: Annotated[int, Field(multiple_of=5)]
+
+        @field_validator("price", mode="before")
+        @classmethod
+        def small(cls, value: Any) -> Any:
+            if value > 100:
+                raise ValueError("Input should be small: String should be 100")
+            return value
+
+    assert reasons(Form.of(Meal), {"price": 200}) == (
+        "price: Input should be small: String should be 100",
+    )
+    assert reasons(Form.of(Meal), {"price": 3}) == ("price: must be a multiple of 5",)
 
 
 def test_a_validator_of_the_whole_model_speaks_for_no_field() -> None:
     form = Form.of(Booking)
-    assert reasons(form, {"name": "Arthur", "nights": 31}) == ("… nights are too many for …",)
+    assert reasons(form, {"name": "Arthur", "nights": 31}) == ("31 nights are too many for Arthur",)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "answer", "reason"),
+    [
+        (Annotated[str, Field(pattern="^[A-Z]{3}$")], "eur", "must match pattern '^[A-Z]{3}$'"),
+        (Annotated[float, Field(gt=0)], 0, "must be greater than 0"),
+        (Annotated[Decimal, Field(decimal_places=2)], 1.005, "no more than 2 decimal places"),
+        (Decimal, 12345678901234567.89, "must have at most 15 digits"),
+        (Literal[1, 2], "3", "must be one of: 1, 2"),
+        (list[Literal[1, 2]], ["3"], "nothing but the options"),
+        (Literal[True], False, "must be True"),
+        (UUID, "x", "must be a valid UUID"),
+        (time, "25:00", "must be in a valid time format"),
+        (NaiveDatetime, "2026-07-28T09:30:00Z", "must not have timezone info"),
+    ],
+)
+def test_what_a_form_cannot_say_is_checked_on_the_way_back(
+    annotation: Any, answer: Any, reason: str
+) -> None:
+    (found,) = reasons(of_field(annotation), {"it": answer})
+    assert found.startswith("it: ")
+    assert reason in found
+
+
+@pytest.mark.parametrize(
+    ("spec", "fix"),
+    [
+        (bool, "await ctx.approve(message)"),
+        (str, "class Answer(BaseModel): value: str"),
+        (Plan, "class Answer(BaseModel): value: Plan"),
+        (Literal["a"], "model of one field"),
+        (3, "Give a Pydantic model"),
+    ],
+)
+def test_what_is_no_form_names_the_fix(spec: Any, fix: str) -> None:
+    with pytest.raises(UnsupportedForm) as refusal:
+        Form.of(spec)
+    assert fix in str(refusal.value)
+    assert str(refusal.value).startswith("the form is ")
 
 
 def test_a_reason_is_short_printable_and_never_empty() -> None:

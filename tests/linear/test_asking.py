@@ -2,9 +2,12 @@
 
 import asyncio
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated
 
 import anyio
 import pytest
+from pydantic import BaseModel, Field, field_validator
 
 from antiphon import (
     Cancelled,
@@ -271,7 +274,8 @@ async def test_a_dead_context_claims_nothing_and_asks_nothing(rounds, tally):
 
 async def test_given_keys_may_not_look_derived(rounds):
     async def order(ctx: Context) -> str:
-        return (await ctx.elicit("Where?", Place, key="place-2")).region
+        number = 2
+        return (await ctx.elicit("Where?", Place, key=f"place-{number}")).region
 
     step = await rounds(serving(order)).begin("order")
     assert step.is_error
@@ -499,7 +503,57 @@ async def test_after_three_repeats_the_call_ends(rounds):
     )
     assert done.is_error
     assert done.asked == ["place"] * 5
-    assert "did not fit" in done.text
+    assert done.text == (
+        "The answer to 'place' did not fit after 3 more tries: region: an answer is required"
+    )
+
+
+class Meal(BaseModel):
+    amount: Annotated[Decimal, Field(gt=0)]
+
+    @field_validator("amount")
+    @classmethod
+    def affordable(cls, value: Decimal) -> Decimal:
+        if value > 200:
+            raise ValueError(f"meals over 200 EUR need a travel request, you asked for {value} EUR")
+        return value
+
+
+TOO_DEAR = "amount: meals over 200 EUR need a travel request, you asked for 300 EUR"
+
+
+async def test_the_person_reads_a_validators_own_words(rounds):
+    async def claim(ctx: Context) -> str:
+        return str((await ctx.elicit("How much?", Meal)).amount)
+
+    world = rounds(serving(claim))
+    step = await world.begin("claim")
+    again = await world.answer(step, {"meal": {"amount": 300}})
+    assert again.asks["meal"].message == f"How much?\n\nThe last answer did not fit: {TOO_DEAR}"
+    assert (await world.answer(again, {"meal": {"amount": 19.5}})).text == "19.5"
+    done = await world.call("claim", answers={"meal": [{"amount": 300}] * 4})
+    assert done.text == f"The answer to 'meal' did not fit after 3 more tries: {TOO_DEAR}"
+
+
+async def test_a_native_handlers_person_reads_them_too(rounds):
+    async def claim(ctx: Context) -> str | InputRequired:
+        meal = ctx.answers.get("meal", Meal)
+        if meal is None:
+            return InputRequired({"meal": Elicit("How much?", Meal)})
+        return str(meal.amount)
+
+    done = await rounds(serving(claim)).call("claim", answers={"meal": [{"amount": 300}] * 4})
+    assert done.text == f"The answer to 'meal' did not fit after 3 more tries: {TOO_DEAR}"
+
+
+async def test_an_answer_that_is_kept_secret_is_not_quoted(rounds):
+    async def claim(ctx: Context) -> str:
+        return str((await ctx.elicit("How much?", Meal, secret=True)).amount)
+
+    world = rounds(serving(claim))
+    again = await world.answer(await world.begin("claim"), {"meal": {"amount": 300}})
+    assert "travel request" in again.asks["meal"].message
+    assert "300" not in again.asks["meal"].message
 
 
 async def test_unknown_keys_and_members_are_dropped_and_a_missing_key_is_asked_again(rounds):

@@ -78,7 +78,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON, with the facts that its message names and its `extra`."""
+    """Writes a record as one line of JSON, with the facts of its message and its `extra`."""
 
     converter = time.gmtime
 

@@ -21,7 +21,7 @@ from antiphon.doctor.sources import (
     rounds_of,
 )
 from antiphon.doctor.subject import Subject
-from antiphon.errors import AntiphonError
+from antiphon.errors import UnsupportedForm
 from antiphon.forms.form import of
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -91,10 +91,14 @@ def check_roles(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def check_forms(subject: Subject) -> Iterator[Diagnosis]:
-    """Look for forms that some hosts do not show."""
+    """Look for forms that cannot be asked, or that some hosts do not show."""
     for sourced in subject.handlers:
         for form in forms_of(sourced):
-            properties = _properties(form)
+            try:
+                properties = _properties(form)
+            except UnsupportedForm as error:
+                yield diagnosis("form-refused", sourced.where, str(error))
+                continue
             several = [name for name, field in properties.items() if field.get("type") == "array"]
             if several and "legacy" in subject.server.eras:
                 yield diagnosis("form-not-shown", f"{sourced.where}: {', '.join(several)}")
@@ -103,7 +107,4 @@ def check_forms(subject: Subject) -> Iterator[Diagnosis]:
 
 
 def _properties(form: Any) -> Mapping[str, Any]:
-    try:
-        return msgspec.json.decode(of(form).schema_json)["properties"]
-    except (AntiphonError, KeyError, TypeError):
-        return {}  # refused with its own words when it is used
+    return msgspec.json.decode(of(form).schema_json)["properties"]

@@ -126,6 +126,10 @@ COMPLAINTS: Mapping[str, Complaint] = {
         "refused in the middle of the call",
         "name every kind of question in asks=",
     ),
+    "form-refused": Complaint(
+        "the form cannot be asked: the call fails at this question",
+        "see the reason",
+    ),
     "form-not-shown": Complaint(
         "the form has a field that takes several choices, which hosts of revision 2025-06-18 and "
         "before cannot show",

@@ -72,6 +72,8 @@ def check_store(subject: Subject) -> Iterator[Diagnosis]:
 def check_times(subject: Subject) -> Iterator[Diagnosis]:
     """Compare lifetimes of tokens with what people need, and with the life of calls."""
     sealer, limits = subject.parts.environment.sealer, subject.parts.environment.limits
+    if sealer.ttl > limits.call.total_seconds():
+        yield diagnosis("ttl-beyond-deadline", "Seal(ttl=...)")
     for sourced in subject.handlers:
         options = sourced.handler.options
         ttl = sealer.ttl if options.ttl is None else seconds(options.ttl)

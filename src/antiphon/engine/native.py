@@ -82,7 +82,9 @@ class CallAnswers:
         try:
             return read_answer(kind, raw, key, form)
         except AnswerInvalid as error:
-            self._execution.reject(key, reasons(error))
+            entry = self._execution.replay.peek("ask", key)
+            secret = entry is not None and entry.secret
+            self._execution.reject(key, reasons(error, secret=secret))
             return Outcome("missing", None, key)
 
     def _approval(self, key: str, raw: dict[str, Any]) -> Outcome[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from traceback import walk_tb
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,13 @@ from antiphon.core.private_values import PrivateValues, values_of_call
 from antiphon.core.request import Request
 from antiphon.core.text import safe
 from antiphon.engine.delivery import lacking
+from antiphon.engine.ends import (
+    SeveralRefusals,
+    SeveralUncertain,
+    decisive,
+    leaves_of,
+    uncertain_effects,
+)
 from antiphon.engine.handler import Handler
 from antiphon.engine.serialization.recorded_errors import READABLE
 from antiphon.environment import Environment
@@ -173,17 +180,6 @@ def tell_end(
 _TEXT = 2_000
 
 
-def sole_error(error: Exception) -> Exception:
-    """Return the one error of a group of one; other errors as they are."""
-    seen: object = error
-    while isinstance(seen, ExceptionGroup):
-        inner = cast("ExceptionGroup[Exception]", seen).exceptions
-        if len(inner) != 1:
-            break
-        seen = inner[0]
-    return cast("Exception", seen)
-
-
 def ending(
     error: Exception,
     handler: Handler,
@@ -200,7 +196,7 @@ def ending(
         request: The request that is answered.
         private: Collects what must not be logged, where that is more than the request holds.
     """
-    error = sole_error(error)
+    error = decisive(error)
     if isinstance(error, Diverged) and environment.telemetry is not None:
         environment.telemetry.diverged(handler.identity)
     if isinstance(error, CapabilityMissing) and request is not None:
@@ -248,21 +244,11 @@ def _ending(
         return _error_reply(
             handler, f"Invalid arguments: {error}", environment, keep=True, code=INVALID_PARAMS
         )
-    if isinstance(error, EffectFailed):
-        return _error_reply(handler, _effect_text(error, environment), environment, keep=True)
-    if isinstance(error, DELIBERATE):
-        return _error_reply(handler, str(error), environment, keep=True)
-    if isinstance(error, NotDone):
-        return _error_reply(handler, str(error) or "Nothing was done.", environment, keep=False)
+    if isinstance(error, (*DELIBERATE, NotDone, SeveralRefusals)):
+        keep = all(isinstance(one, DELIBERATE) for one in leaves_of(error))
+        return _error_reply(handler, _words(error, environment), environment, keep=keep)
     if isinstance(error, EffectUncertain):
-        log.error(
-            "effect %r of call %s is uncertain (%s). Settle it: %s --done RESULT | --not-done",
-            error.key,
-            error.call_id,
-            handler.identity,
-            error.command,
-        )
-        return _error_reply(handler, str(error), environment, keep=False)
+        return _uncertain(error, handler, environment, private)
     if isinstance(error, AntiphonError) and not isinstance(error, MemoFailed):
         log.error(
             "%s failed at %s: %s: %s",
@@ -273,8 +259,6 @@ def _ending(
             exc_info=error.__cause__ if environment.expose_errors else None,
         )
         return _error_reply(handler, str(error), environment, keep=False, counts=True)
-    if isinstance(error, MemoFailed) and error.__cause__ is not None:
-        return _ending(cast("Exception", error.__cause__), handler, environment, private)
     log_failure(
         log,
         error,
@@ -286,6 +270,46 @@ def _ending(
     text = f"{type(error).__name__}: {error}" if environment.expose_errors else _HIDDEN
     text = f"{handler.kind} {handler.name!r} failed: {text}"
     return _error_reply(handler, text, environment, keep=False, counts=True)
+
+
+def _uncertain(
+    error: EffectUncertain, handler: Handler, environment: Environment, private: Private
+) -> Reply:
+    """Name every effect of unknown end, to the client and in the log; the round is not over."""
+    for one in uncertain_effects(error):
+        log.error(
+            "effect %r of call %s is uncertain (%s). Settle it: %s --done RESULT | --not-done",
+            one.key,
+            one.call_id,
+            handler.identity,
+            one.command,
+        )
+    log_cause(error, handler, environment, private)
+    text = str(error)
+    if isinstance(error, SeveralUncertain) and error.refusal is not None:
+        text = f"{_words(error.refusal, environment)} {text}"
+    return _error_reply(handler, text, environment, keep=False)
+
+
+def log_cause(
+    error: EffectUncertain, handler: Handler, environment: Environment, private: "Private"
+) -> None:
+    """Log what a handler raised that failed unexpectedly after an effect of unknown end."""
+    cause = error.__cause__
+    if isinstance(cause, Exception) and not isinstance(decisive(cause), AntiphonError | NotDone):
+        expose = environment.expose_errors
+        log_failure(log, cause, "%s failed", handler.identity, private=private(), expose=expose)
+
+
+def _words(error: Exception, environment: Environment) -> str:
+    """Return the words of errors that the author raised, or that say that nothing was done."""
+    texts = [
+        _effect_text(one, environment)
+        if isinstance(one, EffectFailed)
+        else str(one) or "Nothing was done."
+        for one in leaves_of(error)
+    ]
+    return "\n".join(dict.fromkeys(texts))
 
 
 def _for_log(error: AntiphonError, environment: Environment, private: PrivateValues | None) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from antiphon.errors import UnsupportedForm
 from antiphon.forms.fields import Schema
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 class Choices:
     """Titles for the options of a field: `Annotated[str, Choices({"eu": "Europe"})]`.
 
-    Works on `str`, on an enum of strings, and on a list or set of them. An enum can instead give
-    each member a string `label`.
+    Works on text, numbers and enums, and on a list or set of them. An enum can instead give each
+    member a string `label`.
     """
 
     __slots__ = ("options",)
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self.options: dict[str, str] = dict(options)
+    def __init__(self, options: Mapping[Any, str]) -> None:
+        self.options: dict[Any, str] = dict(options)
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: "GetCoreSchemaHandler"
@@ -48,13 +48,13 @@ class Choices:
             return {**json, "anyOf": options}
         if json.get("type") == "array":
             return {**json, "items": self._titled(json.get("items", {}), resolve)}
-        known = resolve(json).get("enum")
-        if known is not None and set(known) != set(self.options):
+        known = _values(resolve(json))
+        if known is not None and known != set(self.options):
             raise UnsupportedForm(
                 "Choices", "has other options than its type", "Title each value of the type once."
             )
         kept = {key: json[key] for key in ("title", "description", "default") if key in json}
-        return {**kept, "type": "string", "oneOf": titled_options(self.options)}
+        return {**kept, "oneOf": titled_options(self.options)}
 
     def _only(self, value: object) -> object:
         several = isinstance(value, (list, tuple, set, frozenset))
@@ -65,6 +65,13 @@ class Choices:
         return value
 
 
-def titled_options(titles: Mapping[str, str]) -> list[dict[str, str]]:
+def _values(json: Schema) -> set[Any] | None:
+    """Return the values that a type itself allows."""
+    if "enum" in json:
+        return set(json["enum"])
+    return {entry["const"] for entry in json["oneOf"]} if "oneOf" in json else None
+
+
+def titled_options(titles: Mapping[Any, str]) -> list[dict[str, Any]]:
     """Write options with their titles, as a schema has them."""
     return [{"const": value, "title": title} for value, title in titles.items()]

@@ -5,19 +5,35 @@ are not stored on the author's class, and not in a weak mapping either: a compil
 its class, so a weak mapping would never let go of a class that a handler makes on every call.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    TypeVar,
+    cast,
+    get_origin,
+    overload,
+)
+from uuid import UUID
 
 import msgspec
 
 from antiphon.core.digest import short_digest
 from antiphon.core.text import ELLIPSIS, preview, snake_case
-from antiphon.errors import AnswerInvalid, UnsupportedForm
+from antiphon.errors import WHOLE_FORM, AnswerInvalid, UnsupportedForm
 from antiphon.forms.fast_path import AnswerType, answer_type
-from antiphon.forms.fields import Schema
+from antiphon.forms.fields import DoesNotFit, Schema
+from antiphon.forms.flatten import Reader
 from antiphon.forms.models import describe, is_model_type
 from antiphon.forms.schema import MAX_REASONS, MAX_SCHEMA_BYTES, FlatSchema
 from antiphon.forms.secrets import without_secrets
@@ -27,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-REASON = 200
+REASON = 600
 """Characters of a validator's own message that the person is shown."""
 
 _MESSAGE = 10_000
@@ -103,7 +119,7 @@ class Form(Generic[T]):
         """Turn the content of an accepted answer into a value; absent content is an empty one.
 
         Raises:
-            AnswerInvalid: With reasons for a person, which do not repeat what was typed.
+            AnswerInvalid: With reasons for the person who typed it.
         """
         if self._type is not None:
             try:
@@ -148,24 +164,27 @@ def _of_type(spec: type[Any]) -> Form[Any]:
     except PydanticUserError as error:
         why = f"cannot be read: {preview(error.message, REASON)}"
         raise UnsupportedForm(name, why, "Use fields of plain types.") from error
-    schema, nulls = describe(adapter, name)
-    if schema["type"] != "object":
+    described = describe(adapter, spec)
+    if described.schema["type"] != "object":
         _refuse_spec(spec)
-    flat = FlatSchema.compile(without_secrets(schema))
+    flat = FlatSchema.compile(without_secrets(described.schema))
     validate = adapter.validator.validate_json
-    absent = dict.fromkeys(nulls)
+    absent = dict.fromkeys(described.nulls)
 
     # As JSON, because that is what an answer is: strict models take dates and sets from it.
     def build(values: dict[str, Any]) -> Any:
+        typed = {**absent, **values, **_read(described.readers, values)}
         try:
-            return validate(_encode({**absent, **values}), by_alias=True)
+            return validate(_encode(typed), by_alias=True)
         except ValidationError as error:
-            raise AnswerInvalid(_reasons(error, values)) from None
+            raise _invalid(error, values) from None
 
     # Some releases of Pydantic name a field by its alias in a schema also where the author has
     # turned aliases off. Only there it must be said: it is a fifth of reading an answer.
     accept = validate if _reads_aliases(spec) else partial(validate, by_alias=True)
-    return _form(snake_case(name) or _DICT_BASE, flat, nulls, build, accept)
+    made = _form(snake_case(name) or _DICT_BASE, flat, described.nulls, build, accept)
+    # Answers that are read in other words than they came in are read field by field.
+    return dataclasses.replace(made, _type=None, _decode=None) if described.readers else made
 
 
 @lru_cache(maxsize=_KEPT_DICTS)
@@ -208,9 +227,9 @@ def encoded_schema(schema: Mapping[str, Any]) -> bytes:
     try:
         encoded = _encode(schema)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UnsupportedForm("(form)", "holds what JSON cannot", "Use plain values.") from error
+        raise UnsupportedForm(WHOLE_FORM, "holds what JSON cannot", "Use plain values.") from error
     if len(encoded) > 2 * MAX_SCHEMA_BYTES:
-        raise UnsupportedForm("(form)", f"is larger than {MAX_SCHEMA_BYTES} bytes", "Ask less.")
+        raise UnsupportedForm(WHOLE_FORM, f"is larger than {MAX_SCHEMA_BYTES} bytes", "Ask less.")
     return encoded
 
 
@@ -225,36 +244,70 @@ def _is_record(spec: type[Any]) -> bool:
 
 
 def _refuse_spec(spec: object) -> NoReturn:
-    what = f"is not a form but {_kind(spec)}"
-    cure = "Write (message, Form); a form is a Pydantic model, a dataclass or a flat schema dict."
-    raise UnsupportedForm("(form)", what, cure)
-
-
-def _kind(spec: object) -> str:
+    shown = preview(spec.__name__ if isinstance(spec, type) else str(spec))
+    cure = "Give a Pydantic model, a dataclass or a flat schema dict: elicit(message, Placement)."
+    if spec is bool:
+        cure = "For a yes or no, write `await ctx.approve(message)`."
+    elif _is_single(spec):
+        cure = f"Put it into a model of one field: class Answer(BaseModel): value: {shown}."
     if isinstance(spec, type):
-        return f"the type {preview(spec.__name__)}"
-    return f"a value of type {preview(type(spec).__name__)}"
+        what = f"is the type {shown}, which is not a form"
+    elif get_origin(spec) is not None:
+        what = f"is {shown}, which is not a form"
+    else:
+        what = f"is a value of type {preview(type(spec).__name__)}, which is not a form"
+    raise UnsupportedForm(WHOLE_FORM, what, cure)
+
+
+def _is_single(spec: object) -> bool:
+    """Whether a type is one that a field of a form could have."""
+    if isinstance(spec, type):
+        return spec in _SINGLE_VALUES or issubclass(spec, Enum)
+    return get_origin(spec) is not None
+
+
+_SINGLE_VALUES = (str, int, float, Decimal, UUID, date, datetime, time, timedelta, bytes)
 
 
 # --- reasons ----------------------------------------------------------------------------------
 
 
-def _reasons(error: "ValidationError", values: Mapping[str, Any]) -> list[str]:
+def _read(readers: Mapping[str, Reader], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn answers into what their types read."""
+    read: dict[str, Any] = {}
+    reasons: list[str] = []
+    for name, reader in readers.items():
+        if name in values:
+            try:
+                read[name] = reader(values[name])
+            except DoesNotFit as misfit:
+                reasons.append(f"{preview(name)}: {misfit}")
+    if reasons:
+        raise AnswerInvalid(reasons)
+    return read
+
+
+def _invalid(error: "ValidationError", values: Mapping[str, Any]) -> AnswerInvalid:
     typed = {text for value in values.values() for text in _spellings(value)}
     reasons: list[str] = []
+    masked: list[str] = []
     for item in error.errors(include_url=False, include_input=False)[:MAX_REASONS]:
         own = item.get("ctx", {}).get("error")
-        message = str(own) if isinstance(own, Exception) else item["msg"]
-        message = message.replace("Input should", "must")
-        text = preview(_without(message, typed), REASON) or _REFUSED
-        reasons.append(f"{preview(str(item['loc'][0]))}: {text}" if item["loc"] else text)
-    return reasons
+        message = str(own) if isinstance(own, Exception) else _SHOULD.sub("must ", item["msg"])
+        field = f"{preview(str(item['loc'][0]))}: " if item["loc"] else ""
+        if len(message) > _MESSAGE:
+            message = ""
+        reasons.append(field + (preview(message, REASON) or _REFUSED))
+        masked.append(field + (preview(_without(message, typed), REASON) or _REFUSED))
+    return AnswerInvalid(reasons, masked=masked)
+
+
+_SHOULD = re.compile(r"\A(Input|String|Data|Value|Decimal input|Date|Datetime|Bytes) should ")
+"""How Pydantic begins what it says of a value."""
 
 
 def _without(message: str, typed: set[str]) -> str:
     """Remove what was typed from a validator's message, which often quotes it."""
-    if len(message) > _MESSAGE:
-        return _REFUSED
     for text in sorted(typed, key=len, reverse=True):
         message = re.sub(rf"(?<!\w){re.escape(text)}(?!\w)", ELLIPSIS, message, flags=re.IGNORECASE)
     return message

@@ -1,27 +1,37 @@
 """From a Pydantic model, dataclass or typed dict to the schema of a form.
 
-Owns what is inlined, dropped or reworded on the way (references, `null`, exclusive bounds, titles
-of options). `antiphon.forms.schema` decides whether the rest fits a form. Pydantic is imported
+Owns how Pydantic writes its schemas for forms. `antiphon.forms.flatten` reduces each property to
+what a form carries, and `antiphon.forms.schema` decides whether the rest fits. Pydantic is imported
 when the first such form is compiled: that takes longer than importing everything else here.
 """
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from math import ceil, floor
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 from antiphon.core.text import preview
 from antiphon.errors import UnsupportedForm
-from antiphon.forms.choices import titled_options
-from antiphon.forms.fields import Property, Schema, is_object, without_null
+from antiphon.forms.fields import Schema
+from antiphon.forms.flatten import EXACT, LOCAL_TIME, Reader, flatten, resolved
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
     from pydantic_core import core_schema
 
-_DROPPED = frozenset({"examples", "deprecated", "$comment", "uniqueItems"})
-"""Keywords that change nothing about an answer, or (unique items) hold for every form anyway."""
+
+@dataclass(frozen=True, slots=True)
+class FormModel:
+    """A type as a form."""
+
+    schema: Schema
+    nulls: tuple[str, ...]
+    """Fields that need `None` when they are left out."""
+
+    readers: Mapping[str, Reader]
+    """How answers are read that a form carries in other words than the type."""
 
 
 @cache
@@ -38,26 +48,44 @@ def is_model_type(kind: type[Any]) -> bool:
 
 @cache
 def _generator() -> "type[GenerateJsonSchema]":
-    """Return Pydantic's generator, made to write the labels of an enum's members too."""
+    """Return Pydantic's generator, made to say what a form needs to know of a type."""
     from pydantic.json_schema import GenerateJsonSchema
 
     class FormSchema(GenerateJsonSchema):
         def enum_schema(self, schema: "core_schema.EnumSchema") -> "JsonSchemaValue":
+            """Write the members of an enum with their labels, or numbers with their names."""
             json = super().enum_schema(schema)
-            labels = {member.value: _label(member) for member in schema["members"]}
-            if not all(isinstance(value, str) for value in labels) or None in labels.values():
-                return json
-            kept = {key: value for key, value in json.items() if key not in ("enum", "const")}
-            return {**kept, "oneOf": titled_options(cast(dict[str, str], labels))}
+            members = cast("list[Enum]", schema["members"])
+            titles = [_label(member) for member in members]
+            if None in titles:
+                if all(isinstance(member.value, str) for member in members):
+                    return json
+                titles = [_name_in_words(member.name) for member in members]
+            kept = {k: v for k, v in json.items() if k not in ("enum", "const", "type")}
+            pairs = zip(members, titles, strict=True)
+            return {**kept, "oneOf": [{"const": m.value, "title": title} for m, title in pairs]}
+
+        def decimal_schema(self, schema: "core_schema.DecimalSchema") -> "JsonSchemaValue":
+            """Ask for a number, which Pydantic would also take as text."""
+            branches = super().decimal_schema(schema).get("anyOf", [])
+            number = next((b for b in branches if b.get("type") == "number"), {"type": "number"})
+            return {**number, EXACT: True}
+
+        def datetime_schema(self, schema: "core_schema.DatetimeSchema") -> "JsonSchemaValue":
+            """Tell a time without an offset from one with an offset."""
+            json = super().datetime_schema(schema)
+            return (
+                {**json, "format": LOCAL_TIME} if schema.get("tz_constraint") == "naive" else json
+            )
 
     return FormSchema
 
 
-def describe(adapter: "TypeAdapter[Any]", name: str) -> tuple[Schema, tuple[str, ...]]:
-    """Return the form schema of a type, and the fields that need `None` when they are left out.
+def describe(adapter: "TypeAdapter[Any]", spec: type[Any]) -> FormModel:
+    """Describe a type as a form.
 
     Raises:
-        UnsupportedForm: the type has no JSON schema, or a bound that no form can carry.
+        UnsupportedForm: The type has no JSON schema, or a field that no form can carry.
     """
     from pydantic import PydanticUserError
 
@@ -65,84 +93,59 @@ def describe(adapter: "TypeAdapter[Any]", name: str) -> tuple[Schema, tuple[str,
         whole = adapter.json_schema(schema_generator=_generator())
     except PydanticUserError as error:
         why = f"has no JSON schema: {preview(error.message, 200)}"
-        raise UnsupportedForm(name, why, "Use fields of plain types.") from error
+        raise UnsupportedForm(spec.__name__, why, "Use fields of plain types.") from error
+    _refuse_secret_types(spec)
     defs = whole.get("$defs", {})
-    root = _resolved(whole, defs)
+    root = resolved(whole, defs)
     required = set(root.get("required", ()))
-    properties: dict[str, Schema] = {}
-    nulls: list[str] = []
-    for field, prop in root.get("properties", {}).items():
-        properties[field], nullable = _property(field, prop, defs)
-        if nullable and field in required:
-            nulls.append(field)
+    fields = {name: flatten(name, prop, defs) for name, prop in root.get("properties", {}).items()}
+    nulls = tuple(name for name, field in fields.items() if field.nullable and name in required)
     schema: Schema = {
         "type": root.get("type"),
-        "properties": properties,
-        "required": [field for field in properties if field in required and field not in nulls],
+        "properties": {name: field.schema for name, field in fields.items()},
+        "required": [name for name in fields if name in required and name not in nulls],
     }
-    return schema, tuple(nulls)
+    readers = {name: field.reader for name, field in fields.items() if field.reader is not None}
+    return FormModel(schema, nulls, readers)
 
 
-def _property(name: str, prop: Property, defs: Property) -> tuple[Schema, bool]:
-    inner, nullable = without_null(_resolved(prop, defs))
-    flat = {key: value for key, value in _resolved(inner, defs).items() if key not in _DROPPED}
-    flat.setdefault("title", name.replace("_", " ").title())
-    if flat.get("type") == "array" and is_object(items := flat.get("items")):
-        flat["items"] = _items(_resolved(items, defs))
-        _order_default(flat)
-    else:
-        _options_of_one(flat)
-    _inclusive(name, flat)
-    return flat, nullable
+_SECRET_TYPES = frozenset({"Secret", "SecretStr", "SecretBytes", "SecretDate", "PaymentCardNumber"})
 
 
-def _resolved(prop: Property, defs: Property) -> Schema:
-    """Inline a reference, without its title, which is the name of a class."""
-    reference = prop.get("$ref")
-    if not isinstance(reference, str):
-        return dict(prop)
-    target = defs.get(reference.removeprefix("#/$defs/"), {})
-    named = {key: value for key, value in target.items() if key != "title"}
-    return {**named, **{key: value for key, value in prop.items() if key != "$ref"}}
+def _refuse_secret_types(spec: type[Any]) -> None:
+    """Refuse types that hold a secret, also those of which the JSON schema does not tell."""
+    try:
+        hints = get_type_hints(spec)
+    except (NameError, TypeError):
+        return  # the JSON schema tells of the usual ones
+    for name, hint in hints.items():
+        if any(_is_secret(kind) for kind in _types_in(hint)):
+            raise UnsupportedForm(
+                name,
+                "holds a secret, which no form may ask for",
+                "Ask for it on a page of your own with ctx.elicit_url.",
+            )
 
 
-def _items(items: Schema) -> Schema:
-    flat = {key: value for key, value in items.items() if key not in ("title", "description")}
-    _options_of_one(flat)
-    if "oneOf" in flat:
-        return {"anyOf": flat["oneOf"]}
-    return flat
+def _is_secret(kind: object) -> bool:
+    bases: tuple[type, ...] = getattr(kind, "__mro__", ())
+    return any(base.__name__ in _SECRET_TYPES for base in bases)
 
 
-def _options_of_one(flat: Schema) -> None:
-    if "const" in flat:
-        flat["enum"] = [flat.pop("const")]
-
-
-def _order_default(flat: Schema) -> None:
-    """Put the default of a set in the order of its options: sets differ from process to process."""
-    default, items = flat.get("default"), flat["items"]
-    options = items.get("enum") or [option["const"] for option in items.get("anyOf", ())]
-    if isinstance(default, list) and all(item in options for item in cast(list[Any], default)):
-        flat["default"] = sorted(cast(list[Any], default), key=options.index)
-
-
-def _inclusive(name: str, flat: Schema) -> None:
-    """Turn `gt` and `lt` of whole numbers into the inclusive bounds that a form can carry."""
-    for keyword, into in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if keyword not in flat:
-            continue
-        if flat.get("type") != "integer":
-            why = "has an exclusive bound, and a form carries inclusive ones only"
-            raise UnsupportedForm(name, why, "Use ge= and le=, or check it in a validator.")
-        bound = flat.pop(keyword)
-        if into == "minimum":
-            flat[into] = max(floor(bound) + 1, flat.get(into, floor(bound) + 1))
-        else:
-            flat[into] = min(ceil(bound) - 1, flat.get(into, ceil(bound) - 1))
+def _types_in(hint: Any) -> Iterator[object]:
+    yield hint
+    origin = getattr(hint, "__origin__", None)
+    if origin is not None:
+        yield origin
+    for inner in get_args(hint):
+        yield from _types_in(inner)
 
 
 def _label(member: Enum) -> str | None:
     label = getattr(member, "label", None)
     # A member of a string enum may itself be called `label`.
     return label if isinstance(label, str) and not isinstance(label, Enum) else None
+
+
+def _name_in_words(name: str) -> str:
+    return name.replace("_", " ").strip().capitalize() or name

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from antiphon.core.text import preview
-from antiphon.errors import AnswerInvalid, UnsupportedForm
+from antiphon.errors import WHOLE_FORM, AnswerInvalid, UnsupportedForm
 from antiphon.forms.fields import (
     Check,
     DoesNotFit,
@@ -34,7 +34,7 @@ MAX_NAME = 128
 MAX_REASONS = 16
 """Reasons in one refusal; the next refusal can give the rest."""
 
-_FORM = "(form)"
+_FORM = WHOLE_FORM
 _ROOT = frozenset({"$schema", "type", "properties", "required"})
 
 

@@ -26,6 +26,7 @@ from antiphon.handlers.output import DeclaredOutput, check_same_output, declared
 from antiphon.handlers.resolvers import resolver_graph
 from antiphon.handlers.results import prompt_writer, resource_writer, tool_writer
 from antiphon.handlers.signature import Signature, validator
+from antiphon.handlers.source_checks import check_source
 from antiphon.handlers.steps import Flow
 
 
@@ -172,6 +173,9 @@ class HandlerCompiler:
             graph = flow.graph(signature, self._overrides)
         elif signature.resolved:
             graph = resolver_graph(signature, f"{kind} {name!r}", self._overrides)
+        check_source(fn, f"{kind} {name!r}", signature.context)
+        for node in graph.nodes if graph is not None else ():
+            check_source(node.fn, f"{kind} {name!r}, {node.name!r}", node.context)
         return Handler(
             kind=kind,
             name=name,

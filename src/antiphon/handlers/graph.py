@@ -174,7 +174,12 @@ class Graph:
         ordered = sorted(nodes, key=lambda name: (depth[name], declared[name]))
         self._nodes = {name: nodes[name] for name in ordered}
         self._consumers = consumers
-        _expect(self._nodes, [*consumers, *(w for n in nodes.values() for w in n.wants)])
+        _expect(what, self._nodes, [*consumers, *(w for n in nodes.values() for w in n.wants)])
+
+    @property
+    def nodes(self) -> Iterable[Node]:
+        """The nodes, in the order in which they can run."""
+        return self._nodes.values()
 
     @property
     def needs(self) -> tuple[Capability, ...]:
@@ -435,7 +440,7 @@ def _settle(node: Node, outcome: Outcome[Any], values: dict[str, Outcome[Any]]) 
 # --- at registration -----------------------------------------------------------------------------
 
 
-def _expect(nodes: Mapping[str, Node], wants: Iterable[Want]) -> None:
+def _expect(what: str, nodes: Mapping[str, Node], wants: Iterable[Want]) -> None:
     """Tell each node what its consumers declare."""
     by_node: dict[str, list[Want]] = {}
     for want in wants:
@@ -444,7 +449,11 @@ def _expect(nodes: Mapping[str, Node], wants: Iterable[Want]) -> None:
         node = nodes[name]
         node.lenient = all(want.outcome for want in own)
         node.type = next((want.type for want in own if want.type is not Any), Any)
-        node.form = _form_of(node.type)
+        try:
+            node.form = _form_of(node.type)
+        except UnsupportedForm as error:
+            if "form" in node.needs:  # it declares to ask for this type: `-> Elicit`
+                raise ConfigError(f"{what}, {name!r}: {error}") from error
 
 
 def _form_of(type_: Any) -> Form[Any] | None:
@@ -453,10 +462,7 @@ def _form_of(type_: Any) -> Form[Any] | None:
     type_ = cast("type[Any]", type_)
     if not (is_model_type(type_) or dataclasses.is_dataclass(type_)):
         return None
-    try:
-        return forms.of(type_)
-    except UnsupportedForm:
-        return None  # a value, not a form
+    return forms.of(type_)
 
 
 def read_annotation(annotation: Any) -> tuple[Any, bool]:

@@ -56,6 +56,9 @@ class UpstreamEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     env: dict[str, str] = {}
     """For a command, besides a few inherited variables."""
 
+    not_done: list[int] = []
+    """HTTP statuses with which the server says that it has not acted, such as 503."""
+
 
 class GatewayFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A gateway, as its file describes it."""
@@ -155,8 +158,8 @@ def gateway_server(settings: GatewayFile) -> Server:
 
 def _mount(server: Server, settings: GatewayFile, entry: UpstreamEntry) -> None:
     options: dict[str, Any] = {}
-    if (entry.headers or entry.oauth) and not is_url(entry.target):
-        raise ConfigError("headers and OAuth are for a URL; give a command its env")
+    if (entry.headers or entry.oauth or entry.not_done) and not is_url(entry.target):
+        raise ConfigError("headers, OAuth and not_done are for a URL; give a command its env")
     if entry.headers:
         options["headers"] = {name: _value(value) for name, value in entry.headers.items()}
     if entry.oauth is not None:
@@ -166,6 +169,8 @@ def _mount(server: Server, settings: GatewayFile, entry: UpstreamEntry) -> None:
         options["auth"] = client_credentials(
             str(entry.target), oauth.client_id, secret, issuer=oauth.issuer, scope=oauth.scope
         )
+    if entry.not_done:
+        options["not_done"] = entry.not_done
     if entry.env:
         options["env"] = {name: _value(value) for name, value in entry.env.items()}
     server.mount(

@@ -4,7 +4,7 @@ A target that is saved loses its credentials.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,6 +158,9 @@ class HttpTarget:
     client: httpx2.AsyncClient | None = None
     """The user's own; its failures end the connection."""
 
+    not_done: frozenset[int] = frozenset()
+    """Statuses with which this server, or what stands before it, says that it has not acted."""
+
     proxies: bool = True
     """Whether the proxies that the environment names are used."""
 
@@ -189,13 +192,19 @@ class HttpTarget:
         if client is None:
             client = await stack.enter_async_context(
                 contained_client(
-                    failures, headers=self.headers, auth=self.auth, proxies=self.proxies
+                    failures,
+                    url,
+                    headers=self.headers,
+                    auth=self.auth,
+                    not_done=self.not_done,
+                    proxies=self.proxies,
                 )
             )
         read, write = await stack.enter_async_context(
             streamable_http_client(url, http_client=client, max_sse_event_size=MAX_EVENT)
         )
-        return HttpDispatcher(url, client, JSONRPCDispatcher(read, write))
+        sdk = JSONRPCDispatcher(read, write)
+        return HttpDispatcher(url, client, sdk, self.not_done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +274,7 @@ class TargetOptions(TypedDict, total=False):
     auth: Any
     http_client: Any
     proxies: bool
+    not_done: Iterable[int]
     env: Mapping[str, str] | None
     cwd: str | os.PathLike[str] | None
     errlog: TextIO | None
@@ -306,6 +316,7 @@ def _named(target: NamedTarget, options: TargetOptions) -> Target:
                 headers=options.get("headers") or {},
                 auth=options.get("auth"),
                 client=options.get("http_client"),
+                not_done=frozenset(options.get("not_done") or ()),
                 proxies=options.get("proxies", True),
             )
         case File():
