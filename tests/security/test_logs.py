@@ -1,8 +1,9 @@
-"""Nothing that a caller sent or answered reaches a log through an exception's text."""
+"""The log has the text of an unexpected exception, and nothing that a caller sent or answered."""
 
 import ast
 import asyncio
 import gc
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,12 +13,14 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from antiphon import Context, NotDone, Principal, Server, ToolError
+from antiphon import Context, Limits, NotDone, Principal, Server, ToolError
 from antiphon.core.failures import failure_text
+from antiphon.core.private_values import PrivateValues
 from antiphon.processes.event_loop import run_loop
 from antiphon.testing import Rounds
 from tests.legacy.wire import old, serving
 from tests.requirements.demo_server import Peer
+from tests.tasks.task_client import accept, running
 
 SECRET = "sentinel-4711-answer"
 SOURCE = Path(__file__).parents[2] / "src" / "antiphon"
@@ -80,7 +83,45 @@ async def called_like_ours(ctx: Context) -> None:
     await ctx.once("act", act, word)
 
 
+async def sliced(ctx: Context) -> None:
+    word = (await ctx.elicit("The word?", Word)).word
+    raise LookupError(f"no {word[3:14]!r}")
+
+
+async def shouted(ctx: Context) -> None:
+    word = (await ctx.elicit("The word?", Word)).word
+    raise LookupError(f"no {word.upper()}")
+
+
+async def quoted(ctx: Context) -> None:
+    word = (await ctx.elicit("The word?", Word)).word
+    raise LookupError(json.dumps({"said": word}))
+
+
+async def noted(ctx: Context) -> None:
+    word = (await ctx.elicit("The word?", Word)).word
+    error = LookupError("no such thing")
+    error.add_note(f"looked for {word}")
+    raise error
+
+
+class Strict(BaseModel):
+    word: int
+
+
+async def validated(ctx: Context) -> None:
+    word = (await ctx.elicit("The word?", Word)).word
+    Strict.model_validate({"word": word})
+
+
+async def remembered(ctx: Context) -> None:
+    word = (await ctx.elicit("The word?", Word)).word
+    kept = await ctx.memo("kept", lambda: f"was {word}")
+    raise LookupError(kept)
+
+
 HANDLERS = [
+    sliced, shouted, quoted, noted, validated, remembered,
     parsed, chained, while_handling, grouped, in_an_effect, in_a_memo, called_like_ours,
 ]  # fmt: skip
 
@@ -108,9 +149,109 @@ async def test_an_answer_in_the_text_of_an_exception_reaches_neither_log_nor_cli
     async with Rounds(with_tool(handler)) as rounds:
         done = await rounds.call("tool", answers={"word": {"word": SECRET}})
     assert done.is_error
-    assert SECRET not in done.text
-    assert SECRET not in written(caplog)
+    assert_hidden(done.text)
+    assert_hidden(written(caplog))
     assert __file__ in written(caplog)  # where to look
+
+
+def assert_hidden(text: str) -> None:
+    """Hold a text to show no piece of the answer, in whatever case."""
+    text = text.replace("<answer word>", "").lower()
+    assert not [SECRET[at : at + 6] for at in range(len(SECRET) - 5) if SECRET[at : at + 6] in text]
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (KeyError("region eu-7"), "KeyError: 'region eu-7'"),
+        (RuntimeError("the bank said 502"), "RuntimeError: the bank said 502"),
+    ],
+)
+@pytest.mark.parametrize("in_effect", [False, True])
+async def test_the_log_has_the_text_and_the_source_line_of_an_exception_the_client_has_not(
+    error: Exception, shown: str, in_effect: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise error  # this is the line
+
+    async def tool(ctx: Context) -> None:
+        await ctx.once("fail", fail) if in_effect else fail()
+
+    async with Rounds(with_tool(tool)) as rounds:
+        done = await rounds.call("tool")
+    assert shown in written(caplog)
+    assert "    raise error  # this is the line" in written(caplog)
+    assert str(error) not in done.text
+
+
+async def test_a_value_is_named_where_the_log_leaves_it_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = Server("desk")
+
+    @server.tool
+    async def parse(amount: str, options: dict[str, int]) -> int:
+        raise ValueError(f"cannot read {amount} with {options} for caller 7")
+
+    async with Rounds(server) as rounds:
+        await rounds.call("parse", {"amount": "12,5 EUR", "options": {"anna@shop.example": 41}})
+    log = written(caplog)
+    assert "cannot read <argument amount> with {'<argument options>': <argument options>}" in log
+    assert "for caller 7" in log
+    assert not [value for value in ("12,5", "anna", "41}") if value in log]
+
+
+async def test_a_failing_task_is_logged_with_its_text_and_without_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail(ctx: Context, what: str) -> None:
+        word = (await ctx.elicit("The word?", Word)).word
+        raise LookupError(f"no {what} for {word} in stock")
+
+    async with running(fail, limits=Limits(releases=1)) as peer:
+        id = await peer.begin("fail", what="left-handed screws")
+        await peer.asked(id, "word")
+        await peer.answer(id, word=accept(word=SECRET))
+        task = await peer.ended(id)
+    assert task["result"]["isError"]
+    assert "stock" not in str(task["result"])
+    assert "LookupError: no <argument what> for <answer word> in stock" in written(caplog)
+    assert_hidden(written(caplog))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cannot connect to postgresql://shop:hunter2secret@db/shop",
+        "401 for Authorization: Bearer hunter2secret",
+        "bad request {'api_key': 'hunter2secret'}",
+        "password=hunter2secret user=shop",
+        "key hUnter2secretAbcdefgh1234567890ABCDEF was refused",
+    ],
+)
+def test_what_looks_like_a_credential_is_not_logged(text: str) -> None:
+    error = RuntimeError(text)
+    assert "unter2secret" not in failure_text(error, PrivateValues(()))
+    assert failure_text(error, PrivateValues(())).startswith("RuntimeError: ")
+
+
+def test_a_call_with_more_values_than_can_be_searched_logs_no_text() -> None:
+    private = PrivateValues([("argument a", "x" * 300_000), ("argument b", SECRET)])
+    assert SECRET not in failure_text(RuntimeError(SECRET), private)
+    assert "left out" in failure_text(RuntimeError(SECRET), private)
+
+
+def test_an_exception_cannot_write_lines_that_look_like_others() -> None:
+    text = failure_text(RuntimeError("one\nERROR antiphon: all is lost\x1b[0m"), PrivateValues(()))
+    assert text == "RuntimeError: one\n  | ERROR antiphon: all is lost\\x1b[0m"
+
+
+def test_an_exception_whose_text_fails_is_logged_all_the_same() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert "cannot be read" in failure_text(Odd(), PrivateValues(()))
 
 
 @pytest.mark.parametrize("handler", [parsed, in_an_effect], ids=lambda one: one.__name__)
@@ -157,7 +298,25 @@ async def test_credentials_that_an_author_cannot_read_reach_no_log(
     peer = Peer(Server("desk", principal=who).asgi(), {"authorization": SECRET})
     assert (await peer.ask("tools/list")).status == 401
     assert SECRET not in written(caplog)
-    assert "ValueError" in caplog.text
+    assert "ValueError: invalid literal for int() with base 10: b'<header authoriz" in caplog.text
+
+
+async def test_callers_that_principal_does_not_know_write_one_line_for_many(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def who(scope: Any) -> Principal:
+        return Principal(
+            subject={b"Bearer of-ada": "ada"}[dict(scope["headers"])[b"authorization"]]
+        )
+
+    app = Server("desk", principal=who).asgi()
+    for number in range(5):
+        peer = Peer(app, {"authorization": f"Bearer {SECRET}{number}"})
+        assert (await peer.ask("tools/list")).status == 401
+    lines = [record for record in caplog.records if "principal=" in record.message]
+    assert [record.levelname for record in lines] == ["WARNING"]
+    assert "does not know the caller" in lines[0].message
+    assert "File" not in written(caplog)
 
 
 async def test_what_an_author_says_on_purpose_reaches_the_model() -> None:

@@ -11,10 +11,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from antiphon.errors import ConfigError, StoreError
 from antiphon.ports import Claimed, NewTask, Recorded
 from antiphon.stores import postgres_notices
+from antiphon.stores.failure_causes import find_postgres_cause
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sql import schema
 from antiphon.stores.sql.dialect import Kind, Query
@@ -124,6 +126,42 @@ async def test_a_server_that_is_not_there_is_a_retryable_failure_without_the_pas
         await store.open()
     assert caught.value.retryable
     assert "secret-word" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"dbname": "nonesuch"}, "there is no database 'nonesuch'"),
+        ({"user": "nobody-here", "password": "hunter2"}, "user 'nobody-here'"),
+        ({"host": "127.0.0.1", "port": "1"}, "nothing listens at 127.0.0.1, port 1"),
+    ],
+)
+async def test_the_cause_of_a_refused_connection_is_named(
+    postgres_dsn: str, change: dict[str, str], cause: str
+) -> None:
+    dsn = make_conninfo(postgres_dsn, **change)
+    with pytest.raises(StoreError, match=cause) as failed:
+        await PostgresStore(dsn, timeout=20).open()
+    assert "hunter2" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ('FATAL:  password authentication failed for user "shop"', "user 'shop': wrong user or"),
+        ("fe_sendauth: no password supplied", "the URL has none"),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.7", user "shop"', "lets no one in"),
+        ("FATAL:  sorry, too many clients already", "no free connections"),
+        ("FATAL:  the database system is starting up", "starting or stopping"),
+        ("failed to resolve host 'db': [Errno -2] Name or service not known", "be resolved"),
+        ("connection timeout expired", "does not answer in time"),
+        ("server closed the connection unexpectedly", "closed the connection"),
+    ],
+)
+def test_what_postgres_says_is_understood(said: str, cause: str) -> None:
+    found = find_postgres_cause(f'connection to server at "10.0.0.1", port 5432 failed: {said}')
+    assert found is not None
+    assert cause in found.what
 
 
 async def test_a_store_that_is_not_open_refuses(postgres_dsn: str) -> None:

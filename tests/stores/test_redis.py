@@ -140,6 +140,18 @@ async def test_a_clock_that_differs_by_a_minute_is_refused(redis_url: str) -> No
     await store.close()
 
 
+async def test_the_cause_of_a_refused_login_is_named() -> None:
+    with servers.own_redis("--requirepass", "right") as url:
+        host = url.removeprefix("redis://")
+        with pytest.raises(StoreError, match="wrong user or password") as failed:
+            await RedisStore(f"redis://:hunter2@{host}").open()
+        assert "hunter2" not in str(failed.value)
+        with pytest.raises(StoreError, match="the URL has none"):
+            await RedisStore(url).open()
+    with pytest.raises(StoreError, match=r"nothing listens at 127\.0\.0\.1:1 "):
+        await RedisStore("redis://127.0.0.1:1/0").open()
+
+
 async def test_a_server_that_is_not_there_is_a_retryable_failure_without_the_password() -> None:
     store = RedisStore(f"redis://:secret-word@127.0.0.1:{servers.free_port()}/0")
     with pytest.raises(StoreError) as caught:

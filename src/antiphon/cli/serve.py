@@ -5,7 +5,6 @@ starts it. What runs servers is imported by the commands that need it, so that t
 others does not wait for it.
 """
 
-import logging
 import os
 import secrets
 import sys
@@ -19,6 +18,7 @@ import typer
 
 from antiphon.cli.load_server import check_reach, load_server
 from antiphon.cli.local_server import console_of, serve_beside_stdio
+from antiphon.cli.logs import LOG_FORMAT, VERBOSE, LogOptions, log_to_stderr
 from antiphon.cli.output import FAILED, USAGE, errors, fail
 from antiphon.cli.written_files import NotWritten, make_folder
 from antiphon.errors import AntiphonError, ConfigError
@@ -44,6 +44,12 @@ SERVER = Annotated[
 ]
 HTTP = Annotated[
     str | None, typer.Option("--http", metavar="HOST:PORT", help=f"Default {DEFAULT_HTTP}.")
+]
+PORT = Annotated[
+    int | None,
+    typer.Option(
+        "--port", "-p", metavar="PORT", min=0, max=65535, help="A port of this machine; 0: any."
+    ),
 ]
 STDIO = Annotated[bool, typer.Option("--stdio", help="Serve on standard input and output.")]
 WORKERS = Annotated[
@@ -99,13 +105,14 @@ PER_TOOL = Annotated[
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """The options of the HTTP endpoint, the same in every worker."""
+    """The options of the HTTP endpoint and of its log, the same in every worker."""
 
     path: str = "/mcp"
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     stateless: bool = False
     metrics: str | None = None
+    log: LogOptions = LogOptions()
 
     def application(self, name: str, link: Any = None) -> App:
         """Load the server and return its application; `link` connects it to the other workers."""
@@ -121,6 +128,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 def serve(
     server: SERVER,
     http: HTTP = None,
+    port: PORT = None,
     stdio: STDIO = False,
     workers: WORKERS = 1,
     path: PATH = "/mcp",
@@ -129,6 +137,8 @@ def serve(
     stateless: STATELESS = False,
     console: CONSOLE = False,
     metrics: METRICS = None,
+    verbose: VERBOSE = 0,
+    log_format: LOG_FORMAT = None,
 ) -> None:
     """Run a server over HTTP, or on standard input and output.
 
@@ -151,30 +161,31 @@ def serve(
 
     \b
       antiphon serve shop:server
-      antiphon serve path/to/shop.py
+      antiphon serve path/to/shop.py --port 8490 -v
       antiphon serve shop:server --http 0.0.0.0:8400 --allow-host shop.example
       antiphon serve shop:server --workers 4
       antiphon serve shop:server --stdio
       antiphon serve shop:server --stdio --console
       antiphon serve shop:server --metrics 127.0.0.1:9464
     """
-    if stdio and (http or workers > 1):
-        fail("--stdio excludes --http and --workers", USAGE)
+    if stdio and (http or port is not None or workers > 1):
+        fail("--stdio excludes --http, --port and --workers", USAGE)
+    log = LogOptions(verbose, log_format)
     if stdio:
         show_metrics(metrics)
-        _run_stdio(server, console=console)
+        _run_stdio(server, log, console=console)
         return
     if console:
         _check_console(server)
-    host, port = address(http or DEFAULT_HTTP)
+    host, port = listen_address(http, port)
     hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
     configured(lambda name: check_reach(name, host, *hosts), server)
-    endpoint = Endpoint(path, hosts, origins, stateless, metrics)
+    endpoint = Endpoint(path, hosts, origins, stateless, metrics, log)
     try:
         if workers > 1:
             raise typer.Exit(_run_several(server, endpoint, host, port, workers))
         show_metrics(metrics)
-        _run_one(configured(endpoint.application, server), host, port)
+        _run_one(configured(endpoint.application, server), host, port, log)
     except AntiphonError as error:
         fail(str(error))
 
@@ -184,6 +195,8 @@ def worker(
     concurrency: CONCURRENCY = None,
     per_tool: PER_TOOL = None,
     metrics: METRICS = None,
+    verbose: VERBOSE = 0,
+    log_format: LOG_FORMAT = None,
 ) -> None:
     """Run the tasks of a server, in a process that serves no clients.
 
@@ -206,7 +219,7 @@ def worker(
     """
     limits = dict(_limit(text) for text in per_tool or ())
     loaded = configured(load_server, server)
-    log_to_stderr()
+    log_to_stderr(LogOptions(verbose, log_format))
     show_metrics(metrics)
     try:
         run(loaded, concurrency=concurrency, per_tool=limits)
@@ -237,10 +250,12 @@ def _check_console(server: str) -> None:
     errors().print(f"console: {pages.place.url}", markup=False, soft_wrap=True)
 
 
-def _run_stdio(server: str, *, console: bool) -> None:
+def _run_stdio(server: str, log: LogOptions, *, console: bool) -> None:
     from antiphon.processes.event_loop import run_loop
 
     loaded = configured(load_server, server)
+    if log != LogOptions():
+        log_to_stderr(log)
     try:
         if console:
             from antiphon.processes.http_server import serve_http
@@ -252,11 +267,11 @@ def _run_stdio(server: str, *, console: bool) -> None:
         fail(str(error))
 
 
-def _run_one(app: App, host: str, port: int) -> None:
+def _run_one(app: App, host: str, port: int, log: LogOptions) -> None:
     from antiphon.processes.http_server import run_http
 
-    log_to_stderr()
-    run_http(app, host, port)
+    log_to_stderr(log)
+    run_http(app, host, port, access_log=log.access)
 
 
 def _run_several(server: str, endpoint: Endpoint, host: str, port: int, workers: int) -> int:
@@ -265,7 +280,7 @@ def _run_several(server: str, endpoint: Endpoint, host: str, port: int, workers:
     if not can_share():
         fail("several workers need Unix; on Windows leave --workers out", USAGE)
     keys = share_among_workers()
-    log_to_stderr()
+    log_to_stderr(endpoint.log)
     options = msgspec.json.encode(endpoint).decode()
     command = [sys.executable, "-m", "antiphon.cli.serve", server, options]
     return run_workers(command, host, port, workers=workers, path=endpoint.path, secret=keys)
@@ -317,29 +332,20 @@ def ledger_path(store: str) -> str:
     )
 
 
-def _not_reported_otherwise(record: logging.LogRecord) -> bool:
-    """Leave out an error of ours that prevented the start: the command prints it, with its cure."""
-    cause = record.exc_info[1] if record.exc_info else None
-    return record.funcName != "_live" or not isinstance(cause, AntiphonError)
-
-
-def log_to_stderr() -> None:
-    """Show the log, unless the server's own module has configured logging."""
-    if logging.getLogger().handlers:
-        return
-    handler = logging.StreamHandler()
-    handler.addFilter(_not_reported_otherwise)
-    logging.basicConfig(
-        level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", handlers=[handler]
-    )
-    logging.getLogger("antiphon").setLevel(logging.INFO)
+def listen_address(http: str | None, port: int | None) -> tuple[str, int]:
+    """Return where to listen, by --http or --port."""
+    if http is not None and port is not None:
+        fail("--http names a port already: leave out --port", USAGE)
+    if port is not None:
+        return "127.0.0.1", port
+    return address(http or DEFAULT_HTTP)
 
 
 def address(text: str, option: str = "--http") -> tuple[str, int]:
-    """Read HOST:PORT, or print what is wrong with it and exit."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
-        fail(f"{option} takes HOST:PORT, not {text!r}", USAGE)
+    """Read HOST:PORT or PORT, or print what is wrong with it and exit."""
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or not 0 <= int(port) <= 65535:
+        fail(f"{option} takes HOST:PORT or a port, not {text!r}", USAGE)
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -361,7 +367,7 @@ def show_metrics(at: str | None, worker: int = 0) -> None:
 
 def _application_with_log(endpoint: Endpoint, server: str, link: Any) -> App:
     app = endpoint.application(server, link)
-    log_to_stderr()
+    log_to_stderr(endpoint.log)
     return app
 
 
@@ -374,7 +380,8 @@ def work(server: str, options: str) -> int:
         HELD.hold(receive_secret(place))
         endpoint = msgspec.json.decode(options, type=Endpoint)
         show_metrics(endpoint.metrics, place.worker)
-        run_worker(partial(_application_with_log, endpoint, server), place)
+        make = partial(_application_with_log, endpoint, server)
+        run_worker(make, place, access_log=endpoint.log.access)
     except typer.Exit as refused:
         return refused.exit_code
     except AntiphonError as error:

@@ -1,14 +1,20 @@
-"""How failures are logged: an unexpected exception by its places, refused requests by their number.
+"""How failures are logged: an unexpected exception once, refused requests by their number.
 
 The text of an exception often repeats what was being worked on (`int("...")` does), and that may be
-an answer of a person. Types, files and lines tell where to look. With `expose_errors` the whole
-traceback is logged. A line that is due with every refused request is written now and then.
+an answer of a person. Where the values of the call are known, the log has the text without them;
+elsewhere it has types, files and lines. With `expose_errors` the whole traceback is logged. A line
+that is due with every refused request is written now and then.
 """
 
+import linecache
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from traceback import walk_tb
 from typing import cast
+
+from antiphon.core.private_values import PrivateValues
+from antiphon.core.text import safe
 
 _CHAIN = 8
 """Exceptions of one chain that are described; the rest is counted."""
@@ -23,31 +29,66 @@ _CAUSES = 64
 """Different causes that are remembered."""
 
 
+_TEXT = 2_000
+"""Characters of the text of one exception."""
+
+_NOTES = 8
+
+
 def log_failure(
-    log: logging.Logger, error: BaseException, message: str, *args: object, expose: bool = False
+    log: logging.Logger,
+    error: BaseException,
+    message: str,
+    *args: object,
+    private: PrivateValues | None = None,
+    expose: bool = False,
 ) -> None:
-    """Log an unexpected exception; only `expose` shows its text."""
+    """Log an unexpected exception.
+
+    Args:
+        log: The logger.
+        error: The exception.
+        message: What has failed, as for `logging`.
+        *args: What the message names.
+        private: What is removed from the texts of the exception; without it they are left out.
+        expose: Log the traceback as Python writes it.
+    """
     if expose:
         log.error(message, *args, exc_info=error)
     else:
-        log.error("%s: %s", message % args, failure_text(error))
+        log.error("%s: %s", message % args, failure_text(error, private))
 
 
-def failure_text(error: BaseException) -> str:
-    """Return types and places of an exception and of those that led to it, one on each line."""
+def failure_text(error: BaseException, private: PrivateValues | None = None) -> str:
+    """Describe an exception and those that led to it: types, places, and texts without values."""
     chain = list(_chain(error))
-    lines = [line for one, joint in chain[:_CHAIN] for line in _described(one, joint)]
+    lines = [line for one, joint in chain[:_CHAIN] for line in _described(one, joint, private)]
     if len(chain) > _CHAIN:
         lines.append(f"and {len(chain) - _CHAIN} more exceptions")
     return "\n".join(lines)
 
 
-def _described(error: BaseException, joint: str) -> Iterator[str]:
+def _described(error: BaseException, joint: str, private: PrivateValues | None) -> Iterator[str]:
     kind = type(error)
-    yield f"{joint}{kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
+    name = f"{joint}{kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
+    text = "" if private is None else _text(error, private)
+    yield f"{name}: {text}" if text else name
     places = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
     for code, line in places[-_PLACES:]:
         yield f'  File "{code.co_filename}", line {line}, in {code.co_name}'
+        source = linecache.getline(code.co_filename, line or 0).strip()
+        if source:
+            yield f"    {source}"
+
+
+def _text(error: BaseException, private: PrivateValues) -> str:
+    """Return the text of an exception and its notes without the values, later lines indented."""
+    try:
+        notes: Iterable[object] = vars(error).get("__notes__", ())
+        text = "\n".join([str(error), *map(str, islice(notes, _NOTES))])
+    except Exception:  # noqa: BLE001 - an exception of an author may have a text that fails
+        return "(its text cannot be read)"
+    return private.hide(safe(text, _TEXT)).replace("\n", "\n  | ")
 
 
 def _chain(error: BaseException, joint: str = "") -> Iterator[tuple[BaseException, str]]:

@@ -283,20 +283,24 @@ class Engine:
             if isinstance(outcome, Completed):
                 reply = Reply(outcome.result)
             else:
-                error, handler = outcome.error, execution.handler
-                reply = ending(error, handler, self.environment, execution.request)
+                reply = self._failed(execution, outcome.error)
         except BaseException as error:
             await execution.delivery.end()
             if not isinstance(error, Exception):
                 raise  # the client went away: nobody will ever bring the token being made
             # Such as a journal that is too large.
-            reply = ending(error, execution.handler, self.environment, execution.request)
+            reply = self._failed(execution, error)
             if isinstance(outcome, Held | Detached):
                 return reply  # its task may have been kept all the same
         call = execution.call
         if not execution.fence and (call.began_effect or call.generation):
             await self.redemptions.end_first(call, execution.handler, reply)
         return reply
+
+    def _failed(self, execution: Execution, error: Exception) -> Reply:
+        """Return the reply to a round whose execution an error ended."""
+        handler, request = execution.handler, execution.request
+        return ending(error, handler, self.environment, request, execution.private_values)
 
     async def _ask(
         self, execution: Execution, asks: Mapping[str, Asked], delay: float = 0.0

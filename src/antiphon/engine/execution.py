@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from antiphon.core.asks import InputRequired
 from antiphon.core.journal import Entry, Journal, Replay, describe
 from antiphon.core.journal_index import EntryKind, name_of
+from antiphon.core.private_values import PrivateValues, values_of_call
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.child_tasks import (
@@ -202,6 +203,10 @@ class Execution(msgspec.Struct, eq=False):
     def end_round(self) -> None:
         """Let every call on the context end the round from now on."""
         self.move(ENDING)
+
+    def private_values(self) -> PrivateValues:
+        """Return what must not be logged of this call."""
+        return values_of_call(self.request, self.replay.entries(), self.call.journal.state)
 
     @property
     def ending(self) -> bool:

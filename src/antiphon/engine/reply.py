@@ -7,15 +7,17 @@ what the engine asks of those who make replies for calls that go on without thei
 import inspect
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from traceback import walk_tb
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from antiphon.core.capabilities import Capability
 from antiphon.core.failures import failure_text, log_failure
 from antiphon.core.journal import Journal
+from antiphon.core.private_values import PrivateValues, values_of_call
 from antiphon.core.request import Request
 from antiphon.core.text import safe
 from antiphon.engine.delivery import lacking
@@ -179,15 +181,37 @@ _TEXT = 2_000
 
 
 def ending(
-    error: Exception, handler: Handler, environment: Environment, request: Request | None = None
+    error: Exception,
+    handler: Handler,
+    environment: Environment,
+    request: Request | None = None,
+    private: "Private | None" = None,
 ) -> Reply:
-    """Return the reply to a round that an error ended, in the handler or before its first line."""
+    """Return the reply to a round that an error ended, in the handler or before its first line.
+
+    Args:
+        error: The error.
+        handler: What was called.
+        environment: Of the server.
+        request: The request that is answered.
+        private: Collects what must not be logged, where that is more than the request holds.
+    """
     error = decisive(error)
     if isinstance(error, Diverged) and environment.telemetry is not None:
         environment.telemetry.diverged(handler.identity)
     if isinstance(error, CapabilityMissing) and request is not None:
         return _unable(error, handler, environment, request)
-    return _ending(error, handler, environment)
+    if private is None and request is not None:
+        private = partial(values_of_call, request)
+    return _ending(error, handler, environment, private or _unknown)
+
+
+Private: TypeAlias = Callable[[], PrivateValues | None]
+"""Collects what must not be logged, once something is; None where nobody knows."""
+
+
+def _unknown() -> None:
+    """Return that nobody knows what must not be logged."""
 
 
 def _unable(
@@ -209,7 +233,9 @@ def _unable(
     return msgspec.structs.replace(reply, message=safe(words, _TEXT)) if words else reply
 
 
-def _ending(error: Exception, handler: Handler, environment: Environment) -> Reply:
+def _ending(
+    error: Exception, handler: Handler, environment: Environment, private: Private
+) -> Reply:
     if isinstance(error, CallerError):
         return failed(error, keep=False)
     if isinstance(error, StoreError):
@@ -222,24 +248,33 @@ def _ending(error: Exception, handler: Handler, environment: Environment) -> Rep
         keep = all(isinstance(one, DELIBERATE) for one in leaves_of(error))
         return _error_reply(handler, _words(error, environment), environment, keep=keep)
     if isinstance(error, EffectUncertain):
-        return _uncertain(error, handler, environment)
+        return _uncertain(error, handler, environment, private)
     if isinstance(error, AntiphonError) and not isinstance(error, MemoFailed):
         log.error(
             "%s failed at %s: %s: %s",
             handler.identity,
             _author_line(error, handler),
             type(error).__name__,
-            _for_log(error, environment),
+            _for_log(error, environment, private()),
             exc_info=error.__cause__ if environment.expose_errors else None,
         )
         return _error_reply(handler, str(error), environment, keep=False, counts=True)
-    log_failure(log, error, "%s failed", handler.identity, expose=environment.expose_errors)
+    log_failure(
+        log,
+        error,
+        "%s failed",
+        handler.identity,
+        private=private(),
+        expose=environment.expose_errors,
+    )
     text = f"{type(error).__name__}: {error}" if environment.expose_errors else _HIDDEN
     text = f"{handler.kind} {handler.name!r} failed: {text}"
     return _error_reply(handler, text, environment, keep=False, counts=True)
 
 
-def _uncertain(error: EffectUncertain, handler: Handler, environment: Environment) -> Reply:
+def _uncertain(
+    error: EffectUncertain, handler: Handler, environment: Environment, private: Private
+) -> Reply:
     """Name every effect of unknown end, to the client and in the log; the round is not over."""
     for one in uncertain_effects(error):
         log.error(
@@ -249,18 +284,21 @@ def _uncertain(error: EffectUncertain, handler: Handler, environment: Environmen
             handler.identity,
             one.command,
         )
-    log_cause(error, handler, environment)
+    log_cause(error, handler, environment, private)
     text = str(error)
     if isinstance(error, SeveralUncertain) and error.refusal is not None:
         text = f"{_words(error.refusal, environment)} {text}"
     return _error_reply(handler, text, environment, keep=False)
 
 
-def log_cause(error: EffectUncertain, handler: Handler, environment: Environment) -> None:
+def log_cause(
+    error: EffectUncertain, handler: Handler, environment: Environment, private: "Private"
+) -> None:
     """Log what a handler raised that failed unexpectedly after an effect of unknown end."""
     cause = error.__cause__
     if isinstance(cause, Exception) and not isinstance(decisive(cause), AntiphonError | NotDone):
-        log_failure(log, cause, "%s failed", handler.identity, expose=environment.expose_errors)
+        expose = environment.expose_errors
+        log_failure(log, cause, "%s failed", handler.identity, private=private(), expose=expose)
 
 
 def _words(error: Exception, environment: Environment) -> str:
@@ -274,15 +312,18 @@ def _words(error: Exception, environment: Environment) -> str:
     return "\n".join(dict.fromkeys(texts))
 
 
-def _for_log(error: AntiphonError, environment: Environment) -> str:
+def _for_log(error: AntiphonError, environment: Environment, private: PrivateValues | None) -> str:
     """Return the text of an error without questions and answers, unless errors are exposed."""
     if environment.expose_errors:
         return str(error)
-    text = "its text is shown with expose_errors=True"
     if isinstance(error, HandlerError):
         text = error.for_log
+    elif private is None:
+        text = "its text is shown with expose_errors=True"
+    else:
+        text = private.hide(safe(str(error), _TEXT))
     cause = error.__cause__
-    return text if cause is None else f"{text}, caused by {failure_text(cause)}"
+    return text if cause is None else f"{text}, caused by {failure_text(cause, private)}"
 
 
 _NOT_THE_AUTHORS = ("antiphon", "asyncio", "anyio", "contextlib", "functools")

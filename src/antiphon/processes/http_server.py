@@ -20,6 +20,7 @@ from antiphon.processes.event_loop import run_loop
 from antiphon.processes.lifespan import Lifespan, LifespanFailed
 from antiphon.transports.http.app import App
 from antiphon.transports.http.pages import PagesApp
+from antiphon.transports.http1.access_log import log_requests
 from antiphon.transports.http1.limits import ConnectionLimits
 from antiphon.transports.http1.server import HttpServer
 
@@ -63,6 +64,7 @@ async def serve_http(
     grace: float = GRACE_SECONDS,
     sockets: Sequence[socket.socket] = (),
     stop: asyncio.Event | None = None,
+    access_log: bool = False,
 ) -> None:
     """Serve on the running event loop until a signal ends it, or `stop` is set.
 
@@ -74,6 +76,7 @@ async def serve_http(
         grace: Seconds that running rounds may take to finish at the end.
         sockets: Bound sockets to use instead of `host` and `port`, as worker processes share.
         stop: Ends the server as a signal would, for those who embed it.
+        access_log: Log a line for each request.
 
     Raises:
         CannotStart: The address cannot be bound, or the application's lifespan failed.
@@ -81,7 +84,8 @@ async def serve_http(
     stop = stop or asyncio.Event()
     hurry = asyncio.Event()
     app.will_drain()
-    server = HttpServer(app.serve, ConnectionLimits(connections=_most_connections()))
+    serve = log_requests(app.serve) if access_log else app.serve
+    server = HttpServer(serve, ConnectionLimits(connections=_most_connections()))
     lifespan = Lifespan(app)
     with _signals(stop, hurry):
         try:

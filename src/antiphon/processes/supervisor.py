@@ -326,12 +326,15 @@ def _exactly(control: socket.socket, size: int) -> bytes:
     return data
 
 
-def run_worker(make_app: Callable[[WorkerLink], App], place: Place) -> None:
+def run_worker(
+    make_app: Callable[[WorkerLink], App], place: Place, *, access_log: bool = False
+) -> None:
     """Serve in one of several workers until the parent ends it.
 
     Args:
         make_app: Makes the application, given the link to the other workers.
         place: What the parent said.
+        access_log: Log a line for each request.
     """
     link = WorkerLink(Path(place.folder), place.worker)
     app = make_app(link)
@@ -340,11 +343,17 @@ def run_worker(make_app: Callable[[WorkerLink], App], place: Place) -> None:
         socket.socket(fileno=place.control) as control,
         contextlib.suppress(KeyboardInterrupt),
     ):
-        run_loop(_work(app, link, place, listener, control))
+        run_loop(_work(app, link, place, listener, control, access_log=access_log))
 
 
 async def _work(
-    app: App, link: WorkerLink, place: Place, listener: socket.socket, control: socket.socket
+    app: App,
+    link: WorkerLink,
+    place: Place,
+    listener: socket.socket,
+    control: socket.socket,
+    *,
+    access_log: bool,
 ) -> None:
     control.setblocking(False)
     stop = asyncio.Event()
@@ -357,6 +366,7 @@ async def _work(
                 stop=stop,
                 grace=place.grace,
                 announce=lambda _: _say_ready(control),
+                access_log=access_log,
             )
     finally:
         parent.cancel()

@@ -27,6 +27,7 @@ from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import Clock, NewTask
 from antiphon.ports.tasks import ServedTools
 from antiphon.stores import clocks
+from antiphon.stores.failure_causes import find_postgres_cause
 from antiphon.stores.postgres_connections import Connection, Hosts
 from antiphon.stores.postgres_creation import TaskCreation
 from antiphon.stores.postgres_notices import LOOK_SELDOM, Notices
@@ -442,7 +443,7 @@ def _may_start_again(error: psycopg.Error, kind: Kind, tries: int) -> bool:
 
 
 def _failure(error: Exception) -> StoreError:
-    """Name the kind of failure; the driver's text may hold values or a password."""
+    """Name the cause of a failure; the driver's text may hold values or a password."""
     name = type(error).__name__
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
     code = f" ({state})" if state else ""
@@ -454,6 +455,8 @@ def _failure(error: Exception) -> StoreError:
         advice = "Check the rights and the tables of the database user"
     elif state == "25006":
         advice = "The server accepts no writes. Name the primary, or all hosts, in the store's URL"
+    elif (cause := find_postgres_cause(str(error))) is not None:
+        return StoreError(f"the PostgreSQL store failed: {cause.what} ({name}). {cause.advice}.")
     else:
         advice = "Check that the database is reachable and try again"
     final = isinstance(error, _FINAL)

@@ -51,6 +51,7 @@ from antiphon.ports import (
 )
 from antiphon.stores import clocks
 from antiphon.stores import redis_scripts as scripts
+from antiphon.stores.failure_causes import find_redis_cause
 from antiphon.stores.waiting import RoundState, RoundWaiters
 
 _OLDEST = (6, 2)
@@ -464,11 +465,12 @@ def _failure(error: RedisError) -> StoreError:
         return StoreFull("the Redis store is full: it has no memory left. Raise its maxmemory.")
     name = type(error).__name__
     away = isinstance(error, (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError))
-    if away and not isinstance(error, AuthenticationError):
-        return StoreError(
-            f"the Redis store failed: {name}. Check that it is reachable and try again."
-        )
-    return StoreError(
-        f"the Redis store failed: {name}. Check its configuration and the rights of its user.",
-        retryable=False,
-    )
+    away = away and not isinstance(error, AuthenticationError)
+    cause = find_redis_cause(str(error))
+    if cause is not None:
+        what = f"{cause.what} ({name}). {cause.advice}"
+    elif away:
+        what = f"{name}. Check that it is reachable and try again"
+    else:
+        what = f"{name}. Check its configuration and the rights of its user"
+    return StoreError(f"the Redis store failed: {what}.", retryable=away)

@@ -19,6 +19,7 @@ from antiphon.core.capabilities import allows
 from antiphon.core.failures import log_failure
 from antiphon.core.inbox import NewItem
 from antiphon.core.journal import Journal
+from antiphon.core.private_values import values_of_call
 from antiphon.core.request import Request
 from antiphon.core.text import safe
 from antiphon.engine.call import Call, restart
@@ -40,7 +41,7 @@ from antiphon.engine.outcome import (
     Paused,
 )
 from antiphon.engine.questions import Asked, note_asks
-from antiphon.engine.reply import Reply, ending, failed, log_cause
+from antiphon.engine.reply import Private, Reply, ending, failed, log_cause
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import (
     INTERNAL_ERROR,
@@ -164,7 +165,8 @@ class TaskRuns:
         try:
             bound = handler.bind(arguments)
         except (ArgumentsInvalid, UserCodeExit) as error:
-            return await self._ended(row, handler, Failed(error), delivery)
+            known = partial(values_of_call, request, call.entries)
+            return await self._ended(row, handler, Failed(error), delivery, known)
         execution = Execution.of(service.environment, handler, request, call, delivery)
         outcome = await execution.run(Context(execution), bound)
         while (again := execution.once_more(outcome)) is not None:
@@ -174,7 +176,7 @@ class TaskRuns:
             outcome = Failed(unable_to_ask_later(execution))
         if isinstance(outcome, NeedsInput | Paused | Detached | Held):
             return await self._waiting(row, execution, outcome, delivery)
-        return await self._ended(row, handler, outcome, delivery)
+        return await self._ended(row, handler, outcome, delivery, execution.private_values)
 
     async def _begun(self, row: TaskRow, state: TaskState, message: str) -> bool:
         """Note that a run begins; False when too many before it were lost.
@@ -243,7 +245,8 @@ class TaskRuns:
         try:
             learn(state, execution)
         except StateTooLarge as error:
-            return await self._ended(row, execution.handler, Failed(error), delivery)
+            hidden = execution.private_values
+            return await self._ended(row, execution.handler, Failed(error), delivery, hidden)
         asks: Mapping[str, Asked] = outcome.asks if isinstance(outcome, NeedsInput) else {}
         if execution.request.audit is not None and isinstance(outcome, NeedsInput | Held):
             note_asks(execution.request.audit, outcome.asks)
@@ -301,7 +304,12 @@ class TaskRuns:
         )
 
     async def _ended(
-        self, row: TaskRow, handler: Handler, outcome: ExecutionOutcome, delivery: TaskRunDelivery
+        self,
+        row: TaskRow,
+        handler: Handler,
+        outcome: ExecutionOutcome,
+        delivery: TaskRunDelivery,
+        private: Private,
     ) -> TaskChange:
         """The task has completed or failed, or is run again."""
         state, environment = delivery.state, self._service.environment
@@ -312,9 +320,9 @@ class TaskRuns:
         if isinstance(error, StoreError):
             raise error
         if isinstance(error, EffectUncertain):
-            log_cause(error, handler, environment)
+            log_cause(error, handler, environment, private)
             return await self._uncertain(row, state, error, delivery.message)
-        reply = ending(error, handler, environment, request_of(state))
+        reply = ending(error, handler, environment, request_of(state), private)
         if isinstance(error, HandlerError) and not error.passing:
             return await self._replied(row, state, reply, str(error))
         if reply.keep or isinstance(error, CallerError | StateTooLarge):
@@ -403,6 +411,7 @@ class TaskRuns:
                     "on_cancel of task %s failed (%s)",
                     row.id,
                     handler.identity,
+                    private=values_of_call(request_of(state), state.journal.entries),
                     expose=self._service.environment.expose_errors,
                 )
         state.end()

@@ -15,7 +15,7 @@ import typer
 
 from antiphon import Console
 from antiphon.cli.load_server import load_server
-from antiphon.cli.serve import log_to_stderr
+from antiphon.cli.logs import log_to_stderr
 from antiphon.dev.line_counts import AuthorFiles, start_counting
 from antiphon.dev.process import ChildSettings
 from antiphon.dev.recording import DeveloperAccess, recording

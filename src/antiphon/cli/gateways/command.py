@@ -18,17 +18,17 @@ from antiphon.cli.gateways.settings import (
     write_gateway,
 )
 from antiphon.cli.local_server import serve_beside_stdio
+from antiphon.cli.logs import LOG_FORMAT, VERBOSE, LogOptions, log_to_stderr
 from antiphon.cli.output import USAGE, fail, say
 from antiphon.cli.serve import (
     ALLOW_HOST,
     ALLOW_ORIGIN,
-    DEFAULT_HTTP,
     HTTP,
     PATH,
+    PORT,
     STDIO,
-    address,
     configured,
-    log_to_stderr,
+    listen_address,
 )
 from antiphon.cli.written_files import NotWritten, write_new, write_own
 from antiphon.errors import AntiphonError, ConfigError
@@ -123,6 +123,7 @@ def gateway(
     target: TARGETS,
     name: NAMES = None,
     http: HTTP = None,
+    port: PORT = None,
     stdio: STDIO = False,
     era: ERA = "auto",
     approve: APPROVE = None,
@@ -143,6 +144,8 @@ def gateway(
     lock: LOCK = None,
     accept: ACCEPT = False,
     open: OPEN = False,
+    verbose: VERBOSE = 0,
+    log_format: LOG_FORMAT = None,
 ) -> None:
     """Serve what other MCP servers offer, to clients of either era, over HTTP or stdio.
 
@@ -170,8 +173,8 @@ def gateway(
       antiphon gateway URL COMMAND --name shop --name files --deny 'files_rm*'
       antiphon gateway URL --approve 'rm_*=ops' --console https://tools.example
     """
-    if stdio and http:
-        fail("--stdio excludes --http", USAGE)
+    if stdio and (http or port is not None):
+        fail("--stdio excludes --http and --port", USAGE)
     if len(target) == 1 and target[0].endswith(".toml"):
         settings = configured(read_gateway, Path(target[0]))
         beside = (name, header, oauth, oauth_issuer, allow, deny, approve, audit, default, lock)
@@ -209,9 +212,10 @@ def gateway(
         if stdio:
             _run_stdio(server)
         else:
-            host, port = address(http or DEFAULT_HTTP)
-            configured(lambda given: check_callers(given, host, *hosts), settings)
-            _run_http(server.asgi(path, allowed_hosts=hosts, allowed_origins=origins), host, port)
+            where = listen_address(http, port)
+            configured(lambda given: check_callers(given, where[0], *hosts), settings)
+            app = server.asgi(path, allowed_hosts=hosts, allowed_origins=origins)
+            _run_http(app, where, LogOptions(verbose, log_format))
     except AntiphonError as error:
         fail(str(error))
 
@@ -266,11 +270,11 @@ def _run_stdio(server: Server) -> None:
         run_loop(serve_beside_stdio(server, serve_http))
 
 
-def _run_http(app: App, host: str, port: int) -> None:
+def _run_http(app: App, where: tuple[str, int], log: LogOptions) -> None:
     from antiphon.processes.http_server import run_http
 
-    log_to_stderr()
-    run_http(app, host, port)
+    log_to_stderr(log)
+    run_http(app, *where, access_log=log.access)
 
 
 def _entries(

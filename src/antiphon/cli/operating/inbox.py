@@ -16,10 +16,11 @@ from antiphon import Console, Server
 from antiphon.cli.connect import interactive
 from antiphon.cli.load_server import load_server
 from antiphon.cli.local_server import GRACE, console_of, usual_address
+from antiphon.cli.logs import log_to_stderr
 from antiphon.cli.operating.calls import with_store
 from antiphon.cli.output import USAGE, fail, run_or_fail, say
 from antiphon.cli.readable_help import default_command
-from antiphon.cli.serve import SERVER, address, configured, log_to_stderr
+from antiphon.cli.serve import SERVER, address, configured
 from antiphon.client.terminal import find_browser
 from antiphon.console import OneTimeLink, Person
 from antiphon.console.decision_log import all_decisions, read_record, write_record

@@ -195,6 +195,7 @@ async def _verify(
             "verify of effect %r of %s could not tell",
             spec.key,
             execution.handler.identity,
+            private=execution.private_values(),
             expose=environment.expose_errors,
         )
         raise EffectUncertain(call, spec.key) from error
@@ -304,6 +305,7 @@ async def _done(
             "effect %r of %s failed",
             spec.key,
             execution.handler.identity,
+            private=execution.private_values(),
             expose=environment.expose_errors,
         )
         text = error_text(error)

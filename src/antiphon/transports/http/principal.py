@@ -9,6 +9,7 @@ never taken for anonymous by accident.
 import inspect
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Protocol, TypeAlias, cast
@@ -16,7 +17,8 @@ from typing import Any, Protocol, TypeAlias, cast
 import msgspec
 
 from antiphon.core.credentials import actor_of, joined
-from antiphon.core.failures import log_failure
+from antiphon.core.failures import OccasionalLog, failure_text
+from antiphon.core.private_values import values_of_headers
 from antiphon.core.request import Principal
 from antiphon.ports import AuditTrail
 from antiphon.transports.http.access import HttpRefusal
@@ -69,7 +71,9 @@ def identifier(principal_of: PrincipalOf | None, auth: Authorization | None) -> 
     """Return what says who is calling, or refuses when a source is there and does not tell."""
     if auth is not None:
         return auth.identify
-    return _of_scope if principal_of is None else partial(_ask_author, principal_of)
+    if principal_of is None:
+        return _of_scope
+    return partial(_ask_author, principal_of, OccasionalLog(_log, time.monotonic))
 
 
 def noting_refusals(identify: Identify, audit: AuditTrail) -> Identify:
@@ -108,9 +112,13 @@ def _scopes_of(credentials: object) -> frozenset[str]:
 
 
 async def _ask_author(
-    principal_of: PrincipalOf, scope: Mapping[str, Any]
+    principal_of: PrincipalOf, occasionally: OccasionalLog, scope: Mapping[str, Any]
 ) -> IdentifiedCaller | HttpRefusal:
-    """Call the author's function. `PermissionError` is 403; everything else it raises is 401."""
+    """Call the author's function. `PermissionError` is 403; everything else it raises is 401.
+
+    Anybody can send credentials that nobody knows, as often as they like. A `LookupError` is how
+    `USERS[sent]` says so; anything else is worth a traceback, but not for every request.
+    """
     try:
         principal = principal_of(scope)
         if type(principal) is not Principal and inspect.isawaitable(principal):
@@ -118,8 +126,11 @@ async def _ask_author(
     except PermissionError:
         return _FORBIDDEN
     except Exception as error:  # noqa: BLE001 - whatever it is, it must not pass for anonymous
-        # Without its text, which may repeat the credentials.
-        log_failure(_log, error, "principal= raised; the request is refused")
+        if isinstance(error, LookupError):
+            occasionally.warning(f"principal= does not know the caller ({type(error).__name__})")
+        else:
+            private = values_of_headers(scope["headers"], scope.get("query_string", b""))
+            occasionally.error(f"principal= raised {failure_text(error, private)}")
         return _UNKNOWN
     # What the function returns need not be what its annotation says.
     if not isinstance(principal, Principal):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -112,6 +112,11 @@ class HttpExchange:
         """Whether bytes of the response have been sent."""
         return self._head_sent
 
+    @property
+    def status(self) -> int:
+        """The status of the response; 0 before there is one."""
+        return self._status
+
     def scope(self) -> dict[str, Any]:
         """Return the ASGI scope."""
         head, headers = self.head, list(self.head.headers)
