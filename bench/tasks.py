@@ -53,10 +53,11 @@ def make_server(url: str, started: "asyncio.Queue[float] | None" = None, **more:
 
 MULTIPLY = """
 INSERT INTO antiphon_tasks (id, server, owner, tool, status, message, created, updated, expires,
-                            ready, lease, epoch, revision, cancel, state, call)
+                            ready, lease, epoch, revision, cancel, state, call,
+                            version)
   WITH RECURSIVE copies (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copies WHERE n < :copies)
 SELECT id || '-' || copies.n, server, owner, tool, status, message, created, updated, expires,
-       ready, lease, epoch, revision, cancel, state, call
+       ready, lease, epoch, revision, cancel, state, call, version
   FROM antiphon_tasks, copies WHERE copies.n < :copies
 RETURNING 1
 """

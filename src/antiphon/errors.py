@@ -266,6 +266,9 @@ class HandlerError(AntiphonError):
     place = ""
     """File and line in the author's code, for the log, where the traceback does not show it."""
 
+    passing = False
+    """Whether the same code may come further in another run; every other mistake stays."""
+
     @property
     def for_log(self) -> str:
         """The text without the words of a question."""
@@ -274,6 +277,8 @@ class HandlerError(AntiphonError):
 
 class Diverged(HandlerError):
     """A re-run took another path than the journal recorded."""
+
+    passing = True
 
     def __init__(
         self, *, recorded: str, now: str, cure: str, names: tuple[str, str] | None = None
@@ -387,6 +392,8 @@ class CannotAsk(HandlerError):
 
 class HandlerTimeout(HandlerError):
     """The handler did not end within its `timeout=`."""
+
+    passing = True
 
     def __init__(self, tool: str, limit: float) -> None:
         super().__init__(

@@ -15,9 +15,10 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from antiphon import ConfigError, OAuth, Principal, Server
-from antiphon.auth import authorization_server, fetching
-from antiphon.auth.fetching import ANSWER_BYTES, Fetcher, ServerAway
+from antiphon.auth import authorization_server
 from antiphon.auth.resource_server import ResourceServer
+from antiphon.outbound.fetching import Fetcher, ServerAway
+from antiphon.outbound.http_client import MAX_REPLY
 from antiphon.transports.http.access import HttpRefusal
 from tests.auth.issuer import AUDIENCE
 
@@ -117,7 +118,7 @@ async def test_keys_are_never_asked_for_where_the_issuer_could_not_be(
 @pytest.mark.parametrize(
     ("headers", "body", "reason"),
     [
-        (PLAIN, b"x" * (ANSWER_BYTES + 1), "more than"),
+        (PLAIN, b"x" * (MAX_REPLY + 1), "larger than"),
         ({b"content-encoding": b"gzip"}, b"bomb", "compressed"),
         (PLAIN, b"<html>", "no JSON"),
         (PLAIN, b'{"issuer": "\xff"}', "no JSON"),
@@ -137,8 +138,7 @@ async def test_an_answer_that_is_no_description_is_not_read_on(
     assert reason in log
 
 
-async def test_an_answer_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "SECONDS", 0.1)
+async def test_an_answer_that_does_not_come_is_given_up() -> None:
     over = asyncio.Event()
 
     async def reply(path: str, url: Any) -> tuple[int, dict[bytes, bytes], bytes]:
@@ -146,7 +146,7 @@ async def test_an_answer_that_does_not_come_is_given_up(monkeypatch: pytest.Monk
         return 200, PLAIN, b"{}"
 
     async with answering(reply) as (url, _):
-        fetcher = Fetcher()
+        fetcher = Fetcher(0.1)
         with pytest.raises(ServerAway, match="does not answer in"):
             await fetcher.get(url)
         over.set()

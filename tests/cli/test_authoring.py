@@ -111,18 +111,17 @@ def test_writing_twice_changes_nothing_and_a_moved_server_is_replaced(folder: Pa
     assert "moved.py" in path.read_text()
 
 
-def test_a_link_to_the_file_its_mode_and_odd_letters_stay(folder: Path) -> None:
+def test_the_mode_of_the_file_and_odd_letters_stay(folder: Path) -> None:
     project(folder)
-    real = folder / "dotfiles.json"
-    real.write_text('{"half": "\\ud800", "whole": "ä"}')
-    real.chmod(0o644)
-    (folder / "client.json").symlink_to(real)
-    path = written(folder)
-    assert path.is_symlink()
-    after = json.loads(real.read_text("utf-8"))
+    path = folder / "client.json"
+    path.write_text('{"half": "\\ud800", "whole": "ä"}')
+    path.chmod(0o644)
+    written(folder)
+    after = json.loads(path.read_text("utf-8"))
     assert (after["half"], after["whole"]) == ("\ud800", "ä")
     assert "shop" in after["mcpServers"]
-    assert real.stat().st_mode & 0o777 == 0o644
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.with_name("client.json.before-antiphon").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,17 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from antiphon.cli.connect import read_named
+from antiphon.cli.login.saved import SavedLogin
 from antiphon.client import Client, Scripted
+from antiphon.client.errors import SavedCallInvalid
+from antiphon.client.saved import load
+from antiphon.client.targets.named import Command, File, NamedTarget, Url, parse_target
+from antiphon.client.targets.target import CommandTarget, HttpTarget, read_target
 from antiphon.seal.keyring import generate_key
 from tests.cli.running import antiphon, spawned
 from tests.client.scripted_server import ScriptedServer, asks, form, text
@@ -37,40 +43,228 @@ def saved_call(folder: Path, target: Any, **more: Any) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o644])
-@pytest.mark.parametrize("as_text", [False, True])
-def test_a_command_in_a_saved_call_is_not_run_unasked(tmp_path: Path, as_text: bool, mode: int):
-    mark = tmp_path / "ran"
-    command = ["touch", str(mark)]
-    file = saved_call(tmp_path, shlex.join(command) if as_text else command)
-    os.chmod(file, mode)
-    ran = antiphon("resume", file, "--no-input")
-    assert ran.code == 2
-    assert not mark.exists()
-    assert ("no URL" if as_text else f"would run the command: touch {mark}") in ran.err
-    antiphon("resume", file, "--no-input", "--run")
-    assert mark.exists() != as_text, "a text is no command, whoever trusts the file"
+RESUME = ["resume", "call.json", "--no-input"]
 
 
-def test_headers_are_not_sent_to_the_url_of_a_saved_call_unasked(tmp_path: Path):
+@pytest.mark.parametrize("more", [[], ["--run"], ["--restart", "--run"]])
+@pytest.mark.parametrize(
+    "target",
+    [
+        ["touch", "ran"],
+        "touch ran",
+        "http://shop.example/mcp.py",
+        "HTTP://shop.example/mcp.py",
+        "http:/shop.example/mcp.py",
+        "shop.py",
+        "shop.py:server",
+    ],
+)
+def test_a_saved_call_runs_no_program_whatever_its_target_looks_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any, more: list[str]
+):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("http:", "HTTP:"):
+        (tmp_path / folder / "shop.example").mkdir(parents=True)
+    for file in ("http:/shop.example/mcp.py", "HTTP:/shop.example/mcp.py", "shop.py"):
+        (tmp_path / file).write_text("open('ran', 'w').close()")
+    saved_call(tmp_path, target)
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # no name is looked up
+    assert antiphon(*RESUME, *more, "--timeout", "5").code in (1, 2, 4)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("http://shop.example/mcp.py", Url("http://shop.example/mcp.py")),
+        ("https://h/a.py:server", Url("https://h/a.py:server")),
+        ("python http://h/a.py", Command(("python", "http://h/a.py"))),
+        ("python server.py", Command(("python", "server.py"))),
+        ("server.py", File("server.py")),
+        ("a/server.py:shop", File("a/server.py", "shop")),
+        ("'my server.py'", File("my server.py")),
+        ("C:\\shop.py", File("C:\\shop.py")),
+        ("my-server", Command(("my-server",))),
+    ],
+)
+def test_every_reader_of_a_text_takes_it_for_the_same_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, value: NamedTarget
+):
+    monkeypatch.chdir(tmp_path)
+    # Files of these names must make no difference.
+    for name in ("python server.py", "my-server", "server.py", "my server.py", "C:\\shop.py"):
+        (tmp_path / name).touch()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "server.py").touch()
+    assert parse_target(text) == value
+    assert read_named(text, json=False) == value
+    opened = read_target(text, {})
+    saved = {**json.loads(Path(saved_call(tmp_path, None)).read_text()), "target": text}
+    if isinstance(value, Url):
+        assert isinstance(opened, HttpTarget)
+        assert opened.url == load(json.dumps(saved)).target == value
+        return
+    words = value.command.words if isinstance(value, File) else cast("Command", value).words
+    assert cast("CommandTarget", opened).command == words
+    with pytest.raises(SavedCallInvalid):
+        load(json.dumps(saved))
+
+
+def test_a_call_of_somebody_else_gets_no_headers_unasked(tmp_path: Path):
     with ScriptedServer(lambda m: text("done")) as server:
-        file = saved_call(tmp_path, server.url)
-        refused = antiphon("resume", file, *CREDENTIALS)
-        assert (refused.code, server.messages) == (2, [])
-        assert f"would send the headers to {server.url}" in refused.err
-        assert "secret" not in refused.err
+        file = saved_call(tmp_path, server.url, params={"name": "t", "arguments": {"eur": 9}})
+        for named in ([], ["--target", server.url]):
+            refused = antiphon("resume", file, *CREDENTIALS, *named)
+            assert (refused.code, server.messages) == (2, [])
+            assert f"would send the headers to {server.url}" in refused.err
+            for shown in (f"server: {server.url}", "tools/call: t", 'arguments: {"eur": 9}'):
+                assert shown in refused.err
+            assert "secret" not in refused.err
         assert antiphon("resume", file, *CREDENTIALS, "--run").out == "done\n"
         assert server.headers[-1]["authorization"] == "Bearer secret"
-        assert antiphon("resume", file, *CREDENTIALS, "--target", server.url).code == 0
         assert antiphon("resume", file).out == "done\n"
         assert "authorization" not in server.headers[-1]
 
 
-def test_the_hint_after_saving_names_what_resuming_needs(tmp_path: Path):
-    (tmp_path / "asking.py").write_text(ASKING)
+def keep_login(url: str) -> None:
+    tokens = {"access_token": "MINE", "token_type": "Bearer", "expires_in": 99999}
+    client = {"client_id": "x", "redirect_uris": ["http://127.0.0.1/callback"]}
+    login = {"tokens": tokens, "expires": 9999999999.0, "client": client}
+    SavedLogin(url).save(json.dumps(login).encode())
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_call_of_somebody_else_gets_no_kept_login_unasked(tmp_path: Path, named: bool):
+    with ScriptedServer(lambda m: text("done")) as server:
+        keep_login(server.url)
+        file = saved_call(tmp_path, server.url)
+        words = ["resume", file, *(["--target", server.url] if named else [])]
+        ran = antiphon(*words)
+        assert ran.out == "done\n", ran.err
+        assert f"Your login for {server.url} is not used" in ran.err
+        assert all("authorization" not in each for each in server.headers)
+        assert antiphon(*words, "--run").out == "done\n"
+        assert server.headers[-1]["authorization"] == "Bearer MINE"
+
+
+def test_a_call_of_somebody_else_goes_through_no_proxy_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with (
+        ScriptedServer(lambda m: text("done")) as server,
+        ScriptedServer(lambda m: text("by proxy")) as proxy,
+    ):
+        monkeypatch.setenv("HTTP_PROXY", proxy.url.removesuffix("/mcp"))
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        file = saved_call(tmp_path, server.url)
+        assert antiphon("resume", file).out == "done\n"
+        assert proxy.messages == []
+        assert antiphon("resume", file, "--run").out == "by proxy\n"
+
+
+@pytest.mark.parametrize("target", ["true", "asking.py"])
+def test_a_call_of_somebody_else_is_made_on_no_program_of_the_user_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asking.py").write_text("open('ran', 'w').close()")
+    ran = antiphon("resume", saved_call(tmp_path, None), "--target", target)
+    assert (ran.code, "on a program of yours" in ran.err) == (2, True)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("run", [[], ["--run"]])
+def test_a_call_that_was_never_begun_is_not_resumed(tmp_path: Path, run: list[str]):
+    with ScriptedServer(lambda m: text("done")) as server:
+        file = saved_call(tmp_path, server.url, token=None)
+        ran = antiphon("resume", file, *run)
+        assert (ran.code, "Pass --restart to begin it" in ran.err) == (2, True)
+        assert server.messages == []
+        assert antiphon("resume", file, "--restart", *run).out == "done\n"
+
+
+def begun(server: ScriptedServer, file: Path) -> dict[str, Any]:
+    assert antiphon("call", server.url, "t", "eur=9", "--save", str(file)).code == 4
+    return json.loads(file.read_text())
+
+
+def one_question(message: dict[str, Any]) -> dict[str, Any]:
+    """Serve one tool, which asks once."""
+    if message["method"] == "tools/list":
+        tool = {"name": "t", "inputSchema": {"type": "object"}}
+        return {"resultType": "complete", "tools": [tool], "ttlMs": 0, "cacheScope": "private"}
+    if "inputResponses" in message["params"]:
+        return text("done")
+    return asks("token", k=form(name={"type": "string"}))
+
+
+def test_a_call_that_the_user_saved_here_keeps_login_and_headers(tmp_path: Path):
     file = tmp_path / "call.json"
-    ran = antiphon("call", str(tmp_path / "asking.py"), "greet", "--save", str(file))
-    assert f"antiphon resume {file} --run" in ran.err, ran.err
+    with ScriptedServer(one_question) as server:
+        keep_login(server.url)
+        begun(server, file)
+        ran = antiphon("resume", str(file), "--header", "X-Key: 1", "-a", "k.name=Ada")
+        assert ran.out == "done\n", ran.err
+        assert "not saved by you" not in ran.err
+        assert server.headers[-1]["authorization"] == "Bearer MINE"
+        assert server.headers[-1]["x-key"] == "1"
+
+
+@pytest.mark.parametrize("change", ["params", "target", "token", "mac", "key"])
+def test_a_call_that_others_changed_is_theirs(tmp_path: Path, own_folder: Path, change: str):
+    file = tmp_path / "call.json"
+    with ScriptedServer(one_question) as server:
+        keep_login(server.url)
+        saved = begun(server, file)
+        before = len(server.messages)
+        if change == "key":
+            (own_folder / "antiphon" / "saved-calls.key").write_text("0" * 64)
+        elif change == "mac":
+            saved["mac"] = "0" * 64
+        elif change == "params":
+            saved["params"]["arguments"]["eur"] = 9999
+        else:
+            saved[change] += "?x=1"
+        file.write_text(json.dumps(saved, separators=(",", ":")))
+        ran = antiphon("resume", str(file), "-a", "k.name=Ada")
+        assert ran.out == "done\n", ran.err
+        assert "was not saved by you on this computer" in ran.err
+        assert len(server.messages) > before
+        assert all("authorization" not in each for each in server.headers[before:])
+
+
+def test_a_call_of_somebody_else_stays_theirs_when_it_is_saved_again(tmp_path: Path):
+    with ScriptedServer(lambda m: asks("token", k=form())) as server:
+        keep_login(server.url)
+        file = saved_call(tmp_path, server.url)
+        for _ in range(2):
+            ran = antiphon("resume", file)
+            assert ran.code == 4, ran.err
+            assert "was not saved by you on this computer" in ran.err
+        assert all("authorization" not in each for each in server.headers)
+        assert antiphon("resume", file, "--run").code == 4
+        assert "not saved by you" not in antiphon("resume", file).err
+
+
+def test_the_key_of_saved_calls_is_private(tmp_path: Path, own_folder: Path):
+    with ScriptedServer(one_question) as server:
+        begun(server, tmp_path / "call.json")
+    key = own_folder / "antiphon" / "saved-calls.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_hint_after_saving_names_what_resuming_needs(tmp_path: Path):
+    asking = tmp_path / "asking.py"
+    asking.write_text(ASKING)
+    file = tmp_path / "call.json"
+    ran = antiphon("call", str(asking), "greet", "--save", str(file))
+    hint = ran.err.partition("Continue with: antiphon ")[2]
+    assert json.loads(file.read_text())["target"] is None
+    # Keys in memory ended with the process, so that its token says nothing to another one.
+    done = antiphon(*shlex.split(hint), "--restart", "-a", "who.name=Ada")
+    assert (done.code, done.out) == (0, "{'name': 'Ada'}\n"), done.err
 
 
 BANK = {"name": "bank", "version": "1"}

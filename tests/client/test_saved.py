@@ -10,6 +10,7 @@ from antiphon.client import SavedCallInvalid
 from antiphon.client.flow_types import PendingCall
 from antiphon.client.read_asks import PendingAsk, Task
 from antiphon.client.saved import MAX_BYTES, SavedCall, load
+from antiphon.client.targets.named import Url
 
 ASK = PendingAsk(
     key="k",
@@ -52,7 +53,7 @@ TASK = Task(
 def test_a_call_comes_back_as_it_was(call: PendingCall):
     saved = SavedCall(
         call=call,
-        target=["python", "server.py"],
+        target=Url("http://h/mcp"),
         server={"name": "s", "version": "1"},
         protocol="2026-07-28",
         received=12.5,
@@ -116,6 +117,11 @@ def good(**changes: Any) -> str:
         good(task={"id": "t"}, method="prompts/get"),
         good(task={"id": "t"}, answers={"other": {}}),
         good(target="touch /tmp/x"),
+        good(target=["touch", "/tmp/x"]),
+        good(target="shop.py"),
+        good(target="http:/shop.example/mcp.py"),
+        good(target="http://"),
+        good(target="http://h:99999/"),
         good(target=" https://a.example/mcp"),
         good(target="https://a.example/mcp\nx"),
         good(target="ftp://a.example/mcp"),

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from antiphon import CannotConnect, Client, ConnectionLost, Context, RemoteError, Server
+from antiphon import CannotConnect, Client, ConnectionLost, Context, Server
 from tests.client.scripted_server import Raw, ScriptedServer, text
 
 
@@ -35,12 +35,13 @@ async def test_a_redirect_to_another_origin_is_not_followed():
     assert other.messages == []
 
 
-async def test_a_response_to_another_request_is_refused():
+async def test_a_response_to_another_request_is_a_lost_reply():
     body = b'{"jsonrpc": "2.0", "id": "another", "result": {"content": []}}'
     with ScriptedServer(lambda message: Raw(body)) as server:
         async with Client(server.url) as client:
-            with pytest.raises(RemoteError, match="another request"):
+            with pytest.raises(ConnectionLost, match="another request") as lost:
                 await client.call_tool("t")
+    assert lost.value.sent
 
 
 @pytest.mark.requirement("HTTP-08")

@@ -65,9 +65,15 @@ A server that is started as a command inherits PATH, HOME, USER, LOGNAME, SHELL 
 their like), and the variables of `--env`: `--env REGION` passes yours on, `--env REGION=eu` sets
 one.
 
-A saved call names its server, and whoever wrote the file chose it. `resume` does not run a command
-that it names, nor send headers to a URL that it names, without `--run`; `--target` names the server
-yourself. If another server answers than the one that the call was begun with, a message says so.
+A saved call that you saved on this computer continues as it was. In any other file somebody else
+chose the server, the tool and the arguments. `resume` shows them; your login, headers and proxies
+are used only after you agree at the terminal, or with `--run`. A file never names a program: a call
+to a command is continued with `--target COMMAND`. A file without a token or a task was never begun,
+and needs `--restart`. If another server answers than the one that the call was begun with, a
+message says so.
+
+Files are written so that a folder prepared by somebody else can do no harm: links are not followed,
+a file that Antiphon has not written is never replaced, and what is written can be read by you only.
 
 Texts of a server are shown so that they cannot mislead: control characters, marks that turn the
 reading direction, invisible characters and unusual blanks appear as escapes such as `\\u202e`. A

@@ -92,11 +92,12 @@ WRONG_SAMPLES: list[tuple[str, dict[str, Any], str]] = [
 async def test_a_sampling_request_that_the_protocol_has_not_is_never_sent(
     rounds: Any, options: dict[str, Any], words: str
 ) -> None:
+    given: Any = {"messages": "Hi", **options}
     with pytest.raises(HandlerError, match=words):
-        question(Sample(**{"messages": "Hi", **options}))
+        question(Sample(**given))
 
     async def think(ctx: Context) -> str:
-        return (await ctx.sample(**{"messages": "Hi", **options})).text
+        return (await ctx.sample(**given)).text
 
     done = await rounds(serving(think)).begin("think")
     assert done.is_error
@@ -312,7 +313,12 @@ async def test_content_of_a_prompts_message_may_be_a_text(rounds: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [Contents("shop://x"), Contents("shop://x", text=5), Contents("nowhere", text="x")]
+    "value",
+    [
+        Contents("shop://x"),
+        Contents("shop://x", text=5),  # type: ignore[arg-type]
+        Contents("nowhere", text="x"),
+    ],
 )
 async def test_what_a_resource_holds_is_a_text_or_bytes_at_an_address(
     rounds: Any, value: Any

@@ -5,10 +5,11 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Literal
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from antiphon.errors import StoreError
 from antiphon.ports import Claimed
@@ -174,12 +175,12 @@ async def test_a_server_that_stays_read_only_is_a_retryable_failure_with_advice(
             await claim_until_done(store, "call", within=20)
 
 
-def make_read_only(server: servers.Postgres, value: str) -> None:
+def make_read_only(server: servers.Postgres, value: Literal["on", "off"]) -> None:
     """Switch writes off or on for all sessions, and wait until new ones see it."""
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         connection.execute("SET default_transaction_read_only = off")
-        switch: Any = f"ALTER SYSTEM SET default_transaction_read_only = {value}"
-        connection.execute(switch)
+        setting = sql.SQL("ALTER SYSTEM SET default_transaction_read_only = {}")
+        connection.execute(setting.format(sql.Literal(value)))
         connection.execute("SELECT pg_reload_conf()")
     end = time.monotonic() + 20
     while time.monotonic() < end:

@@ -162,3 +162,15 @@ async def test_notices_arrive_past_a_pooler_where_they_are_listened_for_elsewher
                 assert store._workers.look_every == 600.0, "notices did not arrive"
                 await maker.create_task(new("beside the pooler", 1))
                 await idle
+
+
+async def test_a_worker_that_is_heard_of_again_is_not_gone(postgres_dsn: str) -> None:
+    async with (
+        opened(PostgresStore(postgres_dsn)) as silent,
+        opened(PostgresStore(postgres_dsn)) as heir,
+    ):
+        await silent.claim_runs(server="heard-again", limit=1, lease=0.05)
+        while await heir.gone_workers([silent.worker]) == []:  # noqa: ASYNC110 - of a database
+            await asyncio.sleep(0.01)
+        await silent.claim_runs(server="heard-again", limit=1, lease=30)
+        assert await heir.gone_workers([silent.worker, "never-was"]) == ["never-was"]

@@ -363,10 +363,11 @@ def test_a_store_may_be_opened_in_one_event_loop_after_the_other(postgres_dsn: s
 
 async def test_servers_do_not_wake_the_workers_of_others(postgres_dsn: str) -> None:
     async with opened(PostgresStore(postgres_dsn)) as a, opened(PostgresStore(postgres_dsn)) as b:
-        one = asyncio.ensure_future(b.runs_ready(server="channel-one", timeout=60))
-        two = asyncio.ensure_future(b.runs_ready(server="channel-two", timeout=60))
+        # A new channel wakes everybody once, so both are heard before anybody waits.
         await b._notices.hear("channel-one", 10)
         await b._notices.hear("channel-two", 10)
+        one = asyncio.ensure_future(b.runs_ready(server="channel-one", timeout=60))
+        two = asyncio.ensure_future(b.runs_ready(server="channel-two", timeout=60))
         await asyncio.wait({one, two}, timeout=0.3)
         await a.create_task(
             NewTask("for-two", "channel-two", "me", "tool", "working", "", 0.0, 9e9, b"state")

@@ -219,6 +219,28 @@ async def test_a_file_that_is_gone_or_another_is_noticed(tmp_path: Path, what: s
     await store.close()
 
 
+@pytest.mark.parametrize("companion", ["-wal", "-shm"])
+async def test_a_removed_companion_of_the_file_is_noticed(tmp_path: Path, companion: str) -> None:
+    path = tmp_path / "ledger.db"
+    store = SqliteStore(path)
+    await store.open()
+    assert isinstance(await claim(store, "before"), Claimed)
+    os.unlink(f"{path}{companion}")
+    with pytest.raises(StoreError, match=r"removed or replaced.*restart") as caught:
+        await claim(store, "after")
+    assert not caught.value.retryable
+    await store.close()
+
+
+async def test_a_file_behind_a_link_may_be_used(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "ledger.db")
+    for path in (tmp_path / "ledger.db", tmp_path / "link.db"):
+        store = SqliteStore(path)
+        await store.open()
+        assert isinstance(await claim(store, f"by {path.name}"), Claimed)
+        await store.close()
+
+
 async def test_a_corrupt_file_is_not_called_worth_another_try(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     store = SqliteStore(path)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from antiphon import Context, RemoteError, Server
+from antiphon import Answers, Context, Elicit, RemoteError, Server
 from antiphon.client import Client, Scripted, Task
 from antiphon.errors import CAPABILITY_MISSING, ConfigError
 from tests.legacy.wire import serving
@@ -181,3 +181,61 @@ async def test_a_server_that_nobody_opened_is_opened_for_handlers_that_detach() 
         requestState=first["requestState"],
     )
     assert await peer.text(handle["taskId"]) == "for Ada"
+
+
+# --- keys --------------------------------------------------------------------------------------
+
+
+async def ask_twice(ctx: Context) -> str:
+    first = await ctx.elicit("First?", Name, key="user")
+    both = await ctx.outcomes(seat=Elicit("Where?", Name))
+    await ctx.detach()
+    second = await ctx.elicit("Second?", Name, key="user")
+    again = await ctx.outcomes(seat=Elicit("Where now?", Name))
+    third = await ctx.outcome(Elicit("Third?", Name), key="crew")
+    assert (list(both), list(again), third.key) == (["seat"], ["seat"], "crew")
+    seats = (*both.values(), *again.values())
+    return " ".join([first.name, second.name, *(one.unwrap().name for one in seats)])
+
+
+@pytest.mark.parametrize("peer", [{}, *WITHOUT_TASKS], ids=["tasks", "rounds", "legacy"])
+@pytest.mark.parametrize("options", [{}, {"task": "allowed"}], ids=["detaching", "task"])
+async def test_keys_of_a_task_are_a_scope_of_their_own(
+    peer: dict[str, Any], options: dict[str, Any]
+) -> None:
+    async def by_message(ask: Any) -> dict[str, str]:
+        return {"name": ask.message.strip("?")}
+
+    server = Server("cloud", environ={})
+    server.tool(**options)(ask_twice)
+    answers = Answers(elicit=by_message)
+    async with serving(server) as url, Client(url, answers=answers, **peer) as client:
+        result = await client.call_tool("ask_twice")
+    assert text_of(result) == "First Second Where Where now"
+
+
+async def test_a_key_used_twice_on_one_side_of_the_line_is_still_a_mistake() -> None:
+    async def wrong(ctx: Context) -> str:
+        await ctx.detach()
+        await ctx.elicit("Who?", Name, key="who")
+        return str(await ctx.elicit("Who else?", Name, key="who"))
+
+    async with connected(wrong, {}) as client:
+        result = await client.call_tool("wrong")
+    assert result.is_error
+    assert "'who' is used twice" in text_of(result)
+
+
+async def test_effects_keep_one_name_for_the_whole_call() -> None:
+    done: list[str] = []
+
+    async def pay(ctx: Context) -> str:
+        await ctx.once("pay", lambda: done.append("round"))
+        await ctx.detach()
+        await ctx.once("pay", lambda: done.append("task"))
+        return "paid twice"
+
+    async with connected(pay, {}) as client:
+        result = await client.call_tool("pay")
+    assert result.is_error
+    assert done == ["round"]

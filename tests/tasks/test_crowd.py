@@ -25,6 +25,10 @@ ASKED = {
     "now": 9e9,
     "grace": 10.0,
     "worker": "",
+    "claimant": "",
+    "everything": False,
+    "served": '[["wait", "1"]]',
+    "left_to_others": 600.0,
     "ready": 0.0,
     "id": "",
 }

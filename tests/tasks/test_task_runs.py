@@ -222,6 +222,14 @@ async def test_an_unexpected_error_is_a_result_without_its_text() -> None:
         assert "cellar" not in str(task)
 
 
+@pytest.fixture
+def impatient_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers look at once at tasks that they leave to others for half a minute."""
+    for module in ("sql.task_runs", "memory_tasks"):
+        monkeypatch.setattr(f"antiphon.stores.{module}.LEFT_TO_OTHERS", 0.0)
+
+
+@pytest.mark.usefixtures("impatient_workers")
 async def test_a_worker_without_the_tool_leaves_its_tasks_to_others(url: str) -> None:
     async def newer() -> str:
         return "newer"
@@ -231,9 +239,7 @@ async def test_a_worker_without_the_tool_leaves_its_tasks_to_others(url: str) ->
         peer = Peer(accepting)
         id = await peer.begin("greet")
         async with serving(newer)(store=url).running():
-            await asyncio.sleep(0.8)  # it comes by twice
-        task = await peer.get(id)
-        assert (task["status"], task["statusMessage"]) == ("working", "waiting for its tool")
+            await peer.until(id, lambda task: task.get("statusMessage") == "waiting for its tool")
         async with serving(greet)(store=url).running():
             await peer.asked(id, "who")
             await peer.answer(id, who=accept(name="Ada"))
@@ -247,18 +253,22 @@ async def test_a_tool_that_is_gone_for_long_fails_its_tasks_as_a_call_of_it_woul
         await peer.asked(id, "who")
         peer.server.remove("tool", "greet")
         await peer.answer(id, who=accept(name="Ada"))
+        late = 31.0
         await peer.until(id, lambda task: task.get("statusMessage") == "waiting for its tool")
-        late = 3601.0
+        late = 3700.0
         task = await peer.ended(id)
         refused = await peer.refused("tools/call", name="greet", arguments={})
         assert task["status"] == "failed"
         assert task["error"] == {"code": refused.code, "message": refused.message}
 
 
+@pytest.mark.usefixtures("impatient_workers")
 @pytest.mark.parametrize(("change", "ends"), [("refuse", "version '1'"), ("restart", "new Ada")])
-async def test_another_version_of_the_tool_refuses_or_begins_again(
-    url: str, change: str, ends: str
+async def test_another_version_of_the_tool_refuses_after_long_or_begins_again(
+    url: str, change: str, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("antiphon.tasks.state._GONE", 1.0)
+
     async def tool(ctx: Context) -> str:
         return "old " + (await ctx.elicit("Who?", Name, key="who")).name
 

@@ -87,6 +87,31 @@ async def test_an_error_on_purpose_ends_the_task_at_once() -> None:
     assert task["result"]["content"][0]["text"] == "no"
 
 
+@pytest.mark.parametrize("mistake", ["a key twice", "a form that cannot be asked"])
+async def test_a_mistake_of_the_author_ends_the_task_at_once_with_its_cause(mistake: str) -> None:
+    runs: list[str] = []
+
+    class Nested(BaseModel):
+        inner: Name
+
+    forms: dict[str, type[BaseModel]] = {"nested": Nested}
+
+    async def wrong(ctx: Context) -> str:
+        runs.append("run")
+        if mistake == "a key twice":
+            await ctx.once("pay", lambda: 1)
+            await ctx.once("pay", lambda: 2)
+        return str(await ctx.elicit("Who?", forms["nested"], key="who"))
+
+    async with running(wrong) as peer:
+        task = await peer.ended(await peer.begin("wrong"))
+    assert runs == ["run"]
+    assert task["result"]["isError"]
+    cause = "pay" if mistake == "a key twice" else "inner"
+    assert cause in task["statusMessage"]
+    assert task["statusMessage"] == task["result"]["content"][0]["text"]
+
+
 @pytest.mark.parametrize("then", ["an effect", "a question"])
 async def test_a_journal_that_no_run_can_make_smaller_ends_the_task_at_once(
     store: str | None, then: str

@@ -141,7 +141,10 @@ async def test_a_waiting_task_can_be_cancelled(store: str | None) -> None:
         assert (await peer.get(id))["status"] == "cancelled"
 
 
-async def test_a_task_that_went_on_after_the_error_does_not_wait_for_what_it_cannot_see() -> None:
+@pytest.mark.parametrize("happened", [True, False])
+async def test_an_effect_after_an_uncertain_one_does_not_keep_the_task_from_going_on(
+    store: str | None, happened: bool
+) -> None:
     async def stubborn(ctx: Context) -> str:
         await ctx.elicit("Sure?", Name, key="who")
         try:
@@ -150,15 +153,75 @@ async def test_a_task_that_went_on_after_the_error_does_not_wait_for_what_it_can
             await ctx.once("ship", ship)
             raise
 
-    async with running(stubborn) as peer:
+    async with running(stubborn, store=store) as peer:
         id = await peer.begin("stubborn")
         await peer.asked(id, "who")
-        await began(peer, await call_of(peer, id), "pay", pay)
+        call = await call_of(peer, id)
+        await began(peer, call, "pay", pay)
         await peer.answer(id, who=accept(name="Ada"))
-        task = await peer.ended(id)
-    assert task["result"]["isError"]
-    assert "'pay'" in task["result"]["content"][0]["text"]
+        assert "'pay'" in (await waiting(peer, id))["statusMessage"]
+        await settle(peer, call, "pay", "found paid" if happened else None)
+        assert await peer.text(id) == ("found paid" if happened else "paid")
+    assert calls == (["ship"] if happened else ["ship", "pay"])
+
+
+@pytest.mark.parametrize("happened", [True, False])
+async def test_a_task_that_did_something_else_instead_stays_on_its_way(
+    store: str | None, happened: bool
+) -> None:
+    async def resourceful(ctx: Context) -> str:
+        await ctx.elicit("Sure?", Name, key="who")
+        try:
+            done = await ctx.once("pay", pay)
+        except EffectUncertain:
+            done = await ctx.once("ship", ship)
+        await ctx.elicit("And now?", Name, key="then")
+        return done
+
+    async with running(resourceful, store=store) as peer:
+        id = await peer.begin("resourceful")
+        await peer.asked(id, "who")
+        call = await call_of(peer, id)
+        await began(peer, call, "pay", pay)
+        await peer.answer(id, who=accept(name="Ada"))
+        await peer.asked(id, "then")
+        await settle(peer, call, "pay", "found paid" if happened else None)
+        await peer.answer(id, then=accept(name="Bob"))
+        assert await peer.text(id) == "shipped"
     assert calls == ["ship"]
+
+
+async def test_a_task_waits_for_every_effect_that_is_uncertain_at_once(store: str | None) -> None:
+    parts = {letter: _part(letter) for letter in "abcdef"}
+
+    async def six(ctx: Context) -> str:
+        await ctx.elicit("Sure?", Name, key="who")
+        async with asyncio.TaskGroup() as all_:
+            made = [all_.create_task(ctx.once(key, fn)) for key, fn in parts.items()]
+        return " ".join(one.result() for one in made)
+
+    async with running(six, store=store) as peer:
+        id = await peer.begin("six")
+        await peer.asked(id, "who")
+        call = await call_of(peer, id)
+        for key, fn in parts.items():
+            await began(peer, call, key, fn)
+        await peer.answer(id, who=accept(name="Ada"))
+        named = (await waiting(peer, id))["statusMessage"]
+        assert "effect" in named
+        assert call in named
+        for key in parts:
+            await settle(peer, call, key, f"{key} by hand")
+        assert await peer.text(id) == " ".join(f"{key} by hand" for key in parts)
+    assert calls == []
+
+
+def _part(letter: str) -> Callable[[], str]:
+    def part() -> str:
+        calls.append(letter)
+        return letter
+
+    return part
 
 
 async def test_an_uncertain_effect_that_is_shared_with_another_call_is_looked_at_again(

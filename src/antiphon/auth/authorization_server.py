@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from joserfc.jwk import Key
 from mcp.client.auth.utils import build_oauth_authorization_server_metadata_discovery_urls
 
-from antiphon.auth.fetching import SECONDS, Fetcher, ServerAway
 from antiphon.auth.grants import TokenInvalid
 from antiphon.auth.keys import PublicKeys, TokenHeader
 from antiphon.auth.settings import OAuth, check_endpoint
 from antiphon.core.failures import OccasionalLog
+from antiphon.outbound.fetching import SECONDS, Fetcher, ServerAway
 
 FRESH_SECONDS = 300.0
 """After that keys are fetched anew, while those that are there still count."""

@@ -17,12 +17,12 @@ from mcp.shared.auth import ProtectedResourceMetadata
 from pydantic import AnyHttpUrl
 
 from antiphon.auth.authorization_server import AuthorizationServer
-from antiphon.auth.fetching import Fetcher, ServerAway
 from antiphon.auth.grants import LEEWAY, Grant, TokenInvalid, read_grant
 from antiphon.auth.keys import TokenHeader, verified_claims
 from antiphon.auth.settings import OAuth
 from antiphon.core.credentials import joined
 from antiphon.core.failures import OccasionalLog, log_failure
+from antiphon.outbound.fetching import Fetcher, ServerAway
 from antiphon.transports.http.access import HttpRefusal
 from antiphon.transports.http.principal import IdentifiedCaller, bindable, insufficient_scope
 from antiphon.transports.http.request import relative_path

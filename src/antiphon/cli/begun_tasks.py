@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 import msgspec
 import typer
 
-from antiphon.cli.private_files import write_private
+from antiphon.cli.written_files import write_own
 from antiphon.client.asks import Step
 
 Place: TypeAlias = str | list[str] | None
-"""A server, as saved calls refer to it."""
+"""A server: its URL without credentials, or the words of a command."""
 
 MOST = 1_000
 """Tasks that are kept; the oldest are dropped."""
@@ -39,9 +39,9 @@ def folder() -> Path:
     return Path(typer.get_app_dir("antiphon")) / "tasks"
 
 
-def keep(step: Step, place: Path) -> None:
+def keep(step: Step, target: Place, place: Path) -> None:
     """Keep the id of a task; not of one that was found by its id, or in this process only."""
-    task, call, target = step.task, step.call, step.saved.target
+    task, call = step.task, step.call
     if task is None or target is None or not call.params:
         return
     begun = BegunTask(
@@ -50,7 +50,8 @@ def keep(step: Step, place: Path) -> None:
         tool=str(call.params.get("name", "")),
         began=step.saved.received,
     )
-    write_private(_file(place, target, task.id), msgspec.json.encode(begun).decode())
+    text = msgspec.json.encode(begun).decode()
+    write_own(_file(place, target, task.id), text, lambda _: True)  # the folder is the user's
     for old in sorted(place.glob("*.json"), key=_age)[:-MOST]:
         old.unlink(missing_ok=True)
 

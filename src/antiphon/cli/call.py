@@ -4,7 +4,6 @@ Also reads the arguments of a tool from the command line, by the tool's schema.
 """
 
 import json as json_module
-import shlex
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -21,10 +20,13 @@ from antiphon.cli.connect import (
     TIMEOUT,
     VERBOSE,
     connected,
+    interactive,
+    read_named,
     settings_of,
 )
-from antiphon.cli.login.commands import DEVICE, LOGIN
-from antiphon.cli.output import JSON, USAGE, fail
+from antiphon.cli.login.commands import DEVICE, LOGIN, has_login
+from antiphon.cli.output import JSON, REFUSED, USAGE, fail, say
+from antiphon.cli.saved_calls import CallFile, read_call
 from antiphon.cli.session import (
     ANSWER,
     DETACH,
@@ -34,8 +36,8 @@ from antiphon.cli.session import (
 )
 from antiphon.client.asks import Step
 from antiphon.client.errors import ClientError, SavedCallInvalid
-from antiphon.client.saved import load
-from antiphon.core.text import safe_line
+from antiphon.client.targets.named import NamedTarget, Url
+from antiphon.core.text import clip, escape, safe_line
 
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient
@@ -47,14 +49,16 @@ FILE = Annotated[
 OTHER_TARGET = Annotated[
     str | None,
     typer.Option(
-        "--target", metavar="TARGET", help="URL or command to use instead of the saved one."
+        "--target",
+        metavar="TARGET",
+        help="URL, command or file of the server, instead of the saved URL.",
     ),
 ]
 RUN = Annotated[
     bool,
     typer.Option(
         "--run",
-        help="Trust the server that the file names: run its command, send it the headers.",
+        help="Trust a file that others wrote: use your login, headers and proxies for its call.",
     ),
 ]
 RESTART = Annotated[bool, typer.Option("--restart", help="Start the call over.")]
@@ -65,7 +69,10 @@ ARGUMENTS = Annotated[
 ]
 
 _SHOWN = 500
-"""Characters of a saved target that are shown."""
+"""Characters of a saved call's server and tool that are shown."""
+
+_SHOWN_ARGUMENTS = 10_000
+"""Characters of its arguments; a call with more cannot be judged at the terminal."""
 
 _JSON_TYPES = frozenset({"integer", "number", "boolean", "array", "object", "null"})
 
@@ -106,10 +113,11 @@ def call(
       antiphon call http://127.0.0.1:8400/mcp provision name=db --save call.json
       antiphon call https://shop.example/mcp provision name=orders --login
     """
+    where = read_named(target, json=json)
     session = CallSession.start(answer, save=save, json=json, ask=not no_input, detach=detach)
     how = "device" if device else "browser" if login else ""
     settings = settings_of(header, env, era, timeout, verbose, json, login=how)
-    with connected(target, settings, session.answers) as client:
+    with connected(where, settings, session.answers) as client:
         try:
             given = tool_arguments(arguments or (), _schema(client, tool, arguments, json))
         except ValueError as error:
@@ -138,37 +146,41 @@ def resume(
 
     If a question stays open again, the call is saved again, in the same file or that of --save.
 
-    The file names its server, and whoever wrote the file chose it. A command in it is not run, and
-    headers are not sent to a URL in it, without --run; --target names the server yourself.
+    A file that you saved on this computer continues as it was. Of any other file somebody else
+    chose the server, the tool and the arguments: they are shown, and your login, headers and
+    proxies are used only after a yes at the terminal or with --run. A call that has neither a
+    token nor a task was never begun; --restart begins it. A call at a command names no server:
+    pass --target.
 
     Examples:
 
     \b
       antiphon resume call.json
-      antiphon resume call.json --run
-      antiphon resume call.json --target URL -H "Authorization: Bearer ..."
+      antiphon resume call.json --target "python shop.py"
+      antiphon resume call.json --run -H "Authorization: Bearer ..."
       antiphon resume call.json -a placement.region=eu -a approve.approve=yes
       antiphon resume call.json --restart
     """
 
     try:
-        text = file.read_text(encoding="utf-8")
-        saved = load(text)
-    except (OSError, UnicodeDecodeError, SavedCallInvalid) as error:
+        kept = read_call(file)
+    except (OSError, SavedCallInvalid) as error:
         fail(f"{file}: {error}", USAGE)
-    if restart and not saved.call.params:
-        fail(f"{file} holds only the id of a task, not its call: call the tool again", USAGE)
-    where = target or _named_server(file, saved.target, run=run, headers=bool(header))
+    _check_resumable(file, kept, restart=restart)
+    where = kept.saved.target if target is None else read_named(target, json=json)
+    if where is None:
+        fail(f"{file} names no server, since it has no URL. Pass --target.", USAGE)
+    ask = not no_input
+    trusted = kept.is_own or run or _consent(file, kept, where, headers=bool(header), ask=ask)
     session = CallSession.start(
-        answer, save=save or file, json=json, ask=not no_input, detach=detach
+        answer, save=save or file, json=json, ask=ask, detach=detach, is_own=trusted
     )
-    with connected(
-        where, settings_of(header, env, era, timeout, verbose, json), session.answers
-    ) as client:
+    settings = settings_of(header, env, era, timeout, verbose, json, ambient=trusted)
+    with connected(where, settings, session.answers) as client:
         if restart:
-            code = session.run(client, partial(_restarted, client, text))
+            code = session.run(client, partial(_restarted, client, kept.text))
         else:
-            code = session.resume(client, text)
+            code = session.resume(client, kept.text)
     raise typer.Exit(code)
 
 
@@ -176,23 +188,60 @@ def _restarted(client: "BlockingClient", text: str, **options: Any) -> Step:
     return client.restart(text)
 
 
-def _named_server(
-    file: Path, target: str | list[str] | None, *, run: bool, headers: bool
-) -> str | list[str]:
-    """Return the server that a saved call names; what it could do to the caller needs consent."""
-    consent = "Pass --run if you trust the file, or name the server with --target."
-    if target is None:
+def _check_resumable(file: Path, kept: CallFile, *, restart: bool) -> None:
+    """Refuse a file that would begin a call where it should continue one."""
+    call = kept.saved.call
+    if restart:
+        if not call.params:
+            fail(f"{file} holds only the id of a task, not its call: call the tool again", USAGE)
+        return
+    # A server that keeps no state asks without a token; only the user's own file shows that.
+    if call.token is None and call.task is None and not (kept.is_own and call.asks):
         fail(
-            f"{file} names no server: the call was made inside one process. Pass --target.",
+            f"{file} holds no call that was begun: it has neither a token nor a task. "
+            "Pass --restart to begin it.",
             USAGE,
         )
-    if isinstance(target, list) and not run:
-        command = safe_line(shlex.join(target), _SHOWN)
-        fail(f"resuming {file} would run the command: {command}. {consent}", USAGE)
-    if headers and not run:
-        url = safe_line(str(target), _SHOWN)
-        fail(f"resuming {file} would send the headers to {url}. {consent}", USAGE)
-    return target
+
+
+def _consent(file: Path, kept: CallFile, where: NamedTarget, *, headers: bool, ask: bool) -> bool:
+    """Show a call that others saved; return whether it may use what is the user's.
+
+    Without a person to ask it may not: it continues bare, or not at all.
+    """
+    where_shown = safe_line(_shown(where), _SHOWN)
+    whole = _show_call(file, kept, where_shown)
+    if ask and interactive() and whole:
+        if not typer.confirm("Continue it, with your login and headers?", err=True):
+            raise typer.Exit(REFUSED)
+        return True
+    need = "Pass --run if that is what you want."
+    if not isinstance(where, Url):
+        fail(f"resuming {file} would make this call on a program of yours. {need}", USAGE)
+    if headers:
+        fail(f"resuming {file} would send the headers to {where_shown}. {need}", USAGE)
+    if has_login(where):
+        say(f"Your login for {where_shown} is not used. {need}")
+    return False
+
+
+def _show_call(file: Path, kept: CallFile, where: str) -> bool:
+    """Show what a saved call does; return whether all of it could be shown."""
+    call = kept.saved.call
+    arguments = escape(json_module.dumps(call.params.get("arguments", {}), ensure_ascii=False))
+    say(f"{file} was not saved by you on this computer. It holds this call:")
+    say(f"  server: {where}")
+    say(f"  {call.method}: {safe_line(_name_of(call.params), _SHOWN)}")
+    say(f"  arguments: {clip(arguments, _SHOWN_ARGUMENTS)}")
+    return len(arguments) <= _SHOWN_ARGUMENTS
+
+
+def _shown(where: NamedTarget) -> str:
+    return where.without_credentials.text if isinstance(where, Url) else str(where)
+
+
+def _name_of(params: Mapping[str, Any]) -> str:
+    return str(params.get("name") or params.get("uri") or "")
 
 
 def _schema(

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 import typer
 
 from antiphon.cli import output
-from antiphon.cli.load_server import split_name
 from antiphon.cli.login.commands import LoginMethod, login_of
 from antiphon.cli.output import USAGE, errors, fail
 from antiphon.client.errors import CannotConnect
 from antiphon.client.flow_types import Timeouts
+from antiphon.client.targets.named import File, NamedTarget, parse_target
 from antiphon.core.text import safe
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ TARGET = Annotated[
     str,
     typer.Argument(
         help="URL of the server, a command that speaks MCP on stdio (quoted), or the file of a "
-        "server of yours: path/to/file.py[:server]."
+        "server of yours: path/to/file.py[:server].",
     ),
 ]
 HEADER = Annotated[
@@ -74,6 +74,9 @@ class Settings:
     login: LoginMethod = ""
     """How a person may be asked to sign in."""
 
+    ambient: bool = True
+    """Whether kept logins and the proxies of the environment may be used."""
+
     def __post_init__(self) -> None:
         """Refuse an unknown era."""
         if self.era not in ("auto", "modern", "legacy"):
@@ -89,6 +92,7 @@ def settings_of(
     json: bool,
     *,
     login: LoginMethod = "",
+    ambient: bool = True,
 ) -> Settings:
     """Read the options that every command with a connection has."""
     try:
@@ -103,6 +107,7 @@ def settings_of(
         verbose=verbose,
         json=json,
         login=login,
+        ambient=ambient,
     )
 
 
@@ -141,10 +146,22 @@ def interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def read_named(text: str, *, json: bool) -> NamedTarget:
+    """Read the server that a word of the command line names, or print what is wrong and exit.
+
+    Every command does so once, before anything else; what is behind takes the value.
+    """
+    try:
+        target = parse_target(text)
+    except CannotConnect as error:
+        output.failed(error, json=json)
+    if isinstance(target, File) and not Path(target.path).is_file():
+        fail(f"there is no file {target.path}", USAGE)
+    return target
+
+
 @contextmanager
-def connected(
-    target: str | Sequence[str], settings: Settings, answers: Any
-) -> Generator["BlockingClient"]:
+def connected(target: NamedTarget, settings: Settings, answers: Any) -> Generator["BlockingClient"]:
     """Open a client, or print why it cannot be opened and exit.
 
     What a stdio server writes to standard error is shown only if connecting failed.
@@ -154,16 +171,19 @@ def connected(
 
     with ExitStack() as stack:
         log: Any = sys.stderr if settings.verbose else stack.enter_context(_log())
-        login = login_of(target, list(settings.headers), method=settings.login)
+        login = None
+        if settings.ambient:
+            login = login_of(target, list(settings.headers), method=settings.login)
         if login is not None:
             stack.callback(login.close)
         try:
             client = BlockingClient(
-                served_file(target) or target,
+                target,
                 answers=answers,
                 era=cast("Any", settings.era),
                 headers=settings.headers,
                 auth=login,
+                proxies=settings.ambient,
                 timeouts=Timeouts(reply=settings.timeout),
                 env=settings.env,
                 errlog=log,
@@ -173,20 +193,6 @@ def connected(
             _show_tail(log)
             output.failed(error, json=settings.json)
         yield client
-
-
-def served_file(target: str | Sequence[str]) -> list[str] | None:
-    """Return the command that serves the file of a server on stdio; None if it names no file."""
-    if not isinstance(target, str):
-        return None
-    path, _ = split_name(target)
-    if not path.endswith(".py"):
-        return None
-    if not Path(path).is_file():
-        if len(target.split()) > 1:
-            return None  # a command such as `python server.py`
-        fail(f"there is no file {path}", USAGE)
-    return [sys.executable, "-m", "antiphon.cli.app", "serve", target, "--stdio"]
 
 
 def _log() -> TextIO:

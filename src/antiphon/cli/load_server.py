@@ -15,20 +15,12 @@ from typing import NoReturn
 from antiphon import Server
 from antiphon.cli.gateways.settings import gateway_server, read_gateway
 from antiphon.cli.output import USAGE, fail
+from antiphon.client.targets.named import split_name
 from antiphon.errors import ConfigError
 
 _USUAL = "server"
 _IMPORTING = ("importlib", "_frozen_importlib", __name__)
 """Modules whose frames say nothing about a mistake in a module that is loaded."""
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Split the name of a server into module or file, and variable; the latter may be empty."""
-    place, colon, variable = name.rpartition(":")
-    # `C:\shop.py` has a colon, and no variable behind it.
-    if not colon or "/" in variable or "\\" in variable:
-        return name, ""
-    return place, variable
 
 
 def load_server(name: str) -> Server:

@@ -20,6 +20,7 @@ import typer
 from antiphon.cli.load_server import load_server
 from antiphon.cli.local_server import console_of, serve_beside_stdio
 from antiphon.cli.output import FAILED, USAGE, errors, fail
+from antiphon.cli.written_files import NotWritten, make_folder
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.processes.task_worker import run
 from antiphon.seal.key_file import keep_keys, key_file, make_keys, read_key_file
@@ -225,7 +226,7 @@ def configured(make: Callable[[_A], _T], argument: _A) -> _T:
     """Load a server or keys; wrong settings are wrong usage."""
     try:
         return make(argument)
-    except ConfigError as error:
+    except (ConfigError, NotWritten) as error:
         fail(str(error), USAGE)
 
 
@@ -285,7 +286,7 @@ def share_among_workers() -> str:
         )
     if not os.environ.get("ANTIPHON_STORE"):
         os.environ["ANTIPHON_STORE"] = LEDGER
-        Path(LEDGER.removeprefix("sqlite:///")).parent.mkdir(mode=0o700, exist_ok=True)
+        configured(make_folder, Path(LEDGER.removeprefix("sqlite:///")).parent)
         errors().print(
             f"ANTIPHON_STORE is not set: the workers share {LEDGER}, unless the server has store=",
             soft_wrap=True,

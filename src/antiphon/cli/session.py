@@ -14,7 +14,8 @@ import typer
 from antiphon.cli import begun_tasks, output
 from antiphon.cli.connect import interactive
 from antiphon.cli.output import DONE, FAILED, REFUSED, USAGE, WAITING, Bar, errors, fail, say
-from antiphon.cli.private_files import write_private
+from antiphon.cli.saved_calls import check_place, write_call
+from antiphon.cli.written_files import NotWritten
 from antiphon.client.answers import Answers, Scripted, method_for
 from antiphon.client.asks import AnyAsk, Cancel, Decline, Step, view
 from antiphon.client.errors import (
@@ -91,6 +92,12 @@ class CallSession:
     asked: dict[str, None] = field(default_factory=dict[str, None])
     """The keys of the questions so far, in order."""
 
+    is_own: bool = True
+    """Whether the user chose this call: a file that others wrote is saved again as theirs."""
+
+    server: str | list[str] | None = None
+    """The server of this call, as `antiphon tasks` finds it again."""
+
     @classmethod
     def start(
         cls,
@@ -101,17 +108,22 @@ class CallSession:
         ask: bool,
         detach: bool = False,
         of_task: bool = False,
+        is_own: bool = True,
     ) -> "CallSession":
         """Read the answers of the command line, and find out whether a person can be asked."""
 
         try:
             script = Scripted.parse(answer or ())
-        except ValueError as error:
+            if save is not None:
+                check_place(save)
+        except (ValueError, NotWritten) as error:
             fail(str(error), USAGE)
+        except OSError as error:
+            fail(f"{save} cannot be used: {error.strerror}", USAGE)
         terminal = Terminal(errors()) if ask and interactive() else None
         given = tuple(text.partition("=")[0].strip() for text in answer or ())
         later = save is not None or detach or of_task
-        return cls(script, terminal, save, json, detach, later, given=given)
+        return cls(script, terminal, save, json, detach, later, given=given, is_own=is_own)
 
     @property
     def answers(self) -> Any:
@@ -156,6 +168,7 @@ class CallSession:
             return self._guarded(client, lambda: Step(saved=saved, asks=asks))
 
     def _guarded(self, client: "BlockingClient", first: Callable[[], Step]) -> int:
+        self.server = client.client.target
         try:
             return self._rounds(client, first())
         except ClientError as error:
@@ -190,14 +203,13 @@ class CallSession:
     def _keep_task(self, step: Step) -> None:
         """Let `antiphon tasks` list the task until it has ended."""
         try:
-            begun_tasks.keep(step, begun_tasks.folder())
-        except OSError as error:
+            begun_tasks.keep(step, self.server, begun_tasks.folder())
+        except (OSError, NotWritten) as error:
             say(f"warning: `antiphon tasks` will not list this task: {error}")
 
     def _forget_task(self) -> None:
         if self.step is not None and self.step.task is not None:
-            target = self.step.saved.target
-            begun_tasks.forget(target, self.step.task.id, begun_tasks.folder())
+            begun_tasks.forget(self.server, self.step.task.id, begun_tasks.folder())
 
     def _clear(self) -> None:
         """Remove the bar before anything else is printed."""
@@ -274,13 +286,13 @@ class CallSession:
             say("The server asks, and there is no answer:")
             output.open_asks(asks)
             fail("answer with --answer, or save the call with --save FILE", USAGE)
-        write_private(self.save, step.dump())
+        self._save(self.save, step)
         if self.json:
             output.as_json("waiting", **self._standing(step))
         else:
             say(f"Waiting for answers; saved in {self.save}:")
             output.open_asks(asks)
-            say(f"Continue with: {_resume(step, self.save)}")
+            say(f"Continue with: {self._resume(self.save)}")
         return WAITING
 
     def _left(self, step: Step) -> int:
@@ -290,14 +302,22 @@ class CallSession:
         assert task is not None
         self._warn_of_unused()
         if self.save is not None:
-            write_private(self.save, step.dump())
+            self._save(self.save, step)
         if self.json:
             output.as_json("waiting", **self._standing(step))
         else:
             output.task(task)
             output.open_asks(step.asks)
-            say(f"Continue with: {_comeback(step, task, self.save)}")
+            say(f"Continue with: {self._comeback(task)}")
         return WAITING
+
+    def _save(self, file: Path, step: Step) -> None:
+        try:
+            write_call(file, step.dump(), is_own=self.is_own)
+        except NotWritten as error:
+            fail(str(error))
+        except OSError as error:
+            fail(f"{file} cannot be written: {error.strerror}")
 
     def _standing(self, step: Step) -> dict[str, Any]:
         shown: dict[str, Any] = {"asks": output.asks_json(step.asks)}
@@ -307,6 +327,21 @@ class CallSession:
             shown["task"] = output.task_json(step.task)
         return shown
 
+    def _resume(self, save: Path) -> str:
+        """Return the command that continues a saved call."""
+        words = ["antiphon", "resume", str(save)]
+        if isinstance(self.server, list):
+            # A file must not choose a program that is run, so the command line names it.
+            words += ["--target", shlex.join(self.server)]
+        return shlex.join(words)
+
+    def _comeback(self, task: Task) -> str:
+        if self.save is not None:
+            return self._resume(self.save)
+        server = self.server
+        where = shlex.join(server) if isinstance(server, list) else server or "TARGET"
+        return shlex.join(["antiphon", "tasks", where, task.id, "--wait"])
+
     def _interrupted(self, client: "BlockingClient") -> None:
         """Cancel the task whose wait was interrupted, unless the call is saved."""
         step = self.step
@@ -314,7 +349,7 @@ class CallSession:
             return
         self._clear()
         if self.save is not None:
-            write_private(self.save, step.dump())
+            self._save(self.save, step)
             say(f"The task continues; it is saved in {self.save}.")
             return
         try:
@@ -331,7 +366,7 @@ class CallSession:
             self._forget_task()
         code = USAGE if isinstance(error, AnswerInvalid) else FAILED
         if self.save is not None and error.step is not None and _worth_saving(error):
-            write_private(self.save, error.step.dump())
+            self._save(self.save, error.step)
             say(f"The call is saved in {self.save}.")
             code = code if code == USAGE else WAITING
         output.failed(error, json=self.json, code=code)
@@ -340,17 +375,3 @@ class CallSession:
 def _worth_saving(error: ClientError) -> bool:
 
     return isinstance(error, ConnectionLost | CallTimeout | Unanswered | AnswerInvalid)
-
-
-def _resume(step: Step, save: Path) -> str:
-    # A file may come from anybody, so its command is run only if that is asked for.
-    run = " --run" if isinstance(step.saved.target, list) else ""
-    return f"antiphon resume {shlex.quote(str(save))}{run}"
-
-
-def _comeback(step: Step, task: Task, save: Path | None) -> str:
-    if save is not None:
-        return _resume(step, save)
-    target = step.saved.target
-    where = shlex.join(target) if isinstance(target, list) else target or "TARGET"
-    return f"antiphon tasks {shlex.quote(where)} {shlex.quote(task.id)} --wait"

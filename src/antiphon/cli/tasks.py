@@ -9,7 +9,16 @@ from rich.text import Text
 
 from antiphon.cli import begun_tasks, output
 from antiphon.cli.begun_tasks import BegunTask
-from antiphon.cli.connect import ENV, HEADER, TARGET, TIMEOUT, VERBOSE, connected, settings_of
+from antiphon.cli.connect import (
+    ENV,
+    HEADER,
+    TARGET,
+    TIMEOUT,
+    VERBOSE,
+    connected,
+    read_named,
+    settings_of,
+)
 from antiphon.cli.output import JSON, USAGE, fail, say
 from antiphon.cli.session import ANSWER, NO_INPUT, SAVE, CallSession
 from antiphon.client.asks import Step
@@ -67,6 +76,7 @@ def tasks(
     """
     if not id and (cancel or wait or answer or save):
         fail("--cancel, --wait, --answer and --save need the id of a task", USAGE)
+    where = read_named(target, json=json)
     ask = wait and not no_input
     session = CallSession.start(
         answer, save=save, json=json, ask=ask, detach=not wait, of_task=True
@@ -74,7 +84,7 @@ def tasks(
     settings = settings_of(header, env, "modern", timeout, verbose, json)
     # Without an answerer each request declares every kind of question. The latest request about a
     # task says what it may ask, so that a look must not declare less than a later answer needs.
-    with connected(target, settings, None) as client:
+    with connected(where, settings, None) as client:
         if not id:
             _list(client, json=json)
             return

@@ -7,7 +7,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from antiphon.cli.connect import ENV, ERA, HEADER, TARGET, TIMEOUT, VERBOSE, connected, settings_of
+from antiphon.cli.connect import (
+    ENV,
+    ERA,
+    HEADER,
+    TARGET,
+    TIMEOUT,
+    VERBOSE,
+    connected,
+    read_named,
+    settings_of,
+)
 from antiphon.cli.output import JSON, as_json, failed
 from antiphon.client.errors import ClientError
 from antiphon.core.text import safe, safe_line
@@ -30,8 +40,9 @@ def tools(
       antiphon tools http://127.0.0.1:8400/mcp
       antiphon tools "python server.py" --json
     """
+    where = read_named(target, json=json)
     settings = settings_of(header, env, era, timeout, verbose, json)
-    with connected(target, settings, None) as client:
+    with connected(where, settings, None) as client:
         try:
             found = client.list_tools()
         except ClientError as error:

@@ -71,8 +71,9 @@ class Client:
     ```
 
     Args:
-        target: A URL, a command (text or list) for stdio, a server object in this process (ours,
-            the official SDK's or FastMCP's), or a pair of streams or a transport of the SDK.
+        target: A URL, a command (text or list) for stdio, the Python file of a server (`shop.py`
+            or `shop.py:name`, served over stdio), a server object in this process (ours, the
+            official SDK's or FastMCP's), or a pair of streams or a transport of the SDK.
         answers: Answers what the server asks; the client declares what it can do.
         timeouts: The bounds of a call.
         tasks: Whether the server may finish a tool's call in the background; `call_tool` waits
@@ -88,8 +89,9 @@ class Client:
         clock: Returns seconds since the epoch; for the age of saved calls.
         options: Of the target. A URL: `headers`, sent with every HTTP request; `auth`, an
             `httpx2.Auth` such as the SDK's OAuth providers; `http_client`, your own
-            `httpx2.AsyncClient`, instead of both. A command: its `env`, besides a few inherited
-            variables, its working directory `cwd`, and `errlog`, where its standard error goes.
+            `httpx2.AsyncClient`, instead of both; `proxies=False` ignores those that the
+            environment names. A command: its `env`, besides a few inherited variables, its working
+            directory `cwd`, and `errlog`, where its standard error goes.
     """
 
     def __init__(
@@ -191,8 +193,8 @@ class Client:
 
     @property
     def target(self) -> str | list[str] | None:
-        """The server, as saved calls refer to it: a URL without credentials, or a command."""
-        return self._caller.target
+        """The server: a URL without credentials, or the words of a command."""
+        return self._caller.name
 
     @property
     def instructions(self) -> str | None:

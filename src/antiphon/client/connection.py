@@ -36,7 +36,7 @@ from antiphon.client.errors import (
     remote_error,
 )
 from antiphon.client.flow_types import ActionOutcome, Failure, Lost, PendingCall, Replied, Timeouts
-from antiphon.client.http import RawDispatcher
+from antiphon.client.http import RawDispatcher, StatusRefusal
 from antiphon.client.read_asks import CANCEL
 from antiphon.client.sdk_shim import CapabilityShim, Failures
 from antiphon.client.targets.target import Target
@@ -69,6 +69,14 @@ _REFUSED = "Server returned an error response"
 
 _TERMINATED = "Session terminated"
 """The SDK's message for a 404 within a legacy session."""
+
+_SDK_CANNOT_READ = (
+    "Failed to parse JSON response",
+    "Unexpected content type",
+    "server answered a request with 202",
+)
+"""How the SDK's messages begin for replies that answer no request. `ContainedClient` finds them
+first; a client of the user does not."""
 
 
 class ServerConnection:
@@ -196,6 +204,8 @@ class ServerConnection:
         lost = self._failures.take(error.code, error.error.data)
         if lost is not None:
             return lost
+        if isinstance(error, StatusRefusal):
+            return Lost(sent=error.acted, why=error.error.message)
         if error.code == types.CONNECTION_CLOSED:
             # The whole connection, or only the stream of this one request.
             self.usable = self.usable and error.error.message != _CLOSED
@@ -203,6 +213,8 @@ class ServerConnection:
         if self.era == "legacy" and error.error.message == _TERMINATED:
             self.usable = False
             return Lost(sent=False, why="the server ended the session")
+        if self.era == "legacy" and error.error.message.startswith(_SDK_CANNOT_READ):
+            return Lost(sent=True, why=error.error.message)
         refused = error.error.message == _REFUSED and self._failures.refusal
         return Failure(error.code, refused or error.error.message, error.error.data)
 

@@ -21,9 +21,7 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
-    INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    PARSE_ERROR,
     REQUEST_TIMEOUT,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -32,6 +30,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, get_tracer
 from pydantic_core import to_jsonable_python
 
 from antiphon.core.text import preview
+from antiphon.outbound.http_client import COMPRESSED, is_compressed
 
 logger: logging.Logger = logging.getLogger("antiphon.client")
 
@@ -44,8 +43,39 @@ MAX_BODY = 32 * 1024 * 1024
 MAX_SHOWN = 300
 """Characters of a refusal's body that an error text shows."""
 
-COMPRESSED = "the server sent a compressed reply, which was not asked for"
 TOO_LARGE = f"the reply is larger than {MAX_BODY >> 20} MiB"
+
+
+class UnreadableReply(MCPError):
+    """What came back is not an answer to the request: cut, garbled, or of somebody else.
+
+    The server may have acted on the request all the same.
+    """
+
+    def __init__(self, why: str) -> None:
+        """Say what came instead."""
+        super().__init__(code=CONNECTION_CLOSED, message=why)
+
+
+class StatusRefusal(MCPError):
+    """A reply with an error status and without a JSON-RPC error: nobody says what was done."""
+
+    def __init__(self, status: int, body: bytes, *, acted: bool = True) -> None:
+        """Take the status, the body, and whether the server may have acted all the same."""
+        code = METHOD_NOT_FOUND if status == 404 else INTERNAL_ERROR
+        super().__init__(code=code, message=refusal(status, body))
+        self.acted: bool = acted
+
+
+_NOT_ACTED = frozenset({401, 405, 407, 411, 413, 414, 415, 417, 421, 426, 428, 429, 431})
+"""Statuses that say, whoever sends them, that the request itself was not taken."""
+
+
+def acted_on(response: httpx2.Response, not_done: frozenset[int] = frozenset()) -> bool:
+    """Return whether the server may have acted on a request that was refused by status alone."""
+    status = response.status_code
+    unauthorized = status == 403 and "www-authenticate" in response.headers
+    return status not in _NOT_ACTED and status not in not_done and not unauthorized
 
 
 class RawDispatcher(Protocol):
@@ -77,6 +107,9 @@ _HEADERS = {
     "accept-encoding": "identity",
     "content-type": "application/json",
 }
+RAW = {"antiphon.raw": True}
+"""Marks a request whose reply is read here, and not by the SDK."""
+
 _STATUSES = frozenset(HTTPStatus)
 _encode = msgspec.json.Encoder(enc_hook=to_jsonable_python).encode
 _decode = msgspec.json.Decoder().decode
@@ -86,8 +119,18 @@ _tracer = get_tracer("antiphon.client")
 class HttpDispatcher:
     """Sends modern requests itself, and hands everything else to the SDK's dispatcher."""
 
-    def __init__(self, url: str, client: httpx2.AsyncClient, sdk: RawDispatcher) -> None:
-        """Take the endpoint, the HTTP client, and the SDK's dispatcher over the same client."""
+    def __init__(
+        self,
+        url: str,
+        client: httpx2.AsyncClient,
+        sdk: RawDispatcher,
+        not_done: frozenset[int] = frozenset(),
+    ) -> None:
+        """Take the endpoint, the HTTP client, and the SDK's dispatcher over the same client.
+
+        With the statuses of `not_done` a server says that it has not acted.
+        """
+        self._not_done = not_done
         self._url = httpx2.URL(url)
         self._client = client
         self._sdk = sdk
@@ -186,7 +229,7 @@ class HttpDispatcher:
     ) -> AsyncGenerator[httpx2.Response]:
         headers = {**_HEADERS, **(options.get("headers") or {})}
         request = self._client.build_request(
-            "POST", self._url, content=_encode(message), headers=headers
+            "POST", self._url, content=_encode(message), headers=headers, extensions=RAW
         )
         response = await self._client.send(request, stream=True, follow_redirects=False)
         try:
@@ -199,26 +242,18 @@ class HttpDispatcher:
     ) -> dict[str, Any]:
         media = response.headers.get("content-type", "").lower()
         if response.status_code >= 400:
-            raise await _refusal(response, media)
-        if response.status_code == 202:
-            text = "server answered a request with 202 Accepted"
-            raise MCPError(code=INVALID_REQUEST, message=text)
+            raise await _refusal(response, media, id, self._not_done)
         if media.startswith("application/json"):
-            message = _message(await _body(response))
-            if message.get("id") != id:
-                raise MCPError(
-                    code=PARSE_ERROR, message="the response has the id of another request"
-                )
-            return _result(message)
+            return read_result(await _body(response), id)
         if not media.startswith("text/event-stream"):
-            raise MCPError(code=INVALID_REQUEST, message=f"Unexpected content type: {media}")
+            raise UnreadableReply(unexpected(response))
         async for event in httpx2.EventSource(response, max_event_size=MAX_EVENT):
             if event.data and event.event == "message":
                 message = _message(event.data)
                 if "method" not in message:
-                    return _result(message)
+                    return _result(message, id)
                 await self._notified(message, id, on_progress)
-        raise MCPError(code=CONNECTION_CLOSED, message="SSE stream ended without a response")
+        raise UnreadableReply("the event stream ended without a response")
 
     async def _notified(
         self, message: dict[str, Any], id: int | str, on_progress: ProgressFnT | None
@@ -267,11 +302,6 @@ def _within(timeout: float | None) -> AbstractContextManager[object]:
     return nullcontext() if timeout is None else anyio.fail_after(timeout)
 
 
-def is_compressed(response: httpx2.Response) -> bool:
-    """Return whether a body would have to be unpacked; none is."""
-    return response.headers.get("content-encoding", "identity").lower() != "identity"
-
-
 async def _body(response: httpx2.Response) -> bytes:
     parts: list[bytes] = []
     left = MAX_BODY
@@ -279,7 +309,7 @@ async def _body(response: httpx2.Response) -> bytes:
         parts.append(part)
         left -= len(part)
         if left < 0:
-            raise MCPError(code=CONNECTION_CLOSED, message=TOO_LARGE)
+            raise UnreadableReply(TOO_LARGE)
     return b"".join(parts)
 
 
@@ -287,41 +317,80 @@ def _message(data: bytes | str) -> dict[str, Any]:
     try:
         message = _decode(data)
     except (ValueError, RecursionError) as error:
-        text = f"Failed to parse the response: {error}"
-        raise MCPError(code=PARSE_ERROR, message=text) from error
+        raise UnreadableReply(f"the reply cannot be parsed: {error}") from error
     if not isinstance(message, dict):
-        raise MCPError(code=PARSE_ERROR, message="the response is not an object")
+        raise UnreadableReply("the reply is not an object")
     return cast("dict[str, Any]", message)
 
 
-def _result(message: dict[str, Any]) -> dict[str, Any]:
-    error, result = message.get("error"), message.get("result")
-    if isinstance(error, dict):
-        raise _error(cast("dict[str, Any]", error))
-    if not isinstance(result, dict):
-        raise MCPError(code=PARSE_ERROR, message="the response has neither result nor error")
+def read_result(body: bytes, id: int | str) -> dict[str, Any]:
+    """Return the result in the body of a reply to the request with this id.
+
+    Raises:
+        UnreadableReply: It is not an answer to that request.
+        MCPError: It is an error of the server.
+    """
+    return _result(_message(body), id)
+
+
+def _result(message: dict[str, Any], id: int | str) -> dict[str, Any]:
+    if not _same(message.get("id"), id):
+        raise UnreadableReply("the reply has the id of another request")
+    if "error" in message:
+        raise _error(message)
+    result = message.get("result")
+    if message.get("jsonrpc") != "2.0" or not isinstance(result, dict):
+        raise UnreadableReply("the reply has neither result nor error")
     return cast("dict[str, Any]", result)
 
 
-def _error(error: dict[str, Any]) -> MCPError:
-    code, text = error.get("code"), error.get("message")
-    if type(code) is not int or not isinstance(text, str):
-        return MCPError(code=PARSE_ERROR, message="the error of the response cannot be read")
-    return MCPError(code=code, message=text, data=error.get("data"))
+def _same(found: object, id: int | str | None) -> bool:
+    # `True == 1 == 1.0`, but they are other ids.
+    return type(found) is type(id) and found == id
 
 
-async def _refusal(response: httpx2.Response, media: str) -> MCPError:
+def _error(message: dict[str, Any]) -> MCPError:
+    error = message["error"]
+    members = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+    code, text = members.get("code"), members.get("message")
+    readable = type(code) is int and isinstance(text, str) and "result" not in message
+    if not readable or message.get("jsonrpc") != "2.0":
+        return UnreadableReply("the error of the reply cannot be read")
+    return MCPError(code=cast("int", code), message=cast("str", text), data=members.get("data"))
+
+
+async def _refusal(
+    response: httpx2.Response, media: str, id: int | str, not_done: frozenset[int]
+) -> MCPError:
     """Return the error of a response with an error status."""
-    body = await _body(response)
+    error = read_refusal(response.status_code, media, await _body(response), id)
+    if isinstance(error, StatusRefusal):
+        error.acted = acted_on(response, not_done)
+    return error
+
+
+def read_refusal(status: int, media: str, body: bytes, id: int | str | None) -> MCPError:
+    """Return the error of a reply with an error status.
+
+    A server that refuses a request before it has read its id may leave it out.
+    """
     if media.startswith("application/json"):
         try:
-            error = _message(body).get("error")
-        except MCPError:
-            error = None
-        if isinstance(error, dict):
-            return _error(cast("dict[str, Any]", error))
-    code = METHOD_NOT_FOUND if response.status_code == 404 else INTERNAL_ERROR
-    return MCPError(code=code, message=refusal(response.status_code, body))
+            message = _message(body)
+        except UnreadableReply:
+            return StatusRefusal(status, body)
+        if message.get("id") is not None and not _same(message["id"], id):
+            return UnreadableReply("the reply has the id of another request")
+        if "error" in message:
+            found = _error(message)
+            return found if not isinstance(found, UnreadableReply) else StatusRefusal(status, body)
+    return StatusRefusal(status, body)
+
+
+def unexpected(response: httpx2.Response) -> str:
+    """Say that a reply is of a kind that answers no request."""
+    media = preview(response.headers.get("content-type", ""), 100)
+    return f"the reply has status {response.status_code} and content type {media!r}"
 
 
 def refusal(status: int, body: bytes) -> str:

@@ -40,6 +40,7 @@ from antiphon.client.flow_types import (
 )
 from antiphon.client.read_asks import Task
 from antiphon.client.saved import SavedCall
+from antiphon.client.targets.named import Url
 from antiphon.client.task_updates import OnTaskMessage, TaskSubscription
 from antiphon.core.text import safe_line
 from antiphon.errors import AnswerInvalid
@@ -62,8 +63,11 @@ class Caller:
 
     answerer: Answerer | None
     timeouts: Timeouts
-    target: str | list[str] | None
+    target: Url | None
     """How a saved call refers to the server."""
+
+    name: str | list[str] | None
+    """The server: a URL without credentials, or a command."""
 
     address: str
     """Where the server is, as shown to a person."""
@@ -80,6 +84,7 @@ class Caller:
             answerer=settings.answerer,
             timeouts=settings.timeouts,
             target=settings.target.saved,
+            name=settings.target.name,
             address=settings.target.address,
             clock=settings.clock,
         )
@@ -260,8 +265,8 @@ class PreparedCall:
                 raise error
 
 
-def _place(name: str, target: str | list[str] | None) -> str:
-    where = " ".join(target) if isinstance(target, list) else target or "this process"
+def _place(name: str, target: Url | None) -> str:
+    where = "this machine" if target is None else target.text
     return f"{safe_line(name, 120)!r} at {safe_line(where, 200)}"
 
 

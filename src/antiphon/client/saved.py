@@ -5,16 +5,16 @@ asked and answered (TASK-24, TASK-44); besides, where the server is and how it n
 another process can find it and notice a change.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, cast
 
 import msgspec
 
-from antiphon.client.errors import SavedCallInvalid
+from antiphon.client.errors import CannotConnect, SavedCallInvalid
 from antiphon.client.flow_types import PendingCall
 from antiphon.client.read_asks import ASKABLE, MAX_ID, PendingAsk, Task, TaskStatus, read_ask
+from antiphon.client.targets.named import Url
 
 VERSION, WITH_TASK = 1, 2
 """Versions of the text: without and with a task. A newer one is refused."""
@@ -22,8 +22,6 @@ VERSION, WITH_TASK = 1, 2
 MAX_BYTES = 8 * 1024 * 1024
 """Length of the text; larger than any token, a bound against a wrong file."""
 
-
-_URL = re.compile(r"https?://[^\s\\\x00-\x1f\x7f]+", re.IGNORECASE)
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
@@ -33,8 +31,11 @@ class SavedCall:
     """A call, and the server that it belongs to."""
 
     call: PendingCall
-    target: str | list[str] | None = None
-    """URL without credentials, command, or `None` for a server in this process."""
+    target: Url | None = None
+    """URL without credentials; `None` for a command or a server in this process.
+
+    A text must not choose a program that is run, so whoever resumes the call names the command.
+    """
 
     server: Mapping[str, str] | None = None
     """Name and version that the server gave itself."""
@@ -61,7 +62,7 @@ class SavedCall:
             "asks": {ask.key: {"method": ask.method, "params": ask.params} for ask in call.asks},
             "rounds": call.rounds,
             "pauses": call.pauses,
-            "target": self.target,
+            "target": None if self.target is None else self.target.text,
             "server": self.server,
             "protocol": self.protocol,
             "received": self.received,
@@ -105,7 +106,7 @@ class _SavedText(msgspec.Struct):
     pauses: _Count = 0
     token: str | None = None
     answers: dict[str, Any] | None = None
-    target: str | list[str] | None = None
+    target: str | None = None
     server: dict[str, str] | None = None
     protocol: str = ""
     received: _Seconds = 0.0
@@ -136,12 +137,13 @@ def load(text: str) -> SavedCall:
         data = msgspec.convert(head, _SavedText)
     except msgspec.ValidationError as error:
         raise SavedCallInvalid(f"the saved call is damaged: {error}") from error
-    if isinstance(data.target, str) and not _URL.fullmatch(data.target):
-        # A text that is no URL would be read as a command; a saved command is a list of words.
-        raise SavedCallInvalid("the saved call is damaged: its target is a text but no URL")
+    try:
+        target = None if data.target is None else Url(data.target)
+    except CannotConnect:
+        raise SavedCallInvalid("the saved call is damaged: its target is no URL") from None
     return SavedCall(
         call=_call(data),
-        target=data.target,
+        target=target,
         server=data.server,
         protocol=data.protocol,
         received=data.received,

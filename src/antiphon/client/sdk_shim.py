@@ -29,8 +29,20 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CONNECTION_CLOSED
 
 from antiphon.client.errors import CannotConnect, InvalidResponse
 from antiphon.client.flow_types import Lost
-from antiphon.client.http import COMPRESSED, MAX_BODY, RawDispatcher, is_compressed, refusal
+from antiphon.client.http import (
+    MAX_BODY,
+    RAW,
+    RawDispatcher,
+    StatusRefusal,
+    UnreadableReply,
+    acted_on,
+    read_refusal,
+    read_result,
+    refusal,
+    unexpected,
+)
 from antiphon.client.task_updates import TaskListeners
+from antiphon.outbound.http_client import HttpClient, direct_connections, is_event_stream
 
 T = TypeVar("T")
 
@@ -40,8 +52,14 @@ LOST = 1
 TIMEOUT = httpx2.Timeout(30.0, read=None)
 """For connecting and writing. The time for a reply is bounded by the call."""
 
-_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_NOT_SENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.UnsupportedProtocol,
+)
 _NOT_ERA_EVIDENCE = frozenset({401, 403, 407, 429})
+_SESSION = "mcp-session-id"
 
 
 class CapabilityShim:
@@ -226,17 +244,20 @@ def _first(error: BaseException) -> BaseException:
 # --- an HTTP client that contains failures ------------------------------------------------------
 
 
-class ContainedClient(httpx2.AsyncClient):
+class ContainedClient(HttpClient):
     """An HTTP client whose failed POSTs return a response instead of raising.
 
     Every response is bounded, also those of the requests that OAuth makes, and none is unpacked.
+    What answers no request is the failure of that request, and never an answer of the server.
     """
 
-    def __init__(self, failures: Failures, **options: Any) -> None:
-        """Take where reasons are kept, and the options of `httpx2.AsyncClient`."""
-        super().__init__(**options, event_hooks={"response": [_bound]})
-        self.headers["accept-encoding"] = "identity"
+    def __init__(
+        self, failures: Failures, *, not_done: frozenset[int] = frozenset(), **options: Any
+    ) -> None:
+        """Take where reasons are kept, the statuses that say "not done", and other options."""
+        super().__init__(seconds=None, timeout=TIMEOUT, max_reply=MAX_BODY, streams=True, **options)
         self._failures = failures
+        self._not_done = not_done
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request; the failure of a POST becomes a response that names it."""
@@ -246,23 +267,65 @@ class ContainedClient(httpx2.AsyncClient):
         failures.url, failures.refusal, failures.nothing_there = request.url, "", False
         try:
             response = await super().send(request, **options)
+            if response.status_code < 400:
+                return await self._checked(request, response)
+            return await self._refused(request, response)
         except _NOT_SENT as error:
             why = f"{cannot_reach(failures.where)} ({type(error).__name__}: {error})"
             return self._answer(request, Lost(sent=False, why=why))
+        except UnreadableReply as error:
+            return self._answer(request, Lost(sent=True, why=error.error.message))
         except httpx2.HTTPError as error:
             return self._failed(request, error, sent=True)
         except OAuthFlowError as error:
             return self._failed(request, error, sent=False)
-        if response.status_code < 400:
+
+    async def _checked(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        """Return a response that the SDK can read to its end.
+
+        Raises:
+            UnreadableReply: It does not answer the request.
+            httpx2.HTTPError: It was cut.
+        """
+        if RAW.keys() <= request.extensions.keys() or response.has_redirect_location:
             return response
-        body = await response.aread()
-        if _is_rpc_error(response, body):
+        if is_event_stream(response):
+            stream = cast("httpx2.AsyncByteStream", response.stream)
+            response.stream = _ContainedBody(stream)
             return response
-        failures.refusal = refusal(response.status_code, body)
-        failures.nothing_there = response.status_code == 404
-        if response.status_code >= 500 or response.status_code in _NOT_ERA_EVIDENCE:
-            why = _explain(response.status_code, failures.refusal)
-            return self._answer(request, Lost(sent=response.status_code >= 500, why=why))
+        id = _request_id(request)
+        if id is None:
+            return response
+        if not response.headers.get("content-type", "").lower().startswith("application/json"):
+            await response.aclose()
+            raise UnreadableReply(unexpected(response))
+        try:
+            read_result(await response.aread(), id)
+        except UnreadableReply:
+            raise
+        except MCPError:
+            pass  # an answer, if not a result
+        return response
+
+    async def _refused(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        """Return a response with an error status, or what stands for it."""
+        status, body = response.status_code, await response.aread()
+        if request.headers.get(_SESSION) and status == 404:
+            return response  # the session is over, and nothing was done
+        media, id = response.headers.get("content-type", "").lower(), _request_id(request)
+        error = read_refusal(status, media, body, id)
+        if isinstance(error, UnreadableReply):
+            raise error
+        if not isinstance(error, StatusRefusal):
+            return response
+        failures = self._failures
+        failures.refusal = refusal(status, body)
+        failures.nothing_there = status == 404
+        if status >= 500 or status in _NOT_ERA_EVIDENCE or not _negotiates(request):
+            lost = Lost(
+                sent=acted_on(response, self._not_done), why=_explain(status, failures.refusal)
+            )
+            return self._answer(request, lost)
         return response
 
     def _failed(self, request: httpx2.Request, error: Exception, *, sent: bool) -> httpx2.Response:
@@ -275,26 +338,27 @@ class ContainedClient(httpx2.AsyncClient):
         return answer
 
 
-async def _bound(response: httpx2.Response) -> None:
-    """Refuse a compressed body, and bound the length of any other."""
-    if is_compressed(response):
-        raise httpx2.DecodingError(COMPRESSED)
-    stream = response.stream
-    if isinstance(stream, httpx2.AsyncByteStream):
-        streaming = "text/event-stream" in response.headers.get("content-type", "")
-        response.stream = _BoundedBody(stream, None if streaming else MAX_BODY)
+class _SentMessage(msgspec.Struct):
+    """What tells a request from a notification, and a call from the handshake."""
+
+    id: int | str | None = None
+    method: str = ""
 
 
-def _is_rpc_error(response: httpx2.Response, body: bytes) -> bool:
-    """Return whether an error status comes with a JSON-RPC error, which says more."""
-    if not response.headers.get("content-type", "").lower().startswith("application/json"):
-        return False
+def _sent_message(request: httpx2.Request) -> _SentMessage:
     try:
-        message = cast("object", msgspec.json.decode(body))
-    except (ValueError, RecursionError):
-        return False
-    error = cast("dict[str, Any]", message).get("error") if isinstance(message, dict) else None
-    return isinstance(error, dict) and "code" in error
+        return msgspec.json.decode(request.content, type=_SentMessage)
+    except (msgspec.DecodeError, httpx2.RequestNotRead):
+        return _SentMessage()
+
+
+def _request_id(request: httpx2.Request) -> int | str | None:
+    return _sent_message(request).id
+
+
+def _negotiates(request: httpx2.Request) -> bool:
+    """Return whether the reply tells which era a server is of."""
+    return _sent_message(request).method in ("initialize", "server/discover")
 
 
 def cannot_reach(where: str) -> str:
@@ -339,20 +403,15 @@ def _explain(status: int, refused: str) -> str:
     return f"the server answered {refused}"
 
 
-class _BoundedBody(httpx2.AsyncByteStream):
-    """A response body of bounded length; a network failure ends it."""
+class _ContainedBody(httpx2.AsyncByteStream):
+    """The body of an event stream: a network failure ends it, and the SDK's session goes on."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, limit: int | None) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
         self._inner = inner
-        self._left = limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for chunk in self._inner:
-                if self._left is not None:
-                    self._left -= len(chunk)
-                    if self._left < 0:
-                        return
                 yield chunk
         except httpx2.TransportError:
             return
@@ -362,7 +421,20 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 
 def contained_client(
-    failures: Failures, *, headers: Mapping[str, str] | None, auth: httpx2.Auth | None
+    failures: Failures,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None,
+    auth: httpx2.Auth | None,
+    not_done: frozenset[int],
+    proxies: bool = True,
 ) -> ContainedClient:
-    """Return the HTTP client for one connection; proxies are taken from the environment."""
-    return ContainedClient(failures, headers=dict(headers or {}), auth=auth, timeout=TIMEOUT)
+    """Return the HTTP client for one connection, with or without the environment's proxies."""
+    return ContainedClient(
+        failures,
+        not_done=not_done,
+        plain_origin=url,
+        headers=dict(headers or {}),
+        auth=auth,
+        transport=None if proxies else direct_connections(),
+    )

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx2
 import msgspec
 
 from antiphon.console.settings import Console, Webhook
 from antiphon.core.inbox import Item, decode_face
 from antiphon.environment import Environment
 from antiphon.errors import StoreError, TokenRefused
+from antiphon.outbound.http_client import HttpClient
 from antiphon.ports import Inbox, Notification
 
 log: logging.Logger = logging.getLogger("antiphon")
@@ -119,7 +119,7 @@ def _happened(notice: Notification, item: Item) -> float:
 @asynccontextmanager
 async def sending(environment: Environment, store: Inbox, console: Console) -> AsyncGenerator[None]:
     """Send notices for as long as this is open; what is left stays in the store."""
-    async with httpx2.AsyncClient(timeout=TIMEOUT, follow_redirects=False) as client:
+    async with HttpClient(seconds=TIMEOUT) as client:
 
         async def post(url: str, body: bytes, headers: dict[str, str]) -> int:
             async with client.stream("POST", url, content=body, headers=headers) as answer:

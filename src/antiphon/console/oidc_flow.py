@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from antiphon.core.inbox import Person
+from antiphon.outbound.http_client import HttpClient
 
 if TYPE_CHECKING:
     from antiphon.console.login import LoginAttempt
@@ -29,9 +30,6 @@ log: logging.Logger = logging.getLogger("antiphon")
 TIMEOUT = 10.0
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
 """Signatures with a provider's own key; never one that the client's secret could make."""
-
-_BYTES = 512 * 1024
-
 
 _FAILURES = (httpx2.HTTPError, JoseError, KeyError, TypeError, ValueError)
 """What a provider that is away, or that answers something else, makes of a sign-in."""
@@ -97,12 +95,13 @@ async def _claims(
         "client_id": oidc.client_id,
         "code_verifier": wanted["verifier"],
     }
-    auth = (oidc.client_id, oidc.client_secret) if oidc.client_secret else None
-    async with httpx2.AsyncClient(timeout=TIMEOUT, follow_redirects=False, auth=auth) as client:
-        answer = await client.post(provider["token_endpoint"], data=form)
+    secret = oidc.client_secret
+    auth = (oidc.client_id, secret) if secret else httpx2.USE_CLIENT_DEFAULT
+    async with HttpClient(seconds=TIMEOUT) as client:
+        answer = await client.post(provider["token_endpoint"], data=form, auth=auth)
         answer.raise_for_status()
     # Without the secret, which is for the one address that needs it.
-    async with httpx2.AsyncClient(timeout=TIMEOUT, follow_redirects=False) as client:
+    async with HttpClient(seconds=TIMEOUT) as client:
         keys: Any = await _json(client, provider["jwks_uri"])
     token = jwt.decode(answer.json()["id_token"], KeySet.import_key_set(keys), _ALGORITHMS)
     registry = JWTClaimsRegistry(
@@ -126,16 +125,14 @@ async def _claims(
 async def _provider(oidc: "OIDC") -> dict[str, Any]:
     """Return the provider's description of itself, which must name the issuer that was asked."""
     address = oidc.issuer.rstrip("/") + "/.well-known/openid-configuration"
-    async with httpx2.AsyncClient(timeout=TIMEOUT, follow_redirects=False) as client:
+    async with HttpClient(seconds=TIMEOUT) as client:
         found = await _json(client, address)
     if found.get("issuer", "").rstrip("/") != oidc.issuer.rstrip("/"):
         raise ValueError(f"{address} describes another issuer")
     return found
 
 
-async def _json(client: httpx2.AsyncClient, address: str) -> dict[str, Any]:
-    answer = await client.get(address, headers={"accept-encoding": "identity"})
+async def _json(client: HttpClient, address: str) -> dict[str, Any]:
+    answer = await client.get(address)
     answer.raise_for_status()
-    if len(answer.content) > _BYTES:
-        raise ValueError("the provider's answer is too large")
     return answer.json()

@@ -40,6 +40,11 @@ class Webhook:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"Webhook(url) must be an http or https URL, got {self.url!r}")
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
+            raise ConfigError(
+                "Webhook(url) must be https unless it is on this machine: notices would travel in "
+                f"the clear to {parts.hostname}"
+            )
         if not self.secret:
             raise ConfigError("Webhook(secret=...) must not be empty: receivers check it")
 

@@ -201,6 +201,10 @@ class Replay(msgspec.Struct, eq=False):
         """Return whether this execution has used a key already."""
         return (kind, key) in self._index.used
 
+    def asked(self) -> frozenset[str]:
+        """Return the keys of the asks that this execution has come past."""
+        return frozenset(key for kind, key in self._index.used if kind == "ask")
+
     @property
     def unread(self) -> Mapping[Name, Entry]:
         """Entries that this execution must come past and has not."""
@@ -220,6 +224,24 @@ class Replay(msgspec.Struct, eq=False):
             entry = self._index.add(entry)
         self.fresh.append(entry)
         return entry
+
+    def replace(self, entry: Entry) -> Entry:
+        """Put an entry in the place of the one of the same name."""
+        name = (entry.kind, entry.key)
+        self._index.entries[name] = entry
+        places = [at for at, one in enumerate(self.fresh) if (one.kind, one.key) == name]
+        if places:
+            self.fresh[places[-1]] = entry
+        else:
+            self.fresh.append(entry)
+        return entry
+
+    def tolerate_after(self, entry: Entry) -> None:
+        """Let everything that was learned after an entry stay unread: the path is another one."""
+        later = list(self._index.entries.values())
+        for one in later[list(self._index.entries).index((entry.kind, entry.key)) + 1 :]:
+            if self._index.unread.pop((one.kind, one.key), None) is not None:
+                self.replace(msgspec.structs.replace(one, carried=True))
 
     def forget(self, kind: EntryKind, key: str) -> None:
         """Drop an entry that did not fit or is asked for again, as if it had never come."""

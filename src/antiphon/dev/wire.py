@@ -10,11 +10,15 @@ import httpx2
 import msgspec
 
 from antiphon.core.text import clip
+from antiphon.outbound.http_client import HttpClient, direct_connections
 
 KEPT_BYTES = 2 * 1024 * 1024
 """Of one request or one response; what is longer is cut in the record only."""
 
 KEPT_EXCHANGES = 1_000
+
+MAX_REPLY = 32 * 1024 * 1024
+"""Bytes of one reply that is not a stream."""
 
 SESSION = "mcp-session-id"
 
@@ -144,7 +148,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, exchanges: list[Exchange], changed: Callable[[], None]) -> None:
         """Take where exchanges are kept, and whom to tell of new ones."""
-        self._inner = httpx2.AsyncHTTPTransport()
+        self._inner = direct_connections()
         self._exchanges = exchanges
         self._changed = changed
 
@@ -176,8 +180,10 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
 
 def http_client(exchanges: list[Exchange], changed: Callable[[], None]) -> httpx2.AsyncClient:
     """Return a client whose exchanges are kept."""
-    return httpx2.AsyncClient(
+    return HttpClient(
         transport=RecordingTransport(exchanges, changed),
-        headers={"accept-encoding": "identity"},
+        seconds=None,
         timeout=httpx2.Timeout(30.0, read=None),
+        max_reply=MAX_REPLY,
+        streams=True,
     )

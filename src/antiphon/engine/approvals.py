@@ -213,8 +213,14 @@ async def ask_named(
     batch: list[tuple[str, Question]] = []
     for key, ask in asks.items():
         check = check_raw_key if isinstance(ask, RawAsk) else check_key
-        batch.append((check(key), question(ask)))
-    return await ask_all(execution, batch)
+        batch.append((execution.keys.in_scope(check(key)), question(ask)))
+    outcomes = await ask_all(execution, batch)
+    return [named(outcome, key) for outcome, key in zip(outcomes, asks, strict=True)]
+
+
+def named(outcome: Outcome[Any], key: str) -> Outcome[Any]:
+    """Return an outcome under the key that its author chose."""
+    return outcome if outcome.key == key else msgspec.structs.replace(outcome, key=key)
 
 
 async def ask_visit(
@@ -226,7 +232,7 @@ async def ask_visit(
 ) -> None:
     """Ask for the visit of a URL; with `until`, wait until the visit has done its work."""
     await execution.enter_async("elicit_url")
-    key = execution.key_for("url", given)
+    key = execution.ask_key_for("url", given)
 
     async def is_done() -> bool:
         if until is None:

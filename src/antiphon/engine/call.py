@@ -155,6 +155,14 @@ class Call(msgspec.Struct, eq=False):
         self.pending = {}
         self.rejected = {}
 
+    def forget_doubt(self, doubt: Entry) -> None:
+        """Forget that an effect had an unknown end; what followed need not be read any more."""
+        self.entries = _without_doubt(self.entries, doubt)
+        self.timed = _without_doubt(self.timed, doubt)
+        self.journal = msgspec.structs.replace(
+            self.journal, entries=_without_doubt(self.journal.entries, doubt)
+        )
+
     def accept_pushed(self, answers: Mapping[str, Any], now: float) -> None:
         """Take in answers of a back channel, over which an ask may also end without one."""
         ended = {key: raw for key, raw in answers.items() if unanswered(raw)}
@@ -239,6 +247,16 @@ def _answer(pending: Pending, raw: Mapping[str, Any]) -> Entry:
         raw = {**raw, "approval": True}
     payload, secret, branch = encode_value(raw), pending.secret, pending.branch
     return Entry("ask", pending.key, payload, pending.digest, pending.note, secret, branch=branch)
+
+
+def _without_doubt(entries: Sequence[Entry], doubt: Entry) -> list[Entry]:
+    """Return entries without the one of an effect of unknown end, those after it as carried."""
+    names = [(entry.kind, entry.key) for entry in entries]
+    if (doubt.kind, doubt.key) not in names:
+        return list(entries)
+    at = names.index((doubt.kind, doubt.key))
+    later = [msgspec.structs.replace(entry, carried=True) for entry in entries[at + 1 :]]
+    return [*entries[:at], *later]
 
 
 def check_map(answers: object) -> dict[str, Any]:

@@ -268,6 +268,11 @@ class Branches:
         return bool(self._waiting)
 
     @property
+    def any_alive(self) -> bool:
+        """Whether a branch has not ended."""
+        return any(task is not None and not task.done() for task in self._tasks)
+
+    @property
     def any_cancelled(self) -> bool:
         """Whether a branch was cancelled, so that it may not have come to its entries."""
         return self.cut or any(task.cancelled() for task in self._tasks if task is not None)

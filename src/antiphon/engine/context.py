@@ -24,7 +24,7 @@ from antiphon.core.asks import (
     Seconds,
 )
 from antiphon.core.content import Message
-from antiphon.engine.approvals import ask_all, ask_named, ask_visit, read_answered
+from antiphon.engine.approvals import ask_all, ask_named, ask_visit, named, read_answered
 from antiphon.engine.child_tasks import get_inside, running_loop, task_of
 from antiphon.engine.context_base import ContextBase, handed_out
 from antiphon.engine.execution import Execution
@@ -214,7 +214,9 @@ class Context(ContextBase):
         execution = self._execution
         await execution.enter_async("ask")
         ready = question(ask)
-        return (await ask_all(execution, [(execution.key_for(ready.base, given), ready)]))[0]
+        key = execution.ask_key_for(ready.base, given)
+        (outcome,) = await ask_all(execution, [(key, ready)])
+        return outcome if given is None else named(outcome, given)
 
     async def _value(self, ask: Ask, given: str | None) -> Any:
         outcome = await self._one(ask, given)
@@ -243,11 +245,11 @@ async def _ask_form(execution: Execution, message: str, form: Any, given: str | 
     except (MessageTooLong, TypeError):  # what cannot be kept, or is no text
         ready = plain_form(message, form)
     if task_of(running_loop()) is not execution.task:
-        key = execution.key_for(ready.base, given)
+        key = execution.ask_key_for(ready.base, given)
         return (await ask_all(execution, [(key, ready)]))[0].unwrap()
     key = None if given is None else check_key(given)
     try:
-        key = key or execution.keys.derive(ready.base)
+        key = execution.keys.in_scope(key or execution.keys.derive(ready.base))
         entry = execution.replay.recall("ask", key, ready.digest, ready.note)
     except HandlerError as error:
         raise execution.fault(error) from None

@@ -277,10 +277,12 @@ class ContextBase(CallView):
         """Go on as a task from here: the round ends, and the rest runs in the background.
 
         For a client without tasks the call goes on as it is, unless the decorator declares
-        `detach="refuse"`. In a call that is a task already it does nothing.
+        `detach="refuse"`. In a call that is a task already it does nothing. Questions after it
+        may use the keys of questions before it again.
         """
         execution = self._execution
         await execution.enter_async("detach")
+        execution.begin_scope()
         if execution.replay.seen("patch", "detach") is not None or execution.delivery.background:
             return
         execution.check_new("detach", "detach", message)

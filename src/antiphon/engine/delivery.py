@@ -164,7 +164,7 @@ class Delivery:
         call = execution.call
         if not execution.fence:
             return None
-        learned, prefix = [*call.timed, *execution.replay.fresh], None
+        learned, prefix = execution.learned([*call.timed, *execution.replay.fresh]), None
         if learned:
             place = f"prefix {call.id} {call.number}"
             plain = encode_journal(Journal(b"", learned))

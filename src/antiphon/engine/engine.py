@@ -252,9 +252,21 @@ class Engine:
             outcome = await execution.delivery.start(execution, arguments)
         else:
             outcome = await execution.run(Context(execution), arguments)
+            if execution.doubts:
+                execution, outcome = await self._run_settled(execution, outcome)
         if type(outcome) is Completed and not execution.call.began_effect:
             return Reply(outcome.result)
         return await self._conclude(execution, outcome)
+
+    async def _run_settled(
+        self, execution: Execution, outcome: ExecutionOutcome
+    ) -> tuple[Execution, ExecutionOutcome]:
+        """Run a handler again that failed by an effect whose end has become known meanwhile."""
+        while (again := execution.once_more(outcome)) is not None:
+            execution = again
+            bound = execution.handler.bind(execution.request.arguments)
+            outcome = await execution.run(Context(execution), bound)
+        return execution, outcome
 
     async def _conclude(self, execution: Execution, outcome: ExecutionOutcome) -> Reply:
         """Turn the outcome of a request's execution into its reply."""

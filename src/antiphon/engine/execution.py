@@ -8,6 +8,9 @@ raises again and claims nothing.
 
 Whatever the framework finds wrong is noted as the *verdict* and raised where it is found; a handler
 may swallow it, but `run` is the single place where an execution ends, and there the verdict counts.
+Effects of unknown end are noted as *doubts*. A handler may go on after one, and return or ask; an
+execution that fails is uncertain, whatever came out of the handler. A doubt can be settled at any
+time, so what the journal keeps of it is no verdict: the ledger is asked in every run.
 
 Legacy sessions and parked handlers answer while the handler waits; how an ask is put is therefore a
 `Delivery`, and everything else is the same.
@@ -42,6 +45,7 @@ from antiphon.engine.child_tasks import (
     task_of,
     uncancel,
 )
+from antiphon.engine.ends import Doubt, doubted_end, doubtful, seen_in, with_acted
 from antiphon.engine.mistakes import (
     HandedOut,
     called_too_late,
@@ -77,7 +81,13 @@ from antiphon.engine.suspension import (
     block_forever,
     go_on,
 )
-from antiphon.errors import HandlerError, NestedEffect, SwallowedAsk, TooManyRounds
+from antiphon.errors import (
+    EffectUncertain,
+    HandlerError,
+    NestedEffect,
+    SwallowedAsk,
+    TooManyRounds,
+)
 
 if TYPE_CHECKING:
     from antiphon.engine.context import Context
@@ -137,6 +147,9 @@ class Execution(msgspec.Struct, eq=False):
 
     verdict: "Exception | Abandoned | None" = None
     """The first thing that the framework found wrong; it decides how the execution ends."""
+
+    doubts: Mapping[str, Doubt] = _NOTHING
+    """Effects of unknown end that this execution has met, by key."""
 
     ends_by: Paused | Detached | None = None
     """How the round ends if it asks nothing."""
@@ -294,12 +307,60 @@ class Execution(msgspec.Struct, eq=False):
             entry = replace(entry, branch=True)
         return self.replay.record(entry)
 
-    def journal(self) -> Journal:
-        """Return what the call knows at the end of this round."""
+    def doubt(
+        self,
+        error: EffectUncertain,
+        entry: Entry | None,
+        *,
+        known: bool,
+        settled: bool = False,
+        task: "asyncio.Task[Any] | None" = None,
+    ) -> EffectUncertain:
+        """Note an effect of unknown end; return what to raise.
+
+        Args:
+            error: What the handler sees.
+            entry: What the journal keeps of it, where that is known already.
+            known: Whether an earlier round or run has met it, and the handler went on after it.
+            settled: Whether the ledger knows its end by now.
+            task: The task of the handler that meets it; the current one by default.
+        """
+        task = asyncio.current_task() if task is None else task
+        self.doubts = {**self.doubts, error.key: Doubt(error, entry, task, known, settled)}
+        return error
+
+    def act_on_doubts(self) -> None:
+        """Note that an effect begins after those of unknown end.
+
+        Whoever has met one may act because of it. From then on every run must take the same path,
+        for as long as the handler goes on with it. What another branch has met does not count while
+        that branch has not ended: this one cannot know of it.
+        """
+        here = asyncio.current_task()
+        for doubt in self.doubts.values():
+            met_by, entry = doubt.task, doubt.entry
+            if entry is None or seen_in(entry).acted:
+                continue
+            if met_by is None or met_by in (here, self.task) or met_by.done():
+                doubt.entry = self.replay.replace(with_acted(entry))
+
+    def learned(self, entries: list[Entry]) -> list[Entry]:
+        """Return what an effect that begins may keep: no doubt on which nothing was done."""
+        if not self.doubts:
+            return entries
+        passing = [doubt.entry for doubt in self.doubts.values() if doubt.passing]
+        return [entry for entry in entries if not (doubtful(entry) and entry in passing)]
+
+    def go_on_settled(self, entry: Entry) -> None:
+        """Take the end of an effect that is known now; what followed the doubt need not be read."""
+        self.replay.tolerate_after(entry)
+
+    def journal(self, *, acting: bool = False) -> Journal:
+        """Return what the call knows at the end of this round, or before an effect of it."""
         old, asked = self.call.journal, bool(self.asked)
         return Journal(
             self.call.seed,
-            self.replay.entries(),
+            self.learned(self.replay.entries()) if acting else self.replay.entries(),
             old.state if self.state_payload is None else self.state_payload,
             old.asked + asked,
             old.pauses + (not asked),
@@ -314,6 +375,18 @@ class Execution(msgspec.Struct, eq=False):
             return self.keys.derive(base, self.branch() is not None)
         except HandlerError as error:
             raise self.fault(error) from None
+
+    def ask_key_for(self, base: str, given: str | None) -> str:
+        """Return the key of an ask in the whole call, which tells its scopes apart."""
+        return self.keys.in_scope(self.key_for(base, given))
+
+    def begin_scope(self) -> None:
+        """Give the keys of asks after `ctx.detach` a scope of their own.
+
+        Not beside branches: whether one asks before or after would depend on chance.
+        """
+        if self.branch() is None and not (self.branches is not None and self.branches.any_alive):
+            self.keys.begin_scope(self.replay.asked())
 
     def reject(self, key: str, reason: str) -> None:
         """Drop an answer that does not fit; it will be asked for again, or the call ends."""
@@ -408,7 +481,7 @@ class Execution(msgspec.Struct, eq=False):
             self.close()
             if self.effects:
                 await self.effects_settled()
-        return outcome if self.verdict is None else self.judge(outcome)
+        return outcome if self.verdict is None and not self.doubts else self.judge(outcome)
 
     def _begin(self, context: "Context", arguments: dict[str, Any]) -> Any:
         """Call the handler; returns what it returned, or what it waits for."""
@@ -438,7 +511,36 @@ class Execution(msgspec.Struct, eq=False):
         """
         if isinstance(self.verdict, Abandoned):
             raise self.verdict
-        return outcome if self.verdict is None else Failed(self.verdict)
+        if self.verdict is not None:
+            outcome = Failed(self.verdict)
+        if self.doubts and isinstance(outcome, Failed):
+            return Failed(doubted_end(outcome.error, self.doubts))
+        return outcome
+
+    def once_more(self, outcome: ExecutionOutcome) -> "Execution | None":
+        """Return an execution of the same call that takes the ends of effects as they are now.
+
+        None if this one has ended. An effect of unknown end after which the handler has acted is
+        shown to it in every run, so that it takes the same path, also when it is settled. If the
+        handler does not go on after it but fails, there is no such path, and what was settled
+        counts.
+        """
+        settled = [doubt.entry for doubt in self.doubts.values() if doubt.settled]
+        if not settled or not isinstance(outcome, Failed):
+            return None
+        call = self.call
+        for entry in settled:
+            if entry is not None:
+                call.forget_doubt(entry)
+        return Execution.of(
+            self.environment,
+            self.handler,
+            self.request,
+            call,
+            self.delivery,
+            self.fence,
+            self.binding,
+        )
 
     def _returned(self, value: Any) -> ExecutionOutcome:
         """The handler returned: check what it has read, and write its result."""

@@ -6,7 +6,7 @@ which keys are derived.
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any, cast
 
@@ -591,6 +591,16 @@ class Keys(msgspec.Struct, eq=False):
     """The keys that one execution has derived so far."""
 
     _counts: dict[str, int] = {}
+    _in_rounds: Set[str] = frozenset()
+    """The keys of the asks before `ctx.detach`; those after it are a scope of their own."""
+
+    def begin_scope(self, asked: Set[str]) -> None:
+        """Let every key that was asked under so far be used once more."""
+        self._in_rounds = self._in_rounds or asked
+
+    def in_scope(self, key: str) -> str:
+        """Return the key of an ask in the whole call: no author can choose one that ends in -1."""
+        return f"{key}-1" if key in self._in_rounds else key
 
     def __contains__(self, base: str) -> bool:
         """Return whether a key was derived from this base."""

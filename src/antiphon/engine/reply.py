@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from traceback import walk_tb
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -19,6 +19,13 @@ from antiphon.core.journal import Journal
 from antiphon.core.request import Request
 from antiphon.core.text import safe
 from antiphon.engine.delivery import lacking
+from antiphon.engine.ends import (
+    SeveralRefusals,
+    SeveralUncertain,
+    decisive,
+    leaves_of,
+    uncertain_effects,
+)
 from antiphon.engine.handler import Handler
 from antiphon.engine.serialization.recorded_errors import READABLE
 from antiphon.environment import Environment
@@ -171,22 +178,11 @@ def tell_end(
 _TEXT = 2_000
 
 
-def sole_error(error: Exception) -> Exception:
-    """Return the one error of a group of one; other errors as they are."""
-    seen: object = error
-    while isinstance(seen, ExceptionGroup):
-        inner = cast("ExceptionGroup[Exception]", seen).exceptions
-        if len(inner) != 1:
-            break
-        seen = inner[0]
-    return cast("Exception", seen)
-
-
 def ending(
     error: Exception, handler: Handler, environment: Environment, request: Request | None = None
 ) -> Reply:
     """Return the reply to a round that an error ended, in the handler or before its first line."""
-    error = sole_error(error)
+    error = decisive(error)
     if isinstance(error, Diverged) and environment.telemetry is not None:
         environment.telemetry.diverged(handler.identity)
     if isinstance(error, CapabilityMissing) and request is not None:
@@ -222,21 +218,11 @@ def _ending(error: Exception, handler: Handler, environment: Environment) -> Rep
         return _error_reply(
             handler, f"Invalid arguments: {error}", environment, keep=True, code=INVALID_PARAMS
         )
-    if isinstance(error, EffectFailed):
-        return _error_reply(handler, _effect_text(error, environment), environment, keep=True)
-    if isinstance(error, DELIBERATE):
-        return _error_reply(handler, str(error), environment, keep=True)
-    if isinstance(error, NotDone):
-        return _error_reply(handler, str(error) or "Nothing was done.", environment, keep=False)
+    if isinstance(error, (*DELIBERATE, NotDone, SeveralRefusals)):
+        keep = all(isinstance(one, DELIBERATE) for one in leaves_of(error))
+        return _error_reply(handler, _words(error, environment), environment, keep=keep)
     if isinstance(error, EffectUncertain):
-        log.error(
-            "effect %r of call %s is uncertain (%s). Settle it: %s --done RESULT | --not-done",
-            error.key,
-            error.call_id,
-            handler.identity,
-            error.command,
-        )
-        return _error_reply(handler, str(error), environment, keep=False)
+        return _uncertain(error, handler, environment)
     if isinstance(error, AntiphonError) and not isinstance(error, MemoFailed):
         log.error(
             "%s failed at %s: %s: %s",
@@ -247,12 +233,45 @@ def _ending(error: Exception, handler: Handler, environment: Environment) -> Rep
             exc_info=error.__cause__ if environment.expose_errors else None,
         )
         return _error_reply(handler, str(error), environment, keep=False, counts=True)
-    if isinstance(error, MemoFailed) and error.__cause__ is not None:
-        return _ending(cast("Exception", error.__cause__), handler, environment)
     log_failure(log, error, "%s failed", handler.identity, expose=environment.expose_errors)
     text = f"{type(error).__name__}: {error}" if environment.expose_errors else _HIDDEN
     text = f"{handler.kind} {handler.name!r} failed: {text}"
     return _error_reply(handler, text, environment, keep=False, counts=True)
+
+
+def _uncertain(error: EffectUncertain, handler: Handler, environment: Environment) -> Reply:
+    """Name every effect of unknown end, to the client and in the log; the round is not over."""
+    for one in uncertain_effects(error):
+        log.error(
+            "effect %r of call %s is uncertain (%s). Settle it: %s --done RESULT | --not-done",
+            one.key,
+            one.call_id,
+            handler.identity,
+            one.command,
+        )
+    log_cause(error, handler, environment)
+    text = str(error)
+    if isinstance(error, SeveralUncertain) and error.refusal is not None:
+        text = f"{_words(error.refusal, environment)} {text}"
+    return _error_reply(handler, text, environment, keep=False)
+
+
+def log_cause(error: EffectUncertain, handler: Handler, environment: Environment) -> None:
+    """Log what a handler raised that failed unexpectedly after an effect of unknown end."""
+    cause = error.__cause__
+    if isinstance(cause, Exception) and not isinstance(decisive(cause), AntiphonError | NotDone):
+        log_failure(log, cause, "%s failed", handler.identity, expose=environment.expose_errors)
+
+
+def _words(error: Exception, environment: Environment) -> str:
+    """Return the words of errors that the author raised, or that say that nothing was done."""
+    texts = [
+        _effect_text(one, environment)
+        if isinstance(one, EffectFailed)
+        else str(one) or "Nothing was done."
+        for one in leaves_of(error)
+    ]
+    return "\n".join(dict.fromkeys(texts))
 
 
 def _for_log(error: AntiphonError, environment: Environment) -> str:

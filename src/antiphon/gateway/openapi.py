@@ -12,6 +12,10 @@ import httpx2
 
 from antiphon.errors import ConfigError
 from antiphon.gateway.policy import ApprovalRule, Policy
+from antiphon.outbound.http_client import HttpClient, direct_connections
+
+MAX_REPLY = 32 * 1024 * 1024
+"""Bytes of one reply of an API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +107,14 @@ def read_api(
         raise ConfigError(
             "http_client= has its own base URL, headers and auth: leave out the others"
         )
-    transport = httpx2.AsyncHTTPTransport()
-    client = http_client or httpx2.AsyncClient(
+    transport = direct_connections()
+    client = http_client or HttpClient(
         base_url=url or _address(document),
+        plain_origin=url,
         headers=headers,
         auth=auth,
-        timeout=timeout,
+        seconds=timeout,
+        max_reply=MAX_REPLY,
         transport=transport,
     )
     operations: dict[str, str] = {}

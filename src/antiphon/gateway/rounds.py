@@ -85,7 +85,8 @@ def _kept(turn: Turn) -> dict[str, Any]:
             raise NotDone(
                 f"The upstream server cannot be reached. Nothing was sent. ({safe(why, 200)})"
             )
-        case Stopped("lost" | "reply" | "total"):
+        case Stopped("lost" | "reply" | "total" | "violation"):
+            # What cannot be read is not an answer: the server may have acted before it.
             raise OutcomeUnknown("the reply of the upstream server was lost")
         case Stopped(reason, detail=why):
             text = f"the upstream server ended the call ({reason}) {safe(why, 200)}".rstrip()

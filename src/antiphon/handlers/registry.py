@@ -4,7 +4,7 @@ Owns what exists and which methods that opens; a listing is encoded once, at reg
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -191,6 +191,12 @@ class Registry:
         self._changes.announce(list_changed)
         return True
 
+    def handlers(self) -> Iterator[Handler]:
+        """Return the handlers of everything that is offered."""
+        for table in (self.tools, self.prompts, self.resources, self.templates):
+            yield from (listed.handler for listed in table.values())
+        yield from (listed.handler for listed in self.unlisted)
+
     # --- finding ---------------------------------------------------------------------------------
 
     def find(self, round: Request) -> tuple[Handler, Mapping[str, Any] | None]:
@@ -296,6 +302,16 @@ class TaskHandlers:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._served: list[tuple[str, str]] = []
+        self._served_of = -1
+
+    def served(self) -> Sequence[tuple[str, str]]:
+        """Return what this process can run: each name with the version of its handler."""
+        if self._served_of != self._registry.revision:
+            self._served_of = self._registry.revision
+            handlers = self._registry.handlers()
+            self._served = [(one.name, one.options.version) for one in handlers]
+        return self._served
 
     def find(self, request: Request) -> tuple[Handler, Mapping[str, Any] | None]:
         """Return the handler of a task and its raw arguments.

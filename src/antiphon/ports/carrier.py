@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from antiphon.ports.tasks import Due, TaskRow
+from antiphon.ports.tasks import Due, ServedTools, TaskRow
 
 
 def caller_of(owner: str) -> str:
@@ -34,6 +34,9 @@ class Space(msgspec.Struct, frozen=True):
 
     busy_owners: Sequence[str] = ()
     """Owners of whom it runs as many tasks as it may."""
+
+    served: ServedTools | None = None
+    """The tools that it has, with their versions; None: all."""
 
     large_owners: Sequence[str] = ()
     """Owners who hold so many places that others go first."""

@@ -1,7 +1,7 @@
 """Tasks: calls that go on in the background, as rows that workers claim."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -34,6 +34,9 @@ class NewTask(msgspec.Struct, frozen=True):
     call: str = ""
     """The call that goes on as this task."""
 
+    version: str = ""
+    """The version of its tool: workers that have another one leave it to those that have it."""
+
     held: "HeldCall | None" = None
     """Set when the call waits for somebody's decision."""
 
@@ -65,6 +68,9 @@ class TaskRow(msgspec.Struct, frozen=True):
     leased: bool
     """Whether a run is going on and its lease is good."""
 
+    before: str | None = None
+    """The worker of the run before, if nobody wrote down how that ended."""
+
 
 class TaskChange(msgspec.Struct, frozen=True):
     """What becomes of a task."""
@@ -88,6 +94,22 @@ class TaskChange(msgspec.Struct, frozen=True):
 
     lasts: float = 0.0
     """Seconds from now for which the task is kept at least: longer than people may decide."""
+
+    version: str | None = None
+    """The version of its tool from now on; None leaves it as it was."""
+
+
+LEFT_TO_OTHERS = 30.0
+"""Seconds for which a ready task is left to workers that have its tool in its version. Then any
+worker may look at it."""
+
+ServedTools: TypeAlias = Sequence[tuple[str, str]]
+"""The tools that a worker has, each with its version."""
+
+
+def pause_elsewhere(waited: float) -> float:
+    """Return after how many seconds a called task is brought again that this worker cannot run."""
+    return min(max(0.5, waited), 60.0)
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -167,17 +189,25 @@ class Tasks(Protocol):
         lease: float,
         busy: Sequence[str] = (),
         busy_owners: Sequence[str] = (),
+        served: ServedTools | None = None,
     ) -> Sequence[TaskRow]:
         """Claim up to `limit` ready tasks that no good lease holds, the longest ready first.
 
-        Tasks of the tools in `busy` or of `busy_owners` and expired ones are left. Each comes with
+        Tasks of the tools in `busy` or of `busy_owners` and expired ones are left; tasks of tools
+        that are not in `served` only for `LEFT_TO_OTHERS` seconds. Each comes with
         a new epoch and a new revision. Claiming a task whose last run's lease ended is a takeover.
         A worker claims and renews all its runs with the same `lease`: a store may keep one for all.
         """
         ...
 
     async def claim_run(
-        self, due: Due, *, lease: float, seize: int = 0, silent: float = 0.0
+        self,
+        due: Due,
+        *,
+        lease: float,
+        seize: int = 0,
+        silent: float = 0.0,
+        served: ServedTools | None = None,
     ) -> TaskRow | Due | None:
         """Claim a called task that is ready and that no good lease holds.
 
@@ -192,6 +222,8 @@ class Tasks(Protocol):
                 waited for.
             silent: Seconds for which such a lease must not have been renewed. Who renews it lives:
                 only the carrier has lost sight of them.
+            served: What this worker has; a task of another tool or version comes as what is to be
+                called again, elsewhere. None: everything.
         """
         ...
 
@@ -251,8 +283,17 @@ class Tasks(Protocol):
         timeout: float,
         busy: Sequence[str] = (),
         busy_owners: Sequence[str] = (),
+        served: ServedTools | None = None,
     ) -> None:
         """Return when a run may be ready to claim, or after `timeout` seconds."""
+        ...
+
+    async def gone_workers(self, workers: Sequence[str]) -> Sequence[str]:
+        """Return those of some workers (`TaskRow.before`) of which nothing is heard any more.
+
+        A worker that a failing store has kept from renewing its leases lives, and is heard of as
+        soon as the store is back.
+        """
         ...
 
     async def remove_tasks(self, *, limit: int = 1000) -> int:

@@ -8,6 +8,7 @@ import asyncio
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,14 +24,22 @@ from antiphon.ports import (
     TaskRow,
     caller_of,
 )
+from antiphon.ports.tasks import LEFT_TO_OTHERS, ServedTools, pause_elsewhere
 from antiphon.stores.memory_expiry import full, share_of
 
 OPEN = frozenset({"working", "input_required"})
 _NEVER = float("inf")
+_HERE = "here"
+"""The worker of every run."""
+
 _ROW_BYTES = 1024
 """Of a task, besides its state."""
 
 _CURE = "Raise MemoryStore(tasks=..., task_bytes=...), or configure a store on disk"
+
+
+_Turn: TypeAlias = tuple[str, str, str]
+"""Server, tool and version."""
 
 
 class KeptTask(msgspec.Struct):
@@ -51,6 +60,8 @@ class KeptTask(msgspec.Struct):
     """Its one entry among the turns."""
 
     lease: float = 0.0
+    version: str = ""
+    before: str | None = None
 
     def row(self, now: float) -> TaskRow:
         new = self.new
@@ -69,6 +80,7 @@ class KeptTask(msgspec.Struct):
             epoch=self.epoch,
             cancel=self.cancel,
             leased=now < self.lease,
+            before=self.before,
         )
 
     def due(self, now: float) -> Due:
@@ -94,8 +106,9 @@ class MemoryTasks:
         self._tasks: dict[str, KeptTask] = {}
         self._by_call: dict[str, str] = {}
         self._open: Counter[str] = Counter()
-        self._turns: defaultdict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
-        """When tasks of one server and tool may be claimed; entries out of date are skipped."""
+        self._turns: defaultdict[_Turn, list[tuple[float, str]]] = defaultdict(list)
+        """When tasks of one server, tool and version may be claimed; entries out of date are
+        skipped."""
 
         self._waiting_workers: set[asyncio.Future[None]] = set()
         self._callers: dict[object, tuple[str, Callable[[Due], None]]] = {}
@@ -111,7 +124,9 @@ class MemoryTasks:
         self._check_task_space(task.owner, len(task.state))
         if task.call:
             self._by_call[task.call] = task.id
-        row = KeptTask(task, task.status, task.message, task.state, task.created)
+        row = KeptTask(
+            task, task.status, task.message, task.state, task.created, version=task.version
+        )
         self._tasks[task.id] = row
         self._task_quota.add(task.owner, 1)
         self._task_bytes.add(task.owner, _ROW_BYTES + len(task.state))
@@ -160,6 +175,8 @@ class MemoryTasks:
         self._keep_state(row, change.state)
         row.updated = change.updated
         row.cancel = row.cancel or change.cancel
+        if change.version is not None and change.version != row.version:
+            row.version, row.queued = change.version, _NEVER  # its turn is among others now
         row.revision += 1
         if change.status in OPEN:
             self._schedule(row, ready)
@@ -192,7 +209,7 @@ class MemoryTasks:
 
     def _queue(self, row: KeptTask, at: float) -> None:
         row.queued = at
-        heapq.heappush(self._turns[row.new.server, row.new.tool], (at, row.new.id))
+        heapq.heappush(self._turns[row.new.server, row.new.tool, row.version], (at, row.new.id))
 
     # --- runs ----------------------------------------------------------------------------------
 
@@ -204,13 +221,14 @@ class MemoryTasks:
         lease: float,
         busy: Sequence[str] = (),
         busy_owners: Sequence[str] = (),
+        served: ServedTools | None = None,
     ) -> Sequence[TaskRow]:
         """Claim ready tasks, the longest ready first."""
         now = self._now()
         claimed: list[TaskRow] = []
         left: list[KeptTask] = []
         while len(claimed) < limit:
-            row = self._next(server, busy, now)
+            row = self._next(server, busy, served, now)
             if row is None:
                 break
             if row.new.owner in busy_owners:
@@ -224,12 +242,19 @@ class MemoryTasks:
     def _claimed(self, row: KeptTask, now: float, lease: float) -> TaskRow:
         row.epoch += 1
         row.revision += 1
+        row.before = _HERE if row.lease > 0 else None
         row.lease = row.ready = now + lease
         self._queue(row, row.lease)  # taken over then, unless it is finished
         return row.row(now)
 
     async def claim_run(
-        self, due: Due, *, lease: float, seize: int = 0, silent: float = 0.0
+        self,
+        due: Due,
+        *,
+        lease: float,
+        seize: int = 0,
+        silent: float = 0.0,
+        served: ServedTools | None = None,
     ) -> TaskRow | Due | None:
         """Claim a called task, or return when it may be claimed."""
         row, now = self._tasks.get(due.task), self._now()
@@ -238,9 +263,16 @@ class MemoryTasks:
         if row.new.expires <= now:
             return None
         dead = 0 < row.lease <= now + lease - silent and due.epoch < row.epoch <= due.epoch + seize
-        if row.ready <= now or dead:
+        mine = _is_served(row.new.tool, row.version, served)
+        if row.ready <= (now if mine else now - LEFT_TO_OTHERS) or (mine and dead):
             return self._claimed(row, now, lease)
-        return None if row.lease > 0 else row.due(now)
+        if row.lease > 0:
+            return None
+        waited = now - row.ready
+        later = row.due(now)
+        if waited < 0:
+            return later
+        return msgspec.structs.replace(later, after=pause_elsewhere(waited))
 
     async def overdue(
         self, *, server: str, grace: float, limit: int, beyond: tuple[float, str] | None = None
@@ -265,15 +297,19 @@ class MemoryTasks:
         self._callers[key] = (server, call)
         return lambda: self._callers.pop(key, None) and None
 
-    def _next(self, server: str, busy: Sequence[str], now: float) -> KeptTask | None:
+    def _next(
+        self, server: str, busy: Sequence[str], served: ServedTools | None, now: float
+    ) -> KeptTask | None:
         """Take the task that has been ready for longest off its turn."""
         while True:
-            heads = [(heap[0], heap) for heap in self._heaps(server, busy)]
+            heads = [
+                (heap[0], heap)
+                for turn, heap in self._heaps(server, busy)
+                if heap[0][0] <= (now if _is_served(*turn[1:], served) else now - LEFT_TO_OTHERS)
+            ]
             if not heads:
                 return None
             (due, id), heap = min(heads, key=lambda head: head[0])
-            if due > now:
-                return None
             heapq.heappop(heap)
             row = self._tasks.get(id)
             if row is None or row.queued != due:
@@ -281,15 +317,18 @@ class MemoryTasks:
             row.queued = _NEVER
             if row.ready is None or row.new.expires <= now:
                 continue
-            if row.ready <= now:
+            mine = _is_served(row.new.tool, row.version, served)
+            if row.ready <= (now if mine else now - LEFT_TO_OTHERS):
                 return row
             self._queue(row, row.ready)
 
-    def _heaps(self, server: str, busy: Sequence[str]) -> list[list[tuple[float, str]]]:
+    def _heaps(
+        self, server: str, busy: Sequence[str]
+    ) -> list[tuple[_Turn, list[tuple[float, str]]]]:
         return [
-            heap
-            for (of, tool), heap in self._turns.items()
-            if heap and of == server and tool not in busy
+            (turn, heap)
+            for turn, heap in self._turns.items()
+            if heap and turn[0] == server and turn[1] not in busy
         ]
 
     def _running(self, id: str, epoch: int) -> KeptTask | None:
@@ -344,8 +383,13 @@ class MemoryTasks:
         return call in self._by_call
 
     def wake_call(self, call: str) -> None:
-        """Make the task of a call ready: an effect of it was settled."""
-        self.wake_task(self._by_call.get(call, ""))
+        """Make the task of a call ready, unless it waits for an answer: an effect was settled."""
+        id = self._by_call.get(call, "")
+        row = self._tasks.get(id)
+        if row is not None and row.status == "input_required":
+            row.revision += 1
+        else:
+            self.wake_task(id)
 
     def wake_task(self, id: str) -> None:
         """Make a task ready that waited for something outside."""
@@ -371,11 +415,13 @@ class MemoryTasks:
         timeout: float,
         busy: Sequence[str] = (),
         busy_owners: Sequence[str] = (),
+        served: ServedTools | None = None,
     ) -> None:
         """Return when a run may be ready to claim, or after `timeout` seconds."""
         heads = [
             at
-            for heap in self._heaps(server, busy)
+            for turn, heap in self._heaps(server, busy)
+            if _is_served(*turn[1:], served)
             for at, id in (heap if busy_owners else heap[:1])
             if id not in self._tasks or self._tasks[id].new.owner not in busy_owners
         ]
@@ -389,6 +435,10 @@ class MemoryTasks:
             await asyncio.wait({future}, timeout=timeout)
         finally:
             self._waiting_workers.discard(future)
+
+    async def gone_workers(self, workers: Sequence[str]) -> Sequence[str]:
+        """Nobody is gone: all workers are of the one process that has this store."""
+        return ()
 
     async def remove_tasks(self, *, limit: int = 1000) -> int:
         """Remove expired tasks."""
@@ -406,3 +456,7 @@ class MemoryTasks:
 
     def _removed(self, task: str) -> None:
         """An expired task was removed."""
+
+
+def _is_served(tool: str, version: str, served: ServedTools | None) -> bool:
+    return served is None or (tool, version) in served

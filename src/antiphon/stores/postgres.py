@@ -25,6 +25,7 @@ import psycopg
 from antiphon.core.retry import back_off
 from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import Clock, NewTask
+from antiphon.ports.tasks import ServedTools
 from antiphon.stores import clocks
 from antiphon.stores.postgres_connections import Connection, Hosts
 from antiphon.stores.postgres_creation import TaskCreation
@@ -209,11 +210,14 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         timeout: float,
         busy: Sequence[str] = (),
         busy_owners: Sequence[str] = (),
+        served: ServedTools | None = None,
     ) -> None:
         """Return when a run may be ready to claim, or after `timeout` seconds."""
         self._open_connections()
         await self._notices.hear(server, timeout)
-        await super().runs_ready(server=server, timeout=timeout, busy=busy, busy_owners=busy_owners)
+        await super().runs_ready(
+            server=server, timeout=timeout, busy=busy, busy_owners=busy_owners, served=served
+        )
 
     def _wake_workers(self, server: str) -> None:
         super()._wake_workers(server)

@@ -12,10 +12,11 @@ removed or replaced under the running process is noticed, and nothing more is wr
 import asyncio
 import os
 import queue
+import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -85,7 +86,9 @@ class SqliteStore(SqlStore):
         self._clock = clock
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._file: os.stat_result | None = None
+        self._files: dict[str, os.stat_result] = {}
+        """The file that is open, with its log and the index of that."""
+
         self._sweep_at = 0.0
 
     async def open(self) -> None:
@@ -97,6 +100,7 @@ class SqliteStore(SqlStore):
             )
         if self._thread is not None:
             return
+        self.claimant = f"{os.getpid()}-{secrets.token_hex(8)}"
         connection = await asyncio.to_thread(self._connect)
         self._thread = threading.Thread(
             target=self._work, args=(connection,), name="antiphon-sqlite", daemon=True
@@ -109,6 +113,10 @@ class SqliteStore(SqlStore):
         if thread is not None:
             self._jobs.put(None)
             await asyncio.to_thread(thread.join)
+
+    async def gone_workers(self, workers: Sequence[str]) -> Sequence[str]:
+        """Return those of some workers whose processes have ended on this machine."""
+        return [one for one in workers if one != self.claimant and not _lives(one)]
 
     def deliver(self, answers: list[_Answer]) -> None:
         """Complete what was waited for; in the event loop."""
@@ -151,7 +159,7 @@ class SqliteStore(SqlStore):
             self._switch_to_wal(connection)
             connection.execute("PRAGMA synchronous=FULL")
             self._migrate(connection)
-            self._file = self.path.stat()
+            self._files = self._companions()
         except sqlite3.Error as error:
             connection.close()
             raise self._failure(error) from error
@@ -282,17 +290,23 @@ class SqliteStore(SqlStore):
             self._sweep_at = now if more else now + _SWEEP_EVERY
 
     def _check_file(self) -> None:
-        """Fail for good when the path no longer names the file that is open.
+        """Fail for good when a path no longer names the file that is open.
 
-        What is written to a removed file is lost for every other process, and a file in its place
-        knows nothing of what has happened.
+        What is written to a removed file, or to a removed log beside it, is lost for every other
+        process, and a file in its place knows nothing of what has happened.
         """
-        if self._file is not None:
-            with suppress(OSError):
-                if os.path.samestat(self.path.stat(), self._file):
-                    return
-        self._file = None
+        with suppress(OSError):
+            if self._files and all(
+                os.path.samestat(os.stat(name), found) for name, found in self._files.items()
+            ):
+                return
+        self._files = {}
         raise _Replaced
+
+    def _companions(self) -> dict[str, os.stat_result]:
+        """Return the files that SQLite uses; the companions stay while anybody has it open."""
+        path = os.path.realpath(self.path)
+        return {name: os.stat(name) for name in (str(self.path), f"{path}-wal", f"{path}-shm")}
 
     def _failure(self, error: Exception) -> StoreError:
         if isinstance(error, StoreError):
@@ -305,8 +319,9 @@ class SqliteStore(SqlStore):
         where = f"the SQLite store {self.path}"
         if isinstance(error, _Replaced):
             return StoreError(
-                f"{where} was removed or replaced while it was in use: what happened before is "
-                "not in a new file. Put the file back and restart every process that uses it.",
+                f"{where} or its -wal or -shm file was removed or replaced while it was in use: "
+                "what happened before is not in a new file. Put the files back and restart every "
+                "process that uses them.",
                 retryable=False,
             )
         name = getattr(error, "sqlite_errorname", "") or type(error).__name__
@@ -319,6 +334,22 @@ class SqliteStore(SqlStore):
             "its disk.",
             retryable=False,
         )
+
+
+def _lives(worker: str) -> bool:
+    """Tell whether another process that named itself lives. One that cannot be seen from here, in
+    another container, does not.
+    """
+    pid = int(worker.partition("-")[0])
+    if pid == os.getpid():
+        return False  # a store that this process had before
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 class _Replaced(Exception):

@@ -56,7 +56,7 @@ class TaskRunDelivery(Delivery):
 
     async def leased(self, execution: Execution) -> LeasedTaskRun:
         """Return the claim of the run, with what it has learned before its next effect."""
-        learn(self.state, execution)
+        learn(self.state, execution, acting=True)
         return await self.unchanged()
 
     async def unchanged(self) -> LeasedTaskRun:
@@ -91,16 +91,16 @@ class CleanUpDelivery(TaskRunDelivery):
         return await self.unchanged()
 
 
-def learn(state: TaskState, execution: Execution) -> None:
-    """Keep what an execution has learned in the state of its task.
+def learn(state: TaskState, execution: Execution, *, acting: bool = False) -> None:
+    """Keep what an execution has learned in the state of its task: at its end, or before an effect.
 
     One that has come further than all before it is a reason to be patient with the next.
     """
     # Rounds and pauses of a call are bounded; a task is bounded by its own time.
-    journal = msgspec.structs.replace(execution.journal(), asked=0, pauses=0)
+    journal = msgspec.structs.replace(execution.journal(acting=acting), asked=0, pauses=0)
     size = len(encode_journal(journal))
     if size > _JOURNAL_BYTES:
         raise StateTooLarge(size, _JOURNAL_BYTES, largest(journal))
     if len(journal.entries) > len(state.journal.entries):
-        state.failures = 0
+        state.came_further()
     state.journal = journal

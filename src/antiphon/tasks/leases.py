@@ -83,6 +83,7 @@ class LeaseCarrier:
             lease=run.lease,
             busy=space.busy_tools,
             busy_owners=owners,
+            served=space.served,
         )
 
     async def _idle(self, run: RunTask, space: Space) -> None:
@@ -94,6 +95,7 @@ class LeaseCarrier:
                 timeout=_SLOW_POLL,
                 busy=space.busy_tools,
                 busy_owners=space.busy_owners,
+                served=space.served,
             )
             waits.append(asyncio.ensure_future(ready))
         try:

@@ -153,6 +153,7 @@ class TaskPlayer:
             runs=min(places.free, 1) if places.limited else places.free,
             busy_tools=places.full_tools(),
             busy_owners=[owner for owner, number in held.items() if number >= places.per_caller],
+            served=self._service.served(),
             large_owners=[owner for owner, number in held.items() if number >= places.share],
         )
 
@@ -201,9 +202,16 @@ class TaskPlayer:
 
     async def _claim(self, due: Due) -> TaskRow | Due | None:
         store, silent = self._service.store, _SILENT * self._renew_every
-        claim = partial(store.claim_run, due, lease=self.lease, seize=due.seize, silent=silent)
+        claim = partial(
+            store.claim_run,
+            due,
+            lease=self.lease,
+            seize=due.seize,
+            silent=silent,
+            served=self._service.served(),
+        )
         claimed = await claim()
-        if isinstance(claimed, Due) and claimed.after <= _SOON:
+        if isinstance(claimed, Due) and claimed.after <= _SOON and not self._is_foreign(due):
             await asyncio.sleep(claimed.after)
             return await claim()
         if claimed is None and due.seize and await self._is_held(due.task):
@@ -213,6 +221,10 @@ class TaskPlayer:
                 return msgspec.structs.replace(due, after=_NO_PLACE)
             return await claim()
         return claimed
+
+    def _is_foreign(self, due: Due) -> bool:
+        """Tell whether this worker has no such tool, in whatever version."""
+        return all(tool != due.tool for tool, _ in self._service.served())
 
     async def _is_held(self, id: str) -> bool:
         row = await self._service.store.task(id)
@@ -275,6 +287,7 @@ class TaskPlayer:
                 lease=self.lease,
                 busy=space.busy_tools,
                 busy_owners=space.large_owners,
+                served=space.served,
             )
             for run in self._claimed(rows, began):
                 passed_on = self._places.pass_on(_OTHERS, run.holder)

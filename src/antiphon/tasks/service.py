@@ -32,6 +32,7 @@ from antiphon.engine.reply import Reply
 from antiphon.environment import Environment
 from antiphon.errors import ConfigError, InvalidRequest, StoreError, Unavailable
 from antiphon.ports import Inbox, NewTask, TaskChange, TaskRow, Tasks
+from antiphon.ports.tasks import ServedTools
 from antiphon.tasks.state import TaskState, decode_state, encode_state
 from antiphon.wire import tasks as wire
 
@@ -54,6 +55,10 @@ class TaskTools(Handlers, Protocol):
         """Return the scopes that a request about a task of a tool needs."""
         ...
 
+    def served(self) -> ServedTools:
+        """Return what this process can run: each name with the version of its handler."""
+        ...
+
 
 class TaskService:
     """The tasks of one server."""
@@ -65,6 +70,8 @@ class TaskService:
         """Finds the handler of a task."""
 
         self._scopes_needed = handlers.scopes_needed
+        self.served: Callable[[], ServedTools] = handlers.served
+        """Returns what this process can run: each name with the version of its handler."""
 
         self._admitted: dict[str, int] = {}
         """How many tasks of an owner are let in before they are counted again."""
@@ -174,6 +181,7 @@ class TaskService:
             expires=now + ttl,
             state=await self.sealed(id, state),
             call=execution.call.id,
+            version=handler.options.version,
         )
         view = wire.TaskView(id, "working", task.message, now, now, ttl, poll_interval(0.0))
         created = wire.created(view, environment.meta)
@@ -366,11 +374,20 @@ class TaskService:
     async def _cancel_wanted(
         self, request: Request, row: TaskRow, state: TaskState
     ) -> TaskChange | None:
-        """Cancel at once what is only a row; ask a task run to stop."""
+        """Cancel at once what is only a row; ask a task run to stop.
+
+        Whether there is an `on_cancel` is known only where the tool is in the task's version: else
+        a worker that has it cancels the task.
+        """
         if row.status in wire.TERMINAL:
             return None
         handler = self.handler(state)
-        at_once = not row.leased and (handler is None or handler.on_cancel is None)
+        at_once = (
+            not row.leased
+            and handler is not None
+            and handler.options.version == state.version
+            and handler.on_cancel is None
+        )
         if at_once:
             state.end()
         return TaskChange(

@@ -67,6 +67,13 @@ class TaskState(msgspec.Struct, array_like=True):
     unknown_since: float = 0.0
     """When a worker first found that it has no such tool; 0 when the last one had it."""
 
+    lost: list[str] = msgspec.field(default_factory=list[str])
+    """The workers of the runs since then of which nobody wrote down how they ended."""
+
+    def came_further(self) -> None:
+        """Begin to count failed runs again."""
+        self.failures, self.lost = 0, []
+
     def outstanding(self, now: float) -> list[TaskAsk]:
         """Return the asks that can still be answered."""
         return [ask for ask in self._unanswered if not _late(ask.pending, now)]
@@ -199,7 +206,8 @@ def decode_state(data: bytes) -> TaskState:
 # --- how often a task is run again ---------------------------------------------------------------
 
 # A run has failed when it ended in an unexpected exception, or when its process ended in it: then
-# nobody wrote down how it ended, and the epoch of the next run shows the gap. Whenever a run comes
+# nobody wrote down how it ended, the epoch of the next run shows the gap, and nothing is heard of
+# its worker any more. A worker that lives was only cut off from the store. Whenever a run comes
 # further than all before it, counting starts again.
 
 _FIRST_PAUSE, _MOST_PAUSE = 0.5, 60.0
@@ -209,12 +217,14 @@ _GONE = 3600.0
 """Seconds for which a task waits for a worker that has its tool: an upgrade is over by then."""
 
 
-def count_lost_run(state: TaskState, epoch: int) -> bool:
-    """Count the run before the one of this epoch if it was lost; returns whether it was."""
+def note_lost_run(state: TaskState, epoch: int, before: str | None) -> bool:
+    """Note whose run before the one of this epoch was not written down; False when it was."""
     lost = epoch > state.epoch + 1
     if lost:
-        state.failures += 1
         state.epoch = epoch - 1
+        if before is not None:
+            # One that has claimed again since an earlier lost run was alive after it.
+            state.lost = [worker for worker in state.lost if worker != before] + [before]
     return lost
 
 

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
+import msgspec
+
 from antiphon.core.asks import Approve, Elicit, seconds
 from antiphon.core.capabilities import allows
 from antiphon.core.failures import log_failure
@@ -24,6 +26,7 @@ from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
 from antiphon.engine.effects.names import Once
 from antiphon.engine.effects.once import once
+from antiphon.engine.ends import decisive, name_uncertain, uncertain_effects
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.mistakes import unable_to_ask_later
@@ -37,7 +40,7 @@ from antiphon.engine.outcome import (
     Paused,
 )
 from antiphon.engine.questions import Asked, note_asks
-from antiphon.engine.reply import Reply, ending, failed, sole_error
+from antiphon.engine.reply import Reply, ending, failed, log_cause
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import (
     INTERNAL_ERROR,
@@ -45,6 +48,7 @@ from antiphon.errors import (
     CallerError,
     Diverged,
     EffectUncertain,
+    HandlerError,
     StateTooLarge,
     StoreError,
 )
@@ -54,7 +58,7 @@ from antiphon.tasks.decisions import take_decisions
 from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.service import TaskService, request_of, returned_approvals
-from antiphon.tasks.state import TaskState, count_lost_run, pause_before_next, pause_without_tool
+from antiphon.tasks.state import TaskState, note_lost_run, pause_before_next, pause_without_tool
 
 log: logging.Logger = logging.getLogger("antiphon")
 
@@ -67,23 +71,31 @@ _OVERDUE = 1.0
 """Seconds after which a task looks again at a question whose time is over by our clock alone."""
 
 
-def _went_on(state: TaskState, error: EffectUncertain) -> bool:
-    """Return whether the handler went on after this error, so that every run will see it again."""
-    return any(
-        entry.kind == "effect" and entry.key == error.key and entry.outcome == "uncertain"
-        for entry in state.journal.entries
-    )
+def _cause(reply: Reply) -> str:
+    """Return the words in which a client is told why a run has failed."""
+    if reply.code:
+        return reply.message
+    told = msgspec.json.decode(reply.result, type=_Told)
+    return "".join(block.text for block in told.content)
 
 
-def _lost_too_often(row: TaskRow, state: TaskState) -> Reply:
+class _Text(msgspec.Struct):
+    text: str = ""
+
+
+class _Told(msgspec.Struct):
+    content: list[_Text]
+
+
+def _lost_too_often(row: TaskRow, tries: int) -> Reply:
     """Return the end of a task whose runs take their process with them."""
     log.error(
         "task %s has failed: %d runs of %s in a row ended with their process",
         row.id,
-        state.failures,
+        tries,
         row.tool,
     )
-    text = f"The task has failed: {state.failures} runs in a row ended with their process."
+    text = f"The task has failed: {tries} runs in a row ended with their process."
     return Reply(code=INTERNAL_ERROR, message=text, kind="error")
 
 
@@ -130,12 +142,13 @@ class TaskRuns:
         service = self._service
         message = state.message_of(row.message)
         if not await self._begun(row, state, message):
-            return await self._replied(row, state, _lost_too_often(row, state), message)
+            tries = await self._tries_used(state)
+            return await self._replied(row, state, _lost_too_often(row, tries), message)
         try:
             handler, arguments = service.find(request)
         except CallerError as error:
-            return await self._unknown_here(row, state, error, message)
-        state.unknown_since = 0.0
+            end = failed(error, keep=True)
+            return await self._unknown_here(row, state, end, message, "its tool")
         await take_decisions(service, state)
         delivery = TaskRunDelivery(service, row, state, message)
         call = self._call(row, state)
@@ -143,11 +156,20 @@ class TaskRuns:
             if state.version != handler.options.version:
                 await restart(service.environment.store, state.version, call, handler)
                 state.version = handler.options.version
+        except Diverged as error:
+            end = ending(error, handler, service.environment, request)
+            missing = f"version {state.version!r} of its tool"
+            return await self._unknown_here(row, state, end, message, missing)
+        state.unknown_since = 0.0
+        try:
             bound = handler.bind(arguments)
-        except (Diverged, ArgumentsInvalid, UserCodeExit) as error:
+        except (ArgumentsInvalid, UserCodeExit) as error:
             return await self._ended(row, handler, Failed(error), delivery)
         execution = Execution.of(service.environment, handler, request, call, delivery)
         outcome = await execution.run(Context(execution), bound)
+        while (again := execution.once_more(outcome)) is not None:
+            execution = again
+            outcome = await execution.run(Context(execution), handler.bind(arguments))
         if isinstance(outcome, NeedsInput) and not _can_be_answered(service, state, outcome):
             outcome = Failed(unable_to_ask_later(execution))
         if isinstance(outcome, NeedsInput | Paused | Detached | Held):
@@ -159,8 +181,8 @@ class TaskRuns:
 
         Written down only after a run that was lost or that made the row say why the task waits.
         """
-        lost = count_lost_run(state, row.epoch)
-        if lost and state.failures > self._service.environment.limits.releases:
+        lost = note_lost_run(state, row.epoch, row.before)
+        if lost and await self._tries_used(state) > self._service.environment.limits.releases:
             return False
         state.runs += 1
         if lost or state.own_message is not None:
@@ -168,18 +190,24 @@ class TaskRuns:
             await self._save(row, state, message)
         return True
 
+    async def _tries_used(self, state: TaskState) -> int:
+        """Count failed runs, and lost ones whose workers are really gone."""
+        if not state.lost:
+            return state.failures
+        return state.failures + len(await self._service.store.gone_workers(state.lost))
+
     async def _unknown_here(
-        self, row: TaskRow, state: TaskState, error: CallerError, message: str
+        self, row: TaskRow, state: TaskState, end: Reply, message: str, missing: str
     ) -> TaskChange:
         """Leave a task to a worker that has its tool: in an upgrade some have it and some do not.
 
-        When nobody has come along for long, the tool is gone, as the next call of it would hear.
+        When nobody has come along for long, the tool is gone, and the task ends.
         """
         if (pause := pause_without_tool(state, self._service.environment.clock())) is None:
-            return await self._replied(row, state, failed(error, keep=True), message)
-        log.info("task %s is left to others: no tool %s in this worker", row.id, row.tool)
+            return await self._replied(row, state, end, message)
+        log.info("task %s of %s is left to others: it waits for %s", row.id, row.tool, missing)
         state.own_message = message
-        return await self._change(row, state, "working", "waiting for its tool", ready=pause)
+        return await self._change(row, state, "working", f"waiting for {missing}", ready=pause)
 
     async def _save(self, row: TaskRow, state: TaskState, message: str | None) -> None:
         sealed, now = await self._service.sealed(row.id, state), self._service.environment.clock()
@@ -211,7 +239,7 @@ class TaskRuns:
     ) -> TaskChange:
         """The task goes on later: with answers, or after a delay."""
         state, now = delivery.state, self._service.environment.clock()
-        state.failures = 0
+        state.came_further()
         try:
             learn(state, execution)
         except StateTooLarge as error:
@@ -280,13 +308,16 @@ class TaskRuns:
         if isinstance(outcome, Completed):
             return await self._replied(row, state, Reply(outcome.result), delivery.message)
         assert isinstance(outcome, Failed)
-        error = sole_error(outcome.error)
+        error = decisive(outcome.error)
         if isinstance(error, StoreError):
             raise error
-        if isinstance(error, EffectUncertain) and not _went_on(state, error):
+        if isinstance(error, EffectUncertain):
+            log_cause(error, handler, environment)
             return await self._uncertain(row, state, error, delivery.message)
         reply = ending(error, handler, environment, request_of(state))
-        if reply.keep or isinstance(error, CallerError | EffectUncertain | StateTooLarge):
+        if isinstance(error, HandlerError) and not error.passing:
+            return await self._replied(row, state, reply, str(error))
+        if reply.keep or isinstance(error, CallerError | StateTooLarge):
             return await self._replied(row, state, reply, delivery.message)
         return await self._again(row, state, reply, delivery.message)
 
@@ -294,21 +325,21 @@ class TaskRuns:
         self, row: TaskRow, state: TaskState, error: EffectUncertain, message: str
     ) -> TaskChange:
         """Wait until the effect is settled, which makes the task ready in the same step."""
-        log.error(
-            "task %s waits: effect %r of call %s is uncertain: tool:%s. Find out whether it "
-            "happened, then use `antiphon calls settle`",
-            row.id,
-            error.key,
-            error.call_id,
-            row.tool,
-        )
-        state.failures, state.own_message = 0, message
-        shown = (
-            f"waiting for an operator: effect {error.key!r} of call {error.call_id} was started "
-            "and its end is not known"
-        )
-        ready = None if error.call_id == state.call else _LOOK_AGAIN
-        return await self._change(row, state, "working", shown, ready=ready)
+        effects = uncertain_effects(error)
+        for one in effects:
+            log.error(
+                "task %s waits: effect %r of call %s is uncertain: tool:%s. Find out whether it "
+                "happened, then use `antiphon calls settle`",
+                row.id,
+                one.key,
+                one.call_id,
+                row.tool,
+            )
+        state.came_further()
+        state.own_message = message
+        shown = f"waiting for an operator: {name_uncertain(effects)}"
+        own = all(one.call_id == state.call for one in effects)
+        return await self._change(row, state, "working", shown, ready=None if own else _LOOK_AGAIN)
 
     async def _again(
         self, row: TaskRow, state: TaskState, reply: Reply, message: str
@@ -318,7 +349,7 @@ class TaskRuns:
         most = self._service.environment.limits.releases + 1
         if state.failures >= most:
             return await self._replied(
-                row, state, reply, f"given up after {state.failures} failed runs"
+                row, state, reply, f"given up after {state.failures} failed runs: {_cause(reply)}"
             )
         pause = pause_before_next(state)
         log.warning(
@@ -329,7 +360,8 @@ class TaskRuns:
             pause,
         )
         state.own_message = message
-        shown = f"run {state.failures} of {most} has failed; it is run again in {pause:g} s"
+        again = f"it is run again in {pause:g} s"
+        shown = f"run {state.failures} of {most} has failed; {again}: {_cause(reply)}"
         return await self._change(row, state, "working", shown, ready=pause)
 
     async def _replied(
@@ -353,7 +385,13 @@ class TaskRuns:
         """
         state = await self._service.opened(row)
         handler = self._service.handler(state)
-        if handler is not None and handler.on_cancel is not None:
+        if handler is None:
+            pause = pause_without_tool(state, self._service.environment.clock())
+            if pause is not None:
+                shown = "to be cancelled; waiting for its tool"
+                return await self._change(row, state, "working", shown, ready=pause)
+            log.warning("task %s is cancelled without on_cancel: %s is gone", row.id, row.tool)
+        elif handler.on_cancel is not None:
             try:
                 await self._clean_up(row, state, handler)
             except StoreError:
@@ -444,6 +482,7 @@ class TaskRuns:
             ready=ready,
             items=items,
             lasts=lasts,
+            version=state.version,
         )
 
 

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from antiphon.cli.connect import interactive
-from antiphon.cli.load_server import split_name
 from antiphon.cli.output import USAGE, fail, say
 from antiphon.cli.serve import SERVER
+from antiphon.client.targets.named import split_name
 from antiphon.client.terminal import find_browser
 from antiphon.errors import AntiphonError
 

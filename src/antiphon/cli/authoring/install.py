@@ -7,7 +7,6 @@ Everything else in it stays as it is, and what was there before is kept beside i
 import json
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,10 +16,11 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from antiphon.cli.load_server import load_server, split_name
+from antiphon.cli.load_server import load_server
 from antiphon.cli.output import FAILED, USAGE, fail, say
-from antiphon.cli.private_files import write_private
 from antiphon.cli.serve import SERVER, configured
+from antiphon.cli.written_files import NotWritten, keep_copy, read_plain, write_new, write_own
+from antiphon.client.targets.named import split_name
 
 CLIENT = Annotated[
     str,
@@ -67,9 +67,10 @@ def install(server: SERVER, client: CLIENT, write: WRITE = False, file: FILE = N
     """Print the settings by which a client starts a server, or write them into the client's file.
 
     The client starts the server on standard input and output with this very Python. With --write
-    the file is changed in one step, other servers and settings in it stay, and the file as it was
-    is kept beside it with the ending .before-antiphon. A file that is not understood is left alone:
-    one with comments, one that is no JSON, or one whose servers are no object.
+    the file is changed in one step, other servers and settings in it stay, and a copy of the file
+    as it was is kept beside it with the ending .before-antiphon. A file that is not understood is
+    left alone: one with comments, one that is no JSON, or one whose servers are no object. So is a
+    link: name the file that it leads to with --file.
 
     Exit codes: 0 printed or written, 1 the file was left alone, 2 wrong arguments or settings.
 
@@ -89,15 +90,29 @@ def install(server: SERVER, client: CLIENT, write: WRITE = False, file: FILE = N
         say(f"put this into {file or target.path()}, or let --write do it")
         return
     path = file or target.path()
-    before = _read(path)
-    after, known = _with_entry(before, target.member, loaded.name, entry, path)
+    try:
+        _install(path, target.member, loaded.name, entry)
+    except NotWritten as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{path} cannot be written: {error.strerror}")
+
+
+def _install(path: Path, member: str, name: str, entry: dict[str, Any]) -> None:
+    """Put a server into a client's file; keep a copy of the file as it was, and its mode."""
+    found = read_plain(path)
+    before = None if found is None else _parse(path, found[0])
+    after, known = _with_entry(before, member, name, entry, path)
     if known == entry:
         say(f"{path} has it already")
         return
-    try:
-        _write(path, _as_json(after) + "\n", keep=before is not None)
-    except OSError as error:
-        fail(f"{path} cannot be written: {error.strerror}")
+    text = _as_json(after) + "\n"
+    if found is None:
+        write_new(path, text)
+    else:
+        content, mode = found
+        keep_copy(path, content)
+        write_own(path, text, lambda now: now == content, mode=mode)
     print(path)
 
 
@@ -109,18 +124,6 @@ def _as_json(value: object) -> str:
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold
         return json.dumps(value, indent=2)
     return text
-
-
-def _write(path: Path, text: str, *, keep: bool) -> None:
-    """Write a client's file in one step, where a link to it leads, with the mode it had."""
-    if not keep:
-        return write_private(path, text)
-    target = path.resolve()
-    shutil.copy2(target, path.with_name(f"{path.name}.before-antiphon"))
-    mode = target.stat().st_mode
-    write_private(target, text)
-    target.chmod(mode)
-    return None
 
 
 def _entry(server: str, client: str) -> dict[str, Any]:
@@ -139,13 +142,11 @@ def _entry(server: str, client: str) -> dict[str, Any]:
     return entry | {"command": "/bin/sh", "args": ["-c", line]}
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return what is in a client's file; None when there is none."""
+def _parse(path: Path, content: bytes) -> dict[str, Any]:
+    """Return what is in a client's file."""
     try:
-        text = path.read_text("utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
         fail(f"{path} cannot be read: {error}", FAILED)
     if not text.strip():
         return {}

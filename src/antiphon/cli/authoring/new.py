@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from antiphon.cli.output import USAGE, fail, say
+from antiphon.cli.written_files import NotWritten, make_new_folder, write_new
 
 NAME = Annotated[
     str, typer.Argument(metavar="NAME", help="Of the project and its folder: letters, digits, -.")
@@ -118,10 +119,11 @@ def new(name: NAME) -> None:
     folder = Path(name)
     texts = {f"{module}.py": SERVER, f"test_{module}.py": TEST, "README.md": README}
     try:
-        folder.mkdir()
+        make_new_folder(folder)
         for file, text in texts.items():
-            (folder / file).write_text(text.format(name=name, module=module), "utf-8")
-    except FileExistsError:
+            # The user's own sources: readable as a compiler or a container expects.
+            write_new(folder / file, text.format(name=name, module=module), mode=0o644)
+    except (FileExistsError, NotWritten):
         fail(f"there is already something called {folder}: choose another name", USAGE)
     except OSError as error:
         fail(f"{folder} cannot be written: {error.strerror}")

@@ -14,7 +14,7 @@ from antiphon.cli.connect import (
     TIMEOUT,
     Settings,
     headers_of,
-    served_file,
+    read_named,
     settings_of,
 )
 from antiphon.cli.output import JSON, USAGE, fail
@@ -22,6 +22,7 @@ from antiphon.cli.session import ANSWER
 from antiphon.client.answers import Scripted
 from antiphon.client.errors import CallTimeout, ClientError
 from antiphon.client.flow_types import Timeouts
+from antiphon.client.targets.named import NamedTarget
 from antiphon.core.text import safe
 from antiphon.errors import ConfigError
 
@@ -69,6 +70,7 @@ def try_tool(
       ANNA="Authorization: Bearer ..." BORIS="Authorization: Bearer ..."
       antiphon try URL refund -a approve.approve=yes -H "$ANNA" --as "$BORIS"
     """
+    where = read_named(target, json=json)
     settings = settings_of(header, env, "modern", timeout, False, json)
     try:
         script = Scripted.parse(answer or ())
@@ -76,7 +78,7 @@ def try_tool(
     except ValueError as error:
         fail(str(error), USAGE)
     try:
-        report = asyncio.run(_tried(target, settings, others, tool, arguments or [], script))
+        report = asyncio.run(_tried(where, settings, others, tool, arguments or [], script))
     except (ConfigError, ValueError) as error:
         fail(str(error), USAGE)
     except CallTimeout as error:
@@ -91,7 +93,7 @@ def try_tool(
 
 
 async def _tried(
-    target: str,
+    target: NamedTarget,
     settings: Settings,
     others: dict[str, str],
     tool: str,
@@ -118,11 +120,11 @@ async def _tried(
             return await try_server(client, somebody, tool, given, script, **how)
 
 
-def _client(target: str, settings: Settings, more: dict[str, str]) -> "Client":
+def _client(target: NamedTarget, settings: Settings, more: dict[str, str]) -> "Client":
     from antiphon.client.client import Client
 
     return Client(
-        served_file(target) or target,
+        target,
         era="modern",
         headers={**settings.headers, **more},
         timeouts=Timeouts(reply=settings.timeout),

@@ -11,12 +11,12 @@ from antiphon.cli.gateways.settings import (
     OAuthClient,
     UpstreamEntry,
     gateway_server,
+    is_url,
     read_gateway,
     write_gateway,
 )
 from antiphon.cli.local_server import serve_beside_stdio
 from antiphon.cli.output import USAGE, fail, say
-from antiphon.cli.private_files import write_private
 from antiphon.cli.serve import (
     ALLOW_HOST,
     ALLOW_ORIGIN,
@@ -28,6 +28,7 @@ from antiphon.cli.serve import (
     configured,
     log_to_stderr,
 )
+from antiphon.cli.written_files import write_new
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.gateway.policy import ApprovalRule
 
@@ -145,7 +146,10 @@ def gateway(
         settings = configured(read_gateway, Path(target[0]))
     else:
         client = _client(oauth, oauth_issuer)
-        entries = _entries(target, name or [], era, timeout, header or [], client)
+        try:
+            entries = _entries(target, name or [], era, timeout, header or [], client)
+        except ConfigError as error:
+            fail(str(error), USAGE)
         settings = GatewayFile(
             upstream=entries,
             store=store,
@@ -157,8 +161,7 @@ def gateway(
         )
     server = configured(gateway_server, settings)
     if save is not None:
-        write_private(save, write_gateway(settings))  # headers may be credentials
-        say(f"written: {save}")
+        _save(save, settings)
         return
     hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
     try:
@@ -168,6 +171,17 @@ def gateway(
             _run_http(server, http or DEFAULT_HTTP, path, hosts, origins)
     except AntiphonError as error:
         fail(str(error))
+
+
+def _save(file: Path, settings: GatewayFile) -> None:
+    """Write the settings to a new file."""
+    try:
+        write_new(file, write_gateway(settings))
+    except AntiphonError as error:
+        fail(str(error), USAGE)
+    except OSError as error:
+        fail(f"{file} cannot be written: {error.strerror}")
+    say(f"written: {file}")
 
 
 def _run_stdio(server: Server) -> None:
@@ -208,8 +222,8 @@ def _entries(
             name=name,
             era=era,
             timeout=timeout,
-            headers=given if "://" in target else {},
-            oauth=client if "://" in target else None,
+            headers=given if is_url(target) else {},
+            oauth=client if is_url(target) else None,
         )
         for target, name in zip(targets, names, strict=True)
     ]

@@ -10,6 +10,9 @@ from typing import Any, Literal, cast
 import msgspec
 
 from antiphon import CallEnd, Console, Server
+from antiphon.cli.written_files import NotWritten, make_folder, open_to_append
+from antiphon.client.errors import CannotConnect
+from antiphon.client.targets.named import Url, parse_target
 from antiphon.errors import ConfigError
 
 STORE = "sqlite:///.antiphon/gateway.db"
@@ -52,6 +55,9 @@ class UpstreamEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     oauth: OAuthClient | None = None
     env: dict[str, str] = {}
     """For a command, besides a few inherited variables."""
+
+    not_done: list[int] = []
+    """HTTP statuses with which the server says that it has not acted, such as 503."""
 
 
 class GatewayFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -152,9 +158,8 @@ def gateway_server(settings: GatewayFile) -> Server:
 
 def _mount(server: Server, settings: GatewayFile, entry: UpstreamEntry) -> None:
     options: dict[str, Any] = {}
-    is_url = isinstance(entry.target, str) and "://" in entry.target
-    if (entry.headers or entry.oauth) and not is_url:
-        raise ConfigError("headers and OAuth are for a URL; give a command its env")
+    if (entry.headers or entry.oauth or entry.not_done) and not is_url(entry.target):
+        raise ConfigError("headers, OAuth and not_done are for a URL; give a command its env")
     if entry.headers:
         options["headers"] = {name: _value(value) for name, value in entry.headers.items()}
     if entry.oauth is not None:
@@ -164,6 +169,8 @@ def _mount(server: Server, settings: GatewayFile, entry: UpstreamEntry) -> None:
         options["auth"] = client_credentials(
             str(entry.target), oauth.client_id, secret, issuer=oauth.issuer, scope=oauth.scope
         )
+    if entry.not_done:
+        options["not_done"] = entry.not_done
     if entry.env:
         options["env"] = {name: _value(value) for name, value in entry.env.items()}
     server.mount(
@@ -176,6 +183,18 @@ def _mount(server: Server, settings: GatewayFile, entry: UpstreamEntry) -> None:
         timeout=entry.timeout,
         **options,
     )
+
+
+def is_url(target: str | list[str]) -> bool:
+    """Return whether a target is a URL; the parser of targets decides.
+
+    Raises:
+        ConfigError: It is no target.
+    """
+    try:
+        return isinstance(target, str) and isinstance(parse_target(target), Url)
+    except CannotConnect as error:
+        raise ConfigError(str(error)) from None
 
 
 def _value(text: str) -> str:
@@ -193,8 +212,17 @@ def _store(given: str | None) -> str:
     """Return the URL of the store, and make the folder of the usual one."""
     store = given or os.environ.get("ANTIPHON_STORE") or STORE
     if store == STORE:
-        Path(STORE.removeprefix("sqlite:///")).parent.mkdir(mode=0o700, exist_ok=True)
+        _make_folder(Path(STORE.removeprefix("sqlite:///")).parent)
     return store
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        make_folder(folder)
+    except NotWritten as error:
+        raise ConfigError(str(error)) from None
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from None
 
 
 class AuditFile:
@@ -206,9 +234,10 @@ class AuditFile:
         Raises:
             ConfigError: It cannot be opened.
         """
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
-            self._file = 2 if path == "-" else os.open(path, flags, 0o600)
+            self._file = 2 if path == "-" else open_to_append(Path(path), _is_audit)
+        except NotWritten as error:
+            raise ConfigError(str(error)) from None
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -230,3 +259,12 @@ class AuditFile:
             "task": end.task,
         }
         os.write(self._file, msgspec.json.encode(line) + b"\n")
+
+
+def _is_audit(start: bytes) -> bool:
+    """Return whether a file begins with a line of an `AuditFile`; an empty one may become one."""
+    line, _, _ = start.partition(b"\n")
+    try:
+        return not start or {"call", "outcome"} <= msgspec.json.decode(line, type=dict).keys()
+    except msgspec.DecodeError:
+        return False

@@ -11,6 +11,7 @@ import typer
 
 from antiphon.cli.login.saved import KeyringClosed, SavedLogin, all_logins, forget_unreadable
 from antiphon.cli.output import USAGE, errors, fail, say
+from antiphon.client.targets.named import NamedTarget, Url
 from antiphon.core.text import safe_line
 from antiphon.core.web_url import is_private
 
@@ -45,7 +46,7 @@ _SHOWN = 500
 
 
 def login_of(
-    target: str | Sequence[str], headers: Sequence[str], *, method: LoginMethod = ""
+    target: NamedTarget, headers: Sequence[str], *, method: LoginMethod = ""
 ) -> "LoginProvider | None":
     """Return the login for a connection; None where there is none and none is asked for.
 
@@ -55,11 +56,11 @@ def login_of(
         method: How a person signs in if the server wants it; nobody does without one.
     """
     asked = bool(method)
-    url = target.strip() if isinstance(target, str) else ""
-    if not url.startswith(("http://", "https://")):
+    if not isinstance(target, Url):
         if asked:
             fail("--login needs the URL of a server", USAGE)
         return None
+    url = target.text
     if any(name.lower() == "authorization" for name in headers):
         if asked:
             fail("--login and an Authorization header do not go together", USAGE)
@@ -84,6 +85,11 @@ def login_of(
     from antiphon.client.login.provider import LoginProvider
 
     return LoginProvider(url, kept)
+
+
+def has_login(url: Url) -> bool:
+    """Return whether a login is kept for a server."""
+    return is_private(url.text) and SavedLogin(url.text).exists
 
 
 async def _open_page(url: str) -> None:

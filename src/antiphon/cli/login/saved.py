@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 import typer
 
-from antiphon.cli.private_files import write_private
+from antiphon.cli.written_files import write_own
 
 _SERVICE = "antiphon"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -57,7 +57,8 @@ class SavedLogin:
     def save(self, login: bytes) -> None:
         """Keep a login, in the keyring where there is one that takes it."""
         kept = _KeptFile(self.url, None if self._to_keyring(login) else msgspec.json.decode(login))
-        write_private(self._file, msgspec.json.encode(kept).decode())
+        text = msgspec.json.encode(kept).decode()
+        write_own(self._file, text, lambda _: True)  # the folder is the user's
 
     def forget(self) -> None:
         """Keep nothing any more. Idempotent.

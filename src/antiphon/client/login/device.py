@@ -20,6 +20,7 @@ from antiphon.client.login.provider import (
     LoginProvider,
     client_metadata,
 )
+from antiphon.outbound.http_client import HttpClient
 
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
@@ -178,7 +179,7 @@ class DeviceSignIn(LoginProvider):
         return httpx2.Request("POST", url, data=form, headers=headers)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        async with httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False) as http:
+        async with HttpClient(seconds=_TIMEOUT) as http:
             return await http.send(request)
 
 

@@ -7,7 +7,7 @@ that issued them. How a person signs in is in `browser.py` and `device.py`.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Protocol, cast
 from urllib.parse import quote
 
@@ -25,6 +25,7 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, ValidationError
 
 from antiphon.core.web_url import is_private
+from antiphon.outbound.http_client import HttpClient
 
 LOGIN_SECONDS = 300.0
 """How long a person may take to sign in."""
@@ -218,23 +219,26 @@ def revoke(login: bytes) -> bool:
     found = {name: tokens[name] for name in ("refresh_token", "access_token") if tokens.get(name)}
     if not where or not found or not is_private(str(where)):
         return False
-    revoked = [_revoke_one(str(where), kind, str(token), kept) for kind, token in found.items()]
+    return asyncio.run(_revoke_all(str(where), found, kept))
+
+
+async def _revoke_all(where: str, tokens: Mapping[str, Any], kept: KeptLogin) -> bool:
+    async with HttpClient() as http:
+        revoked = [
+            await _revoke_one(http, where, kind, str(token), kept) for kind, token in tokens.items()
+        ]
     return all(revoked)
 
 
-def _revoke_one(where: str, kind: str, token: str, kept: KeptLogin) -> bool:
+async def _revoke_one(http: HttpClient, where: str, kind: str, token: str, kept: KeptLogin) -> bool:
     client = kept.client or {}
     name, secret = str(client.get("client_id", "")), client.get("client_secret")
     form = {"token": token, "token_type_hint": kind, "client_id": name}
     # RFC 6749, section 2.3.1: an authorization server may have given the client a secret.
     signed_in = httpx2.BasicAuth(quote(name, safe=""), quote(str(secret), safe=""))
     try:
-        answer = httpx2.post(
-            where,
-            data=form,
-            timeout=10,
-            follow_redirects=False,
-            auth=signed_in if secret else None,
+        answer = await http.post(
+            where, data=form, auth=signed_in if secret else httpx2.USE_CLIENT_DEFAULT
         )
     except httpx2.HTTPError:
         return False

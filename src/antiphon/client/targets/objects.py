@@ -45,6 +45,11 @@ class NamelessTarget:
         return ""
 
     @property
+    def name(self) -> None:
+        """No name."""
+        return None
+
+    @property
     def saved(self) -> None:
         """Nothing that could be saved."""
         return None

@@ -4,13 +4,12 @@ A target that is saved loses its credentials.
 """
 
 import os
-import re
-import shlex
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TextIO, TypedDict, cast
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
@@ -25,10 +24,8 @@ from antiphon.client.errors import CannotConnect
 from antiphon.client.http import MAX_EVENT, HttpDispatcher, RawDispatcher
 from antiphon.client.sdk_shim import Failures, contained_client
 from antiphon.client.stdio import child_server
+from antiphon.client.targets.named import Command, File, NamedTarget, Url, parse_target
 from antiphon.client.targets.objects import NamelessTarget, stream_target
-
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-
 
 Notify = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 
@@ -132,8 +129,13 @@ class Target(Protocol):
         ...
 
     @property
-    def saved(self) -> str | list[str] | None:
-        """How a saved call refers to it."""
+    def name(self) -> str | list[str] | None:
+        """The URL without credentials, or the words of the command; none within this process."""
+        ...
+
+    @property
+    def saved(self) -> Url | None:
+        """How a saved call refers to it: by its URL, if it has one."""
         ...
 
     @property
@@ -150,15 +152,21 @@ class Target(Protocol):
 class HttpTarget:
     """A Streamable HTTP endpoint."""
 
-    url: str
+    url: Url
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     auth: httpx2.Auth | None = None
     client: httpx2.AsyncClient | None = None
     """The user's own; its failures end the connection."""
 
+    not_done: frozenset[int] = frozenset()
+    """Statuses with which this server, or what stands before it, says that it has not acted."""
+
+    proxies: bool = True
+    """Whether the proxies that the environment names are used."""
+
     @property
     def origin(self) -> str:
-        parts = urlsplit(self.url)
+        parts = urlsplit(self.url.text)
         host = parts.hostname or ""
         port = f":{parts.port}" if parts.port else ""
         return f"{parts.scheme}://{host}{port}"
@@ -168,24 +176,35 @@ class HttpTarget:
         return self.origin
 
     @property
-    def saved(self) -> str:
-        parts = urlsplit(self.url)
-        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    def name(self) -> str:
+        return self.saved.text
+
+    @property
+    def saved(self) -> Url:
+        return self.url.without_credentials
 
     @property
     def cancels_by_closing(self) -> bool:
         return True
 
     async def open(self, stack: AsyncExitStack, failures: Failures) -> RawDispatcher:
-        client = self.client
+        url, client = self.url.text, self.client
         if client is None:
             client = await stack.enter_async_context(
-                contained_client(failures, headers=self.headers, auth=self.auth)
+                contained_client(
+                    failures,
+                    url,
+                    headers=self.headers,
+                    auth=self.auth,
+                    not_done=self.not_done,
+                    proxies=self.proxies,
+                )
             )
         read, write = await stack.enter_async_context(
-            streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_EVENT)
+            streamable_http_client(url, http_client=client, max_sse_event_size=MAX_EVENT)
         )
-        return HttpDispatcher(self.url, client, JSONRPCDispatcher(read, write))
+        sdk = JSONRPCDispatcher(read, write)
+        return HttpDispatcher(url, client, sdk, self.not_done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +226,13 @@ class CommandTarget:
         return " ".join(self.command)
 
     @property
-    def saved(self) -> list[str]:
+    def name(self) -> list[str]:
         return list(self.command)
+
+    @property
+    def saved(self) -> None:
+        # Whoever resumes the call names the command: a file must not choose what is run.
+        return None
 
     @property
     def cancels_by_closing(self) -> bool:
@@ -249,6 +273,8 @@ class TargetOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     auth: Any
     http_client: Any
+    proxies: bool
+    not_done: Iterable[int]
     env: Mapping[str, str] | None
     cwd: str | os.PathLike[str] | None
     errlog: TextIO | None
@@ -265,54 +291,48 @@ def read_target(target: object, options: TargetOptions) -> Target:
     if unknown:
         raise TypeError(f"Client has no option {', '.join(sorted(unknown))}")
     if isinstance(target, str):
-        text = target.strip()
-        scheme, marks, _ = text.partition("://")
-        if marks and _SCHEME.fullmatch(scheme):
-            if scheme.lower() not in ("http", "https"):
-                raise CannotConnect(
-                    f"unknown scheme {scheme!r}: a URL begins with http:// or https://"
-                )
-            _check_url(text)
-            return HttpTarget(
-                url=text,
-                headers=options.get("headers") or {},
-                auth=options.get("auth"),
-                client=options.get("http_client"),
-            )
-        try:
-            words = shlex.split(text)
-        except ValueError as error:
-            raise CannotConnect(f"the command cannot be read: {error}") from error
-        return _command(words, options)
+        target = parse_target(target)
+    if isinstance(target, NamedTarget):
+        return _named(target, options)
     if callable(getattr(target, "exchange", None)):
         return LocalTarget(server=cast("InProcessServer", target))
     streams = stream_target(target)
     if streams is not None:
         return streams
     if isinstance(target, Sequence) and not isinstance(target, bytes | bytearray):
-        return _command([str(word) for word in cast("Sequence[object]", target)], options)
+        words = tuple(str(word) for word in cast("Sequence[object]", target))
+        return _command(Command(words), options)
     raise CannotConnect(
         f"{type(target).__name__} is not a target: pass a URL, a command, a Server, a server of "
         "the official SDK or of FastMCP, or streams or a transport of the SDK"
     )
 
 
-def _check_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError as error:
-        raise CannotConnect(f"the URL cannot be read: {error}") from error
-    if not parts.hostname:
-        raise CannotConnect("the URL names no host: write http://HOST:PORT/PATH")
+def _named(target: NamedTarget, options: TargetOptions) -> Target:
+    match target:
+        case Url():
+            return HttpTarget(
+                url=target,
+                headers=options.get("headers") or {},
+                auth=options.get("auth"),
+                client=options.get("http_client"),
+                not_done=frozenset(options.get("not_done") or ()),
+                proxies=options.get("proxies", True),
+            )
+        case File():
+            if not Path(target.path).is_file():
+                raise CannotConnect(f"there is no file {target.path}")
+            return _command(target.command, options)
+        case Command():
+            return _command(target, options)
+        case _:
+            raise TypeError(f"{type(target).__name__} names no server")
 
 
-def _command(words: Sequence[str], options: TargetOptions) -> CommandTarget:
-    if not words:
-        raise CannotConnect("the target is empty: pass a URL or a command")
+def _command(command: Command, options: TargetOptions) -> CommandTarget:
     cwd = options.get("cwd")
     return CommandTarget(
-        command=tuple(words),
+        command=command.words,
         env=options.get("env"),
         cwd=os.fspath(cwd) if cwd is not None else None,
         errlog=options.get("errlog"),

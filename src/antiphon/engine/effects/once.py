@@ -1,8 +1,9 @@
 """Effects and memos: what happens once, and what is computed once.
 
 Owns what a replay returns or raises. Every outcome that the handler saw is an entry of the journal;
-an outcome that the next try of the round should look at anew (`NotDone`, `EffectUncertain`) is only
-kept when something was recorded after it, because only then a journal is written.
+an outcome that the next try of the round should look at anew (`NotDone`) is only kept when
+something was recorded after it, because only then a journal is written. That an effect has an
+unknown end is no outcome: `doubts.py`.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import Any
 
 from antiphon.core.digest import short_digest
 from antiphon.core.journal import Entry, encode_value
+from antiphon.engine.effects.doubts import check_doubt, keep_doubt, perform_noting
 from antiphon.engine.effects.names import Known, Once, effect_names
 from antiphon.engine.effects.performing import claimed, perform, shielded
 from antiphon.engine.execution import Execution
@@ -52,8 +54,11 @@ async def once(execution: Execution, spec: Once) -> Any:
     digest = short_digest(name.encode(), arguments)
     codec = codec_of(spec.fn, spec.returns)
     entry = execution.recall("effect", spec.key, digest, name)
+    doubt = None
     if entry is None:
         execution.check_new("effect", spec.key, name)
+    elif entry.outcome == "uncertain":
+        doubt = await check_doubt(execution, entry, spec.key)  # the ledger may know by now
     elif entry.outcome != "cut":
         return _seen(entry, codec, spec.key)
     else:
@@ -64,7 +69,9 @@ async def once(execution: Execution, spec: Once) -> Any:
     learned = partial(Entry, "effect", spec.key, digest=digest, note=name, retry=spec.retry)
     with _unclaimed(execution, spec.key):
         names = await effect_names(execution, spec, name, arguments)
-        known = await _recorded(execution, spec, codec, names, learned)
+        known = await _recorded(execution, spec, codec, names, learned, doubt)
+    if doubt is not None:
+        execution.go_on_settled(doubt)
     entry = learned(known.payload, outcome=known.outcome, reused=known.reused)
     return _seen(execution.record(entry), codec, spec.key)
 
@@ -87,22 +94,24 @@ async def _recorded(
     codec: JsonCodec,
     names: Sequence[Effect],
     learned: Callable[..., Entry],
+    doubt: Entry | None,
 ) -> Known:
     """Run an effect; whatever the handler sees instead of a result or a failure is recorded."""
+    execution.act_on_doubts()
     try:
         leased = await execution.delivery.leased(execution)
-        work = partial(perform, execution, spec, codec, names, leased)
+        doing = partial(perform, execution, spec, codec, names, leased)
+        work = partial(perform_noting, execution, doing, asyncio.current_task(), doubt)
         known = await shielded(execution, work, spec.on_cancel)
     except StoreError as error:
         raise execution.fault(error) from None
     except NotDone as error:
+        if doubt is not None:
+            execution.go_on_settled(doubt)
         execution.record(learned(dump_error(error), outcome="not-done"))
         raise
     except EffectUncertain as error:
-        execution.record(learned(encode_value(error.call_id), outcome="uncertain"))
-        telemetry = execution.environment.telemetry
-        if telemetry is not None:
-            telemetry.uncertain(execution.handler.identity)
+        keep_doubt(execution, error, doubt, learned)
         raise
     except asyncio.CancelledError:
         if not execution.ending:
@@ -119,8 +128,6 @@ def _seen(entry: Entry, codec: JsonCodec, key: str) -> Any:
         return codec.load(entry.payload)
     if entry.outcome == "failed":
         raise EffectFailed(key, entry.value())
-    if entry.outcome == "uncertain":
-        raise EffectUncertain(entry.value(), key)
     raise load_error(entry.payload) or NotDone(RecordedError.of(entry.payload).text)
 
 

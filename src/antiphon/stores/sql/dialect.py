@@ -165,6 +165,9 @@ class Dialect(NamedTuple):
     owners: str
     """Reads the texts of the JSON array `:owners`."""
 
+    served: str
+    """Reads the tools and versions of the JSON array `:served`."""
+
     pairs: str
     """Reads the names and numbers of the JSON array `:pairs`."""
 
@@ -207,6 +210,8 @@ SQLITE = Dialect(
     parameter=":{}",
     listed="SELECT value FROM json_each(:listed)",
     owners="SELECT value FROM json_each(:owners)",
+    served="SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') "
+    "FROM json_each(:served)",
     pairs="SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:pairs)",
     narrow="",
     changes_many=False,
@@ -224,6 +229,7 @@ POSTGRES = Dialect(
     parameter="%({})s",
     listed="SELECT jsonb_array_elements_text(CAST(:listed AS jsonb))",
     owners="SELECT jsonb_array_elements_text(CAST(:owners AS jsonb))",
+    served="SELECT one ->> 0, one ->> 1 FROM jsonb_array_elements(CAST(:served AS jsonb)) AS one",
     pairs="SELECT pair ->> 0, CAST(pair ->> 1 AS bigint) "
     "FROM jsonb_array_elements(CAST(:pairs AS jsonb)) AS pair",
     narrow=" WITH (fillfactor = 20)",

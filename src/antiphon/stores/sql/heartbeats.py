@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from antiphon.ports import Due, LateTasks, TaskRow
+from antiphon.ports.tasks import ServedTools
 from antiphon.stores.sql.dialect import (
     READY,
     Query,
@@ -63,6 +64,8 @@ SELECT id FROM antiphon_workers WHERE server = :server AND until > {now} ORDER B
 """A database tells every listener of every notice: a few of a fleet are enough. The others look now
 and then, one after the other, and find what those few have no place for."""
 
+LIVING = "SELECT id FROM antiphon_workers WHERE id IN ({listed}) AND until > {now}"
+
 HELD = """
 SELECT id, epoch, cancel, lease - {now} FROM antiphon_tasks
  WHERE (id, epoch) IN ({pairs}) AND worker = :worker AND lease > 0 AND expires > {now}
@@ -87,6 +90,7 @@ class SqlHeartbeats(SqlTaskRuns):
     def __init__(self) -> None:
         """Be a worker of a name that nobody else has."""
         self.worker: str = secrets.token_hex(12)
+        self.claimant = self.worker
 
     async def _alive(self, server: str, lease: float | None = None) -> None:
         """Send a heartbeat, unless the last one is fresh."""
@@ -135,6 +139,7 @@ class SqlHeartbeats(SqlTaskRuns):
         lease: float,
         busy: Sequence[str] = (),
         busy_owners: Sequence[str] = (),
+        served: ServedTools | None = None,
     ) -> Sequence[TaskRow]:
         """Claim ready tasks that no good lease holds, the longest ready first."""
         if time.monotonic() >= self._reap_at:
@@ -146,15 +151,23 @@ class SqlHeartbeats(SqlTaskRuns):
             lease=max(lease, _ROW_LEASE),
             busy=busy,
             busy_owners=busy_owners,
+            served=served,
         )
 
     async def claim_run(
-        self, due: Due, *, lease: float, seize: int = 0, silent: float = 0.0
+        self,
+        due: Due,
+        *,
+        lease: float,
+        seize: int = 0,
+        silent: float = 0.0,
+        served: ServedTools | None = None,
     ) -> TaskRow | Due | None:
         """Claim a called task, or return when it may be claimed."""
         await self._alive(due.server, lease)
         row_lease = max(lease, _ROW_LEASE)
-        return await self._claim_run(due, lease=row_lease, seize=seize, fresh=lease - silent)
+        fresh = lease - silent
+        return await self._claim_run(due, lease=row_lease, seize=seize, fresh=fresh, served=served)
 
     async def renew_runs(
         self, runs: Sequence[tuple[str, int]], *, lease: float
@@ -190,17 +203,28 @@ class SqlHeartbeats(SqlTaskRuns):
         self._reap_at = time.monotonic() + min(self._lease, _ASK_AGAIN)
 
     async def _next_run(
-        self, server: str, busy: Sequence[str], busy_owners: Sequence[str]
+        self,
+        server: str,
+        busy: Sequence[str],
+        busy_owners: Sequence[str],
+        served: ServedTools | None,
     ) -> float | None:
         """Tell in how many seconds the next run may be claimed, or a worker may be dead."""
         await self._alive(server)
-        due = await super()._next_run(server, busy, busy_owners)
+        due = await super()._next_run(server, busy, busy_owners, served)
         now = time.monotonic()
         if now >= self._ask_at:
             self._ask_at, left = now + _ASK_AGAIN, await self._next_dead()
             self._reap_at = now + (_ASK_AGAIN if left is None else left)
         dead = self._reap_at - now
         return dead if due is None else min(due, dead)
+
+    @reading
+    def gone_workers(self, workers: Sequence[str]) -> Transaction[Sequence[str]]:
+        """Return those of some workers of which nothing is heard any more."""
+        rows = yield Query(self._sql[LIVING], {"listed": json.dumps(list(workers))})
+        living = {self.worker, *(row[0] for row in rows)}
+        return [worker for worker in workers if worker not in living]
 
     @reading
     def _next_dead(self) -> Transaction[float | None]:

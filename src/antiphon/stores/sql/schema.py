@@ -74,7 +74,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             cancel bigint NOT NULL,
             state {blob} NOT NULL,
             call text NOT NULL,
-            worker text
+            version text NOT NULL,
+            worker text,
+            claimant text,
+            before text
         )
         """,
         """

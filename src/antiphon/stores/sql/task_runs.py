@@ -6,8 +6,12 @@ I/O.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from antiphon.ports import Due, LateTasks, TaskChange, TaskRow
+from antiphon.ports.tasks import LEFT_TO_OTHERS, ServedTools, pause_elsewhere
 from antiphon.stores.sql.dialect import (
     READY,
     Query,
@@ -34,12 +38,15 @@ CLAIM = f"""
        SELECT id FROM antiphon_tasks
         WHERE server = :server AND ready IS NOT NULL AND ready <= {{moment}}
           AND expires > {{moment}} AND tool NOT IN ({{listed}}) AND owner NOT IN ({{owners}})
+          AND (CAST(:everything AS boolean) OR (tool, version) IN ({{served}})
+               OR ready <= {{moment}} - CAST(:left_to_others AS double precision))
         ORDER BY ready LIMIT :limit {{skip_locked}})
 UPDATE antiphon_tasks
    SET epoch = epoch + 1, revision = revision + 1,
        lease = {{now}} + CAST(:lease AS double precision),
        ready = {{now}} + CAST(:lease AS double precision),
-       worker = nullif(CAST(:worker AS text), '')
+       worker = nullif(CAST(:worker AS text), ''), before = claimant,
+       claimant = CAST(:claimant AS text)
  WHERE id IN (SELECT id FROM picked)
 RETURNING {COLUMNS}
 """  # noqa: S608
@@ -49,7 +56,8 @@ UPDATE antiphon_tasks
    SET epoch = epoch + 1, revision = revision + 1,
        lease = {{now}} + CAST(:lease AS double precision),
        ready = {{now}} + CAST(:lease AS double precision),
-       worker = nullif(CAST(:worker AS text), '')
+       worker = nullif(CAST(:worker AS text), ''), before = claimant,
+       claimant = CAST(:claimant AS text)
  WHERE id = :task AND server = :server AND ready IS NOT NULL AND expires > {{now}}
    AND (ready <= {{now}}
         OR (lease > 0 AND epoch > :epoch AND epoch <= CAST(:last_epoch AS bigint)
@@ -59,6 +67,8 @@ UPDATE antiphon_tasks
                           SELECT 1 FROM antiphon_workers AS holder
                            WHERE holder.id = antiphon_tasks.worker
                              AND holder.until > {{now}} + CAST(:fresh AS double precision)) END))
+   AND (CAST(:everything AS boolean) OR (tool, version) IN ({{served}})
+        OR ready <= {{now}} - CAST(:left_to_others AS double precision))
 RETURNING {COLUMNS}
 """  # noqa: S608
 """The run of an attempt that is said to be dead is taken over if nothing was heard of it here."""
@@ -81,6 +91,7 @@ NEXT = """
 SELECT ready - {now} FROM antiphon_tasks
  WHERE server = :server AND ready IS NOT NULL AND expires > {moment} AND tool NOT IN ({listed})
    AND owner NOT IN ({owners})
+   AND (CAST(:everything AS boolean) OR (tool, version) IN ({served}))
  ORDER BY ready LIMIT 1
 """
 
@@ -101,7 +112,7 @@ RETURNING id
 """
 
 RELEASE = f"""
-UPDATE antiphon_tasks SET lease = 0, ready = {{now}}, worker = NULL
+UPDATE antiphon_tasks SET lease = 0, ready = {{now}}, worker = NULL, claimant = NULL
  WHERE (id, epoch) IN ({{pairs}}) AND lease > 0
 RETURNING {READY}
 """  # noqa: S608
@@ -112,6 +123,9 @@ class SqlTaskRuns(SqlTasks):
 
     worker: str = ""
     """Who claims, where leases are held by heartbeats; empty where they are not."""
+
+    claimant: str
+    """Who claims, as the run after an unfinished one hears of it."""
 
     _workers: WorkerWaiters
     _callers: dict[object, tuple[str, Callable[[Due], None]]]
@@ -132,26 +146,37 @@ class SqlTaskRuns(SqlTasks):
         lease: float,
         busy: Sequence[str] = (),
         busy_owners: Sequence[str] = (),
+        served: ServedTools | None = None,
     ) -> Transaction[Sequence[TaskRow]]:
         """Claim ready tasks that no good lease holds, the longest ready first."""
         asked = {
             **_among(server, busy, busy_owners),
+            **_served(served),
+            "left_to_others": LEFT_TO_OTHERS,
             "limit": limit,
             "lease": lease,
             "worker": self.worker,
+            "claimant": self.claimant,
         }
         rows = yield Query(self._sql[CLAIM], asked)
         return [task_row(row) for row in rows]
 
     async def claim_run(
-        self, due: Due, *, lease: float, seize: int = 0, silent: float = 0.0
+        self,
+        due: Due,
+        *,
+        lease: float,
+        seize: int = 0,
+        silent: float = 0.0,
+        served: ServedTools | None = None,
     ) -> TaskRow | Due | None:
         """Claim a called task, or return when it may be claimed."""
-        return await self._claim_run(due, lease=lease, seize=seize, fresh=lease - silent)
+        fresh = lease - silent
+        return await self._claim_run(due, lease=lease, seize=seize, fresh=fresh, served=served)
 
     @single_statement
     def _claim_run(
-        self, due: Due, *, lease: float, seize: int, fresh: float
+        self, due: Due, *, lease: float, seize: int, fresh: float, served: ServedTools | None
     ) -> Transaction[TaskRow | Due | None]:
         """Claim a called task.
 
@@ -160,19 +185,25 @@ class SqlTaskRuns(SqlTasks):
             lease: Seconds for which its row is leased.
             seize: Earlier attempts that are said to be dead.
             fresh: Seconds that are left of a lease, or of a heartbeat, that was renewed lately.
+            served: What this worker has.
         """
         if not is_name(due.task):
             return None
         task = {"task": due.task, "server": due.server}
         epochs = {"epoch": due.epoch, "last_epoch": due.epoch + seize}
-        rows = yield Query(
-            self._sql[CLAIM_ONE],
-            {**task, **epochs, "lease": lease, "fresh": fresh, "worker": self.worker},
-        )
+        who = {"worker": self.worker, "claimant": self.claimant}
+        claim = {"lease": lease, "fresh": fresh, **who}
+        tools = {**_served(served), "left_to_others": LEFT_TO_OTHERS}
+        rows = yield Query(self._sql[CLAIM_ONE], {**task, **epochs, **claim, **tools})
         if rows:
             return task_row(rows[0])
         rows = yield Query(self._sql[WHEN], task)
-        return due_of(rows[0]) if rows else None
+        if not rows:
+            return None
+        later, waited = due_of(rows[0]), -rows[0][6]
+        if waited < 0:
+            return later
+        return msgspec.structs.replace(later, after=pause_elsewhere(waited))
 
     @reading
     def overdue(
@@ -236,10 +267,15 @@ class SqlTaskRuns(SqlTasks):
 
     @reading
     def _next_run(
-        self, server: str, busy: Sequence[str], busy_owners: Sequence[str]
+        self,
+        server: str,
+        busy: Sequence[str],
+        busy_owners: Sequence[str],
+        served: ServedTools | None,
     ) -> Transaction[float | None]:
         """Tell in how many seconds the next run may be claimed; None when there is none."""
-        rows = yield Query(self._sql[NEXT], _among(server, busy, busy_owners))
+        asked = {**_among(server, busy, busy_owners), **_served(served)}
+        rows = yield Query(self._sql[NEXT], asked)
         return rows[0][0] if rows else None
 
     async def runs_ready(
@@ -249,9 +285,17 @@ class SqlTaskRuns(SqlTasks):
         timeout: float,
         busy: Sequence[str] = (),
         busy_owners: Sequence[str] = (),
+        served: ServedTools | None = None,
     ) -> None:
         """Return when a run may be ready to claim, or after `timeout` seconds."""
-        await self._workers.wait(server, timeout, lambda: self._next_run(server, busy, busy_owners))
+        await self._workers.wait(
+            server, timeout, lambda: self._next_run(server, busy, busy_owners, served)
+        )
+
+
+def _served(served: ServedTools | None) -> dict[str, Any]:
+    """Return the parameters that name what a worker has."""
+    return {"everything": served is None, "served": json.dumps(list(served or ()))}
 
 
 def _among(server: str, busy: Sequence[str], busy_owners: Sequence[str]) -> dict[str, str]:

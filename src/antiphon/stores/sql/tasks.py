@@ -43,29 +43,30 @@ _IDS = 500
 
 COLUMNS = """
 id, server, owner, tool, status, message, created, updated, expires, state, revision, epoch, cancel,
-CASE WHEN lease > {now} THEN 1 ELSE 0 END
+CASE WHEN lease > {now} THEN 1 ELSE 0 END, before
 """
 
 NEW = """
 INSERT INTO antiphon_tasks (id, server, owner, tool, status, message, created, updated, expires,
-                            ready, lease, epoch, revision, cancel, state, call)
+                            ready, lease, epoch, revision, cancel, state, call, version)
 SELECT CAST(:task AS text), CAST(:server AS text), CAST(:owner AS text), CAST(:tool AS text),
        CAST(:status AS text), CAST(:message AS text), CAST(:created AS double precision),
        CAST(:created AS double precision), CAST(:until AS double precision),
        {now} + CAST(:ready AS double precision), 0, 0, 1, 0, CAST(:state AS {blob}),
-       CAST(:of_call AS text)
+       CAST(:of_call AS text), CAST(:version AS text)
 """
 
 CREATE = f"{NEW} WHERE true"
 
 CREATE_SEVERAL = """
 INSERT INTO antiphon_tasks (id, server, owner, tool, status, message, created, updated, expires,
-                            ready, lease, epoch, revision, cancel, state, call)
+                            ready, lease, epoch, revision, cancel, state, call, version)
 SELECT id, server, owner, tool, status, message, created, created, expires, {now}, 0, 0, 1, 0,
-       decode(state, 'base64'), call
+       decode(state, 'base64'), call, version
   FROM json_to_recordset(CAST(:tasks AS json))
        AS made (id text, server text, owner text, tool text, status text, message text,
-                created double precision, expires double precision, state text, call text)
+                created double precision, expires double precision, state text, call text,
+                version text)
 """
 """Tasks that are ready at once, as `NewTask` is written in JSON. For PostgreSQL."""
 
@@ -81,6 +82,7 @@ UPDATED = "SELECT id, updated FROM antiphon_tasks WHERE id IN ({listed})"
 CHANGE = f"""
 UPDATE antiphon_tasks
    SET status = :status, message = :message, state = CAST(:state AS {{blob}}), updated = :updated,
+       version = COALESCE(CAST(:version AS text), version),
        cancel = CASE WHEN CAST(:cancel AS boolean) THEN 1 ELSE cancel END, revision = revision + 1,
        lease = CASE WHEN CAST(:final AS boolean) THEN 0 ELSE lease END,
        worker = CASE WHEN CAST(:final AS boolean) THEN NULL ELSE worker END,
@@ -96,7 +98,8 @@ RETURNING {READY}, call
 FINISH = f"""
 UPDATE antiphon_tasks
    SET status = :status, message = :message, state = CAST(:state AS {{blob}}), updated = :updated,
-       revision = revision + 1, lease = 0, worker = NULL,
+       version = COALESCE(CAST(:version AS text), version),
+       revision = revision + 1, lease = 0, worker = NULL, claimant = NULL,
        ready = CASE WHEN CAST(:final AS boolean) THEN NULL
                     WHEN revision <> :revision THEN {{now}}
                     ELSE {{now}} + CAST(:ready AS double precision) END
@@ -113,11 +116,13 @@ RETURNING id
 
 WAKE_CALL = f"""
 UPDATE antiphon_tasks
-   SET revision = revision + 1, ready = CASE WHEN lease > {{now}} THEN ready ELSE {{now}} END
+   SET revision = revision + 1,
+       ready = CASE WHEN lease > {{now}} OR status <> 'working' THEN ready ELSE {{now}} END
  WHERE call = :call AND call <> '' AND {OPEN}
 RETURNING {READY}
 """  # noqa: S608
-"""An effect of the call was settled. A run that is going on finds the revision changed."""
+"""An effect of the call was settled. A run that is going on finds the revision changed. A task that
+waits for an answer goes on with the answer."""
 
 DROP_EFFECTS = """
 DELETE FROM antiphon_effects WHERE call = :call AND shared = 0 AND state <> 'started'
@@ -276,6 +281,7 @@ def new_task(task: NewTask) -> dict[str, Any]:
         "until": task.expires,
         "state": task.state,
         "of_call": task.call,
+        "version": task.version,
         "ready": 0.0 if task.held is None else task.held.ready,
     }
 
@@ -290,11 +296,12 @@ def changed(id: str, revision: int, change: TaskChange) -> dict[str, Any]:
         "state": change.state,
         "updated": change.updated,
         "ready": change.ready,
+        "version": change.version,
         "final": change.status not in _OPEN,
     }
 
 
 def task_row(row: Sequence[Any]) -> TaskRow:
     """Return the task of a row of `COLUMNS`."""
-    *plain, cancel, leased = row
-    return TaskRow(*plain, cancel=bool(cancel), leased=bool(leased))
+    *plain, cancel, leased, before = row
+    return TaskRow(*plain, cancel=bool(cancel), leased=bool(leased), before=before)

@@ -3,12 +3,16 @@
 import asyncio
 import time
 
+import msgspec
+
 from antiphon.ports import (
+    Due,
     Finished,
     LeasedTaskRun,
     LeaseLost,
     Recorded,
     Started,
+    TaskChange,
     TaskRow,
 )
 from antiphon.testing.contracts.called_tasks import CALLED_TASK_CONTRACTS
@@ -168,6 +172,49 @@ async def tools_that_are_busy_are_left(a: TaskStore, b: TaskStore) -> None:
     async with asyncio.timeout(PATIENCE):
         await b.runs_ready(server=server, timeout=0.05, busy=("slow",))
     assert len(await claims(b, server)) == 1
+
+
+async def tasks_of_a_tool_or_version_that_a_worker_lacks_are_left(
+    a: TaskStore, b: TaskStore
+) -> None:
+    server = name("server")
+    one, two, other = new(server), new(server), new(server, tool="other")
+    one = msgspec.structs.replace(one, version="1")
+    two = msgspec.structs.replace(two, version="2")
+    for task in (one, two, other):
+        await a.create_task(task)
+
+    async def claimed(store: TaskStore, *served: tuple[str, str]) -> list[TaskRow]:
+        return list(await store.claim_runs(server=server, limit=9, lease=LONG, served=served))
+
+    assert await claimed(b, ("tool", "3"), ("another", "")) == []
+    (mine,) = await claimed(b, ("tool", "2"), ("another", ""))
+    assert mine.id == two.id
+    called = Due(one.id, server, "tool", "", 0, 1)
+    elsewhere = await b.claim_run(called, lease=LONG, served=[("tool", "2")])
+    assert isinstance(elsewhere, Due)
+    assert elsewhere.after > 0
+    (mine,) = await claimed(b, ("tool", "1"))
+    assert mine.id == one.id
+    # A run may begin the task again in another version: others have it from then on.
+    again = TaskChange("working", "again", b"again", 2.5, ready=0.0, version="3")
+    assert await finish(b, mine, again)
+    assert await claimed(a, ("tool", "1")) == []
+    assert [run.id for run in await claimed(a, ("tool", "3"))] == [one.id]
+
+
+async def a_run_whose_worker_lives_is_not_called_lost(a: TaskStore, b: TaskStore) -> None:
+    server = name("server")
+    await made(a, server)
+    first = await run_of(a, server, lease=0.05)
+    assert first.before is None
+    async with asyncio.timeout(PATIENCE):
+        while not (rows := await claims(b, server)):
+            await b.runs_ready(server=server, timeout=PATIENCE)
+    assert rows[0].before is not None
+    assert list(await a.gone_workers([rows[0].before])) == []
+    assert await finish(b, rows[0], change("working", ready=0.0))
+    assert (await run_of(b, server)).before is None, "it was written down how the last one ended"
 
 
 async def a_run_that_is_held_is_not_taken_over(a: TaskStore, b: TaskStore) -> None:
@@ -435,6 +482,8 @@ TASK_CONTRACTS: tuple[TaskContract, ...] = (
     the_longest_ready_are_claimed_first,
     servers_leave_the_tasks_of_others_alone,
     tools_that_are_busy_are_left,
+    tasks_of_a_tool_or_version_that_a_worker_lacks_are_left,
+    a_run_whose_worker_lives_is_not_called_lost,
     a_run_that_is_held_is_not_taken_over,
     a_run_whose_lease_ended_is_taken_over_and_fenced,
     a_run_keeps_what_it_says_and_learns,
