@@ -290,8 +290,8 @@ async def test_a_wrong_value_of_an_option_is_refused_and_costs_no_other_tool_its
     server: Server, options: dict[str, Any], words: str
 ) -> None:
     server.tool(plain)
+    offer: Any = server.tool
     with pytest.raises(ConfigError, match=words):
-        offer: Any = server.tool
         offer(**{"name": "other", **options})(plain)
     async with Client(server) as client:
         assert [tool.name for tool in await client.list_tools()] == ["plain"]
