@@ -26,6 +26,12 @@ def delete_order(order: str) -> str:
     return f"deleted {order}"
 
 
+@theirs.tool()
+def internal_reindex() -> str:
+    """Build the index again."""
+    return "done"
+
+
 def mounted() -> Server:
     """Put their server behind ours."""
     server = Server("house", store="sqlite:///house.db")

@@ -115,6 +115,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "client/http.py": {"opentelemetry"},
     "client/prepared_call.py": {"opentelemetry"},
     "client/terminal*": {"rich"},
+    "gateway/pins.py": {"msgspec"},
     "gateway/mount.py": {"mcp", "mcp_types", "pydantic"},
     "gateway/watching.py": {"mcp", "mcp_types"},
     "gateway/oauth.py": {"httpx2", "mcp"},

@@ -339,7 +339,7 @@ async def test_answers_that_came_unasked_are_for_the_mounted_server_to_judge():
         return InputRequired({"place": Elicit("Where?", Place)}) if place is None else place.region
 
     server = Server("house")
-    server.mount(inner, approve=["approved"])
+    server.mount(inner, approve=["approved"], unmatched="warn")
     async with server.running():
         request = server.request(
             "tools/call",

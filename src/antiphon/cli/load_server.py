@@ -13,7 +13,7 @@ from types import ModuleType, TracebackType
 from typing import NoReturn
 
 from antiphon import Server
-from antiphon.cli.gateways.settings import gateway_server, read_gateway
+from antiphon.cli.gateways.settings import check_callers, gateway_server, read_gateway
 from antiphon.cli.output import USAGE, fail
 from antiphon.client.targets.named import split_name
 from antiphon.errors import ConfigError
@@ -40,6 +40,17 @@ def load_server(name: str) -> Server:
     if not isinstance(found, Server):
         fail(f"{name} is a {type(found).__name__}, not a Server", USAGE)
     return found
+
+
+def check_reach(name: str, *hosts: str) -> None:
+    """Refuse to serve a gateway to strangers, with the credentials it holds or beyond loopback.
+
+    Raises:
+        ConfigError: It would be.
+    """
+    place, _ = split_name(name)
+    if place.endswith(".toml"):
+        check_callers(read_gateway(Path(place)), *hosts)
 
 
 def _gateway(file: Path) -> Server:

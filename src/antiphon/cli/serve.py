@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from antiphon.cli.load_server import load_server
+from antiphon.cli.load_server import check_reach, load_server
 from antiphon.cli.local_server import console_of, serve_beside_stdio
 from antiphon.cli.output import FAILED, USAGE, errors, fail
 from antiphon.cli.written_files import NotWritten, make_folder
@@ -168,6 +168,7 @@ def serve(
         _check_console(server)
     host, port = address(http or DEFAULT_HTTP)
     hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
+    configured(lambda name: check_reach(name, host, *hosts), server)
     endpoint = Endpoint(path, hosts, origins, stateless, metrics)
     try:
         if workers > 1:

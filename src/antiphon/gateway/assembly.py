@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -10,7 +11,9 @@ from antiphon.client.targets.target import TargetOptions, read_target
 from antiphon.core.changes import Changes
 from antiphon.errors import ConfigError
 from antiphon.gateway.mount import Mount, MountSettings
-from antiphon.gateway.policy import Policy
+from antiphon.gateway.mounts import Owners
+from antiphon.gateway.pins import ToolPins
+from antiphon.gateway.policy import Default, Policy
 from antiphon.gateway.upstream import UpstreamSettings
 from antiphon.handlers.foreign import ForeignHandlers
 
@@ -29,6 +32,10 @@ def mount_of(
     checked: bool,
     options: Mapping[str, Any],
     theirs: Changes | None = None,
+    default: Default | None = None,
+    unmatched: str = "error",
+    lock: str | Path | ToolPins | None = None,
+    owners: Owners | None = None,
 ) -> Mount:
     """Return a mount that is not connected yet.
 
@@ -53,17 +60,25 @@ def mount_of(
         timeout=timeout,
         options=dict(options),
     )
+    if unmatched not in ("error", "warn"):
+        raise ConfigError(f"unmatched={unmatched!r} is none of 'error', 'warn'")
     settings = MountSettings(
-        upstream=upstream, policy=Policy.read(*policy), prefix=prefix, checked=checked
+        upstream=upstream,
+        policy=Policy.read(*policy, default=default),
+        prefix=prefix,
+        checked=checked,
+        lenient=unmatched == "warn",
+        pins=ToolPins.read(Path(lock)) if isinstance(lock, str | Path) else lock,
     )
-    return Mount(settings, handlers, changes, theirs)
+    return Mount(settings, handlers, changes, theirs, owners)
 
 
 def shown_target(target: object) -> str:
     """Return a target as logs show it: no credentials, no query, no arguments of a command."""
     if isinstance(target, str) and "://" in target:
         parts = urlsplit(target)
-        return f"{parts.scheme}://{parts.hostname}{parts.path}"
+        host = parts.netloc.rpartition("@")[2]
+        return f"{parts.scheme}://{host}{parts.path}"
     if isinstance(target, str):
         return shlex.split(target)[0]
     if isinstance(target, list | tuple):

@@ -20,13 +20,16 @@ from antiphon.core.changes import (
 )
 from antiphon.core.request import Request
 from antiphon.engine.context import Context, execution_of
-from antiphon.engine.handler import HandlerKind, Options
-from antiphon.errors import ConfigError, ResourceNotFound, StartError
+from antiphon.engine.handler import Options
+from antiphon.errors import ConfigError, ResourceNotFound, StartError, ToolError
 from antiphon.gateway.forwarding import Forwarding
+from antiphon.gateway.mounts import MountReport, Owners, UnmatchedRule, tell_changes
 from antiphon.gateway.open_call import forward_open
-from antiphon.gateway.policy import Policy
+from antiphon.gateway.pins import ToolPins
+from antiphon.gateway.policy import Policy, PolicyRule, RuleKind, Verdict
 from antiphon.gateway.rounds import forward_rounds
 from antiphon.gateway.upstream import Upstream, UpstreamSettings
+from antiphon.gateway.uris import NoNormalForm, has_scheme, normal_uri
 from antiphon.gateway.watching import ALL, ChangeWatcher, Kind
 from antiphon.handlers.admission import KEY, require_approval
 from antiphon.handlers.foreign import ForeignHandlers, Run
@@ -46,7 +49,7 @@ _LISTS: Mapping[Kind, str] = {
     "resources": "list_resources",
     "templates": "list_resource_templates",
 }
-_KINDS: Mapping[Kind, HandlerKind] = {
+_KINDS: Mapping[Kind, RuleKind] = {
     "tools": "tool",
     "prompts": "prompt",
     "resources": "resource",
@@ -66,6 +69,12 @@ class MountSettings:
     checked: bool = False
     """Arguments that do not fit the schema of a tool are not sent."""
 
+    lenient: bool = False
+    """A rule that names nothing is logged, and no error."""
+
+    pins: ToolPins | None = None
+    """Digests of its tools; one that is new or has changed is not passed on."""
+
     park: float = PARK
 
 
@@ -78,6 +87,7 @@ class Mount:
         handlers: ForeignHandlers,
         changes: Changes,
         theirs: Changes | None = None,
+        owners: Owners | None = None,
     ) -> None:
         """Nothing is connected yet.
 
@@ -86,7 +96,12 @@ class Mount:
             handlers: Where its tools, prompts and resources are registered.
             changes: Where we announce what changes.
             theirs: Where another server of this process announces it.
+            owners: Which mount of this server each name belongs to.
         """
+        self._owners = owners or Owners()
+        self._offered: dict[Kind, dict[str, tuple[tuple[str, ...], Verdict]]] = {}
+        """What is listed by kind: its names, and what becomes of it."""
+
         self._settings = settings
         self._policy = settings.policy
         self._handlers = handlers
@@ -106,7 +121,41 @@ class Mount:
     @property
     def needs_console(self) -> bool:
         """Whether somebody has to approve some of its calls in the inbox."""
-        return any(rule.role for rule in self._policy.approve)
+        return self._policy.needs_console
+
+    @property
+    def report(self) -> MountReport:
+        """What becomes of everything it offers, and which rules name nothing."""
+        lines = [
+            (_KINDS[kind], name, verdict.words)
+            for kind, entries in self._offered.items()
+            for name, (_, verdict) in entries.items()
+        ]
+        matched = [rule.text for rule in self._policy.rules if self._names_something(rule)]
+        unmatched = [rule for rule in self._policy.rules if rule.text not in matched]
+        return MountReport(
+            name=self.name,
+            lines=tuple(lines),
+            matched=frozenset(matched),
+            unmatched=tuple(
+                # Resources need not be listed to be read: such a rule may be right.
+                UnmatchedRule(
+                    str(rule.text),
+                    rule.shared,
+                    self._settings.lenient
+                    or ("resource" in rule.kinds and "resources" in self._upstream.offered),
+                )
+                for rule in unmatched
+            ),
+        )
+
+    def _names_something(self, rule: PolicyRule) -> bool:
+        templates = self._offered.get("templates", {})
+        return any(rule.may_match(template) for template in templates) or any(
+            rule.matches(_KINDS[kind], names)
+            for kind, entries in self._offered.items()
+            for names, _ in entries.values()
+        )
 
     async def start(self) -> None:
         """Connect, register what there is, and follow its changes.
@@ -135,7 +184,7 @@ class Mount:
         except (ClientError, MCPError) as error:
             raise StartError(f"{self.name} cannot be listed: {error}") from error
         if "resources" in offered and not self._settings.prefix:
-            run = self._resource_run()
+            run = self._resource_run(listed=False)
             self._unlisted = self._handlers.add_unlisted(f"{self.name}:*", run, self._options())
 
     # --- lists -----------------------------------------------------------------------------------
@@ -144,6 +193,7 @@ class Mount:
         """Register what is listed now, and remove what is not any more."""
         offered = self._upstream.offered
         async with self._syncing:
+            before = self.report if self._offered else None
             for kind in kinds:
                 if ("resources" if kind == "templates" else kind) not in offered:
                     continue
@@ -158,6 +208,8 @@ class Mount:
                         raise
                     found = []  # a server with resources need not have templates
                 self._replace(kind, [_entry(one) for one in found[:MAX_LISTED]])
+            if before is not None:
+                tell_changes(before, self.report)
 
     def _resources(self) -> list[str]:
         """Return the URIs that are listed."""
@@ -165,10 +217,15 @@ class Mount:
 
     def _replace(self, kind: Kind, entries: Sequence[dict[str, Any]]) -> None:
         wanted: dict[str, dict[str, Any]] = {}
+        offered: dict[str, tuple[tuple[str, ...], Verdict]] = {}
         for entry in entries:
             name = self._name(kind, entry)
-            if self._policy.passes(name):
+            verdict = self._judge(kind, name, entry)
+            names = (name, entry["name"]) if kind in ("tools", "prompts") else (_judged(name),)
+            offered.setdefault(name, (names, verdict))
+            if verdict.passes:
                 wanted.setdefault(name, entry)
+        self._offered[kind] = offered
         for known, name in [key for key in self._entries if key[0] == kind]:
             if wanted.get(name) != self._entries[known, name]:
                 self._handlers.remove(_KINDS[kind], name)
@@ -185,8 +242,32 @@ class Mount:
         prefix = self._settings.prefix
         return f"{prefix}_{entry['name']}" if prefix else entry["name"]
 
+    def _judge(self, kind: Kind, name: str, entry: Mapping[str, Any]) -> Verdict:
+        if kind == "templates":
+            return self._policy.judge_template(name)
+        if kind == "resources":
+            return self._policy.judge_uri(name, listed=True)[0]
+        verdict = self._policy.judge(_KINDS[kind], name, entry["name"])
+        pins = self._settings.pins
+        if verdict.passes and kind == "tools" and pins is not None:
+            changed = pins.differs(self.name, entry)
+            if changed:
+                return Verdict(passes=False, why=changed)
+        return verdict
+
+    def _claim(self, kind: Kind, name: str) -> None:
+        if kind in ("tools", "prompts"):
+            claimed = self._owners.claim(kind, name, self)
+        else:
+            if kind == "templates" and not has_scheme(name):
+                raise ConfigError(f"the template {name!r} has no scheme of its own")
+            claimed = self._owners.claim_uris(name, self, template=kind == "templates")
+        if not claimed:
+            raise ConfigError(f"{name!r} belongs to another server behind this one")
+
     def _add(self, kind: Kind, name: str, entry: Mapping[str, Any]) -> None:
         try:
+            self._claim(kind, name)
             if kind == "tools":
                 self._add_tool(name, entry)
             elif kind == "prompts":
@@ -205,7 +286,7 @@ class Mount:
             self._entries[kind, name] = entry
 
     def _add_tool(self, name: str, entry: Mapping[str, Any]) -> None:
-        rule = self._policy.approval(name)
+        rule = self._policy.judge("tool", name, entry["name"]).approval
         holds = rule is not None and bool(rule.role)
         self._handlers.add_tool(
             {**entry, "name": name},
@@ -231,7 +312,10 @@ class Mount:
 
     def _tool_run(self, here: str, there: str) -> Run:
         async def tool(ctx: Context, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-            rule = self._policy.approval(here)
+            verdict = self._policy.judge("tool", here, there)
+            if not verdict.passes:
+                raise ToolError("The gateway does not pass on calls of this tool.")
+            rule = verdict.approval
             if rule is not None:
                 await require_approval(ctx, rule.ask(here, arguments))
             params = {"name": there, "arguments": dict(arguments)}
@@ -248,12 +332,14 @@ class Mount:
 
         return prompt
 
-    def _resource_run(self) -> Run:
+    def _resource_run(self, *, listed: bool = True) -> Run:
         async def resource(ctx: Context, _: Mapping[str, Any]) -> Mapping[str, Any]:
             uri = _request(ctx).target
-            if not self._policy.passes(uri):
+            verdict, judged = self._policy.judge_uri(uri, listed=listed)
+            if not verdict.passes:
                 raise ResourceNotFound("Resource not found", data={"uri": uri})
-            return await self._forward(ctx, "resources/read", {"uri": uri})
+            exact = ("resources", uri) in self._entries
+            return await self._forward(ctx, "resources/read", {"uri": uri if exact else judged})
 
         return resource
 
@@ -296,6 +382,13 @@ class Mount:
 
 def _request(ctx: Context) -> Request:
     return execution_of(ctx).request
+
+
+def _judged(uri: str) -> str:
+    try:
+        return normal_uri(uri)
+    except NoNormalForm:
+        return uri
 
 
 def _entry(model: BaseModel) -> dict[str, Any]:

@@ -4,12 +4,75 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from antiphon.core.failures import log_failure
-from antiphon.errors import ConfigError
+from antiphon.core.text import safe
+from antiphon.errors import ConfigError, StartError
+from antiphon.gateway.policy import folded
 
 _log = logging.getLogger("antiphon.gateway")
+
+_NAMES_NOTHING = "%s: the rule %r names nothing that is listed"
+_TOLD = 200
+"""Lines of the table that are logged when lists have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnmatchedRule:
+    """A rule that names nothing that a server lists."""
+
+    text: str
+    shared: bool = False
+    """Whether it is for several servers."""
+
+    lenient: bool = False
+    """Whether that is only logged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountReport:
+    """What the rules of a mount make of what its server offers."""
+
+    name: str
+    lines: tuple[tuple[str, str, str], ...]
+    """Kind, name and verdict of each entry."""
+
+    unmatched: tuple[UnmatchedRule, ...] = ()
+    matched: frozenset[str] = frozenset()
+    """Rules that name something."""
+
+
+class Owners:
+    """Who had a name first keeps it, also while its server lists nothing."""
+
+    def __init__(self) -> None:
+        """Nobody has a name yet."""
+        self._names: dict[tuple[str, str], object] = {}
+        self._uris: dict[str, object] = {}
+
+    def claim(self, kind: str, name: str, owner: object) -> bool:
+        """Return whether a tool or prompt may have this name, and note whose it is."""
+        return self._names.setdefault((kind, folded(name)), owner) is owner
+
+    def claim_uris(self, uri: str, owner: object, *, template: bool) -> bool:
+        """Return whether a resource or the resources of a template may be of this server."""
+        own = uri.partition("{")[0] if template else uri
+        known = f"{own}{'{' if template else ''}"
+        for other, whose in self._uris.items():
+            if whose is not owner and _overlap(known, other):
+                return False
+        self._uris.setdefault(known, owner)
+        return True
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Return whether two URIs, or beginnings of URIs (`{` at the end), can be the same."""
+    first, second = one.removesuffix("{").lower(), other.removesuffix("{").lower()
+    if one.endswith("{") and second.startswith(first):
+        return True
+    return (other.endswith("{") and first.startswith(second)) or first == second
 
 
 class Mounted(Protocol):
@@ -23,6 +86,11 @@ class Mounted(Protocol):
     @property
     def needs_console(self) -> bool:
         """Whether somebody has to approve some of its calls in the inbox."""
+        ...
+
+    @property
+    def report(self) -> MountReport:
+        """What becomes of everything it offers, and which rules name nothing."""
         ...
 
     async def start(self) -> None:
@@ -39,6 +107,7 @@ class Mounts:
 
     def __init__(self) -> None:
         """There are none yet."""
+        self.owners: Owners = Owners()
         self._mounts: list[Mounted] = []
         self._users = 0
         self._moving = asyncio.Lock()
@@ -74,6 +143,7 @@ class Mounts:
             for mount in self._mounts:
                 started.append(mount)
                 await mount.start()
+            check_rules([mount.report for mount in self._mounts])
         except BaseException:
             await self._close_all(started)
             raise
@@ -84,3 +154,61 @@ class Mounts:
                 await mount.stop()
             except Exception as error:  # noqa: BLE001 - the others are left all the same
                 log_failure(_log, error, "%s could not be left in order", mount.name)
+
+
+def check_rules(reports: Sequence[MountReport]) -> None:
+    """Show what becomes of everything, and refuse rules that name nothing.
+
+    Raises:
+        StartError: There is such a rule.
+    """
+    table = policy_table(reports)
+    for line in table:
+        _log.info("%s", line)
+    unmatched = unmatched_rules(reports)
+    for name, rule in unmatched:
+        if rule.lenient:
+            _log.warning(_NAMES_NOTHING, name, rule.text)
+    strict = [f"{rule.text!r} ({name})" for name, rule in unmatched if not rule.lenient]
+    if strict:
+        offered = "\n  ".join(table) or "nothing"
+        raise StartError(
+            f"These rules name nothing, so they keep nothing back: {', '.join(strict)}. Write the "
+            f'names as the server does, or set unmatched="warn". It offers:\n  {offered}'
+        )
+
+
+def unmatched_rules(reports: Sequence[MountReport]) -> list[tuple[str, UnmatchedRule]]:
+    """Return the rules that name nothing, by mount; one for several servers may name it at any."""
+    matched = frozenset[str]().union(*(report.matched for report in reports))
+    found: dict[tuple[str, str], UnmatchedRule] = {}
+    for report in reports:
+        for rule in report.unmatched:
+            if not rule.shared:
+                found[report.name, rule.text] = rule
+            elif rule.text not in matched:
+                known = found.get(("every server", rule.text), rule)
+                found["every server", rule.text] = rule if rule.lenient else known
+    return [(name, rule) for (name, _), rule in found.items()]
+
+
+def tell_changes(before: MountReport, after: MountReport) -> None:
+    """Log what a server has changed in its lists, and warn if a rule names nothing any more."""
+    new = [line for line in after.lines if line not in before.lines]
+    for line in policy_table([replace(after, lines=tuple(new[:_TOLD]))]):
+        _log.info("now %s", line)
+    lost = [rule.text for rule in after.unmatched if rule.text in before.matched]
+    for text in lost:
+        _log.warning(_NAMES_NOTHING, after.name, text)
+    if lost:
+        table = policy_table([replace(after, lines=after.lines[:_TOLD])])
+        _log.warning("%s offers now: %s", after.name, "; ".join(table) or "nothing")
+
+
+def policy_table(reports: Sequence[MountReport]) -> list[str]:
+    """Return a line for each entry: its mount, kind, name, and what becomes of it."""
+    return [
+        f"{report.name}: {kind} {safe(name, 100)}: {verdict}"
+        for report in reports
+        for kind, name, verdict in report.lines
+    ]

@@ -11,7 +11,7 @@ from typing import Any, cast
 import httpx2
 
 from antiphon.errors import ConfigError
-from antiphon.gateway.policy import ApprovalRule, Policy
+from antiphon.gateway.policy import Policy, folded
 from antiphon.outbound.http_client import HttpClient, direct_connections
 
 MAX_REPLY = 32 * 1024 * 1024
@@ -41,29 +41,35 @@ class HttpApi:
         Raises:
             ConfigError: One matches no operation: what it should keep back would pass.
         """
-        policy = Policy.read(allow, deny, approve)
-        rules = [
-            ApprovalRule(tool, rule.role)
-            for rule in policy.approve
-            for tool in self._tools(rule.pattern)
-        ]
-        return (
-            [tool for pattern in policy.allow for tool in self._tools(pattern)],
-            [tool for pattern in policy.deny for tool in self._tools(pattern)],
-            [f"{rule.pattern}={rule.role}".rstrip("=") for rule in rules],
-        )
+        needed: list[str] | dict[str, str] = _of_tools(approve)
+        if isinstance(approve, Mapping):
+            roles = cast("Mapping[str, str]", approve)
+            needed = {f"tool:{pattern}": role for pattern, role in roles.items()}
+        policy = Policy.read(_of_tools(allow), _of_tools(deny), needed)
+        found: dict[str, list[str]] = {"allow": [], "deny": [], "approve": []}
+        for rule in policy.rules:
+            role = rule.approval.role if rule.approval is not None else ""
+            for tool in self._tools(rule.pattern):
+                found[rule.verb].append(f"tool:{tool}={role}".rstrip("="))
+        return found["allow"], found["deny"], found["approve"]
 
     def _tools(self, pattern: str) -> list[str]:
         by_route = " " in pattern
         found = [
             tool
             for tool, operation in self.operations.items()
-            if fnmatchcase(operation if by_route else tool, pattern)
+            if fnmatchcase(folded(operation if by_route else tool), folded(pattern))
         ]
         if not found:
             kind = "method and path" if by_route else "tool"
             raise ConfigError(f"no operation of the API has a {kind} like {pattern!r}")
         return found
+
+
+def _of_tools(patterns: Iterable[str]) -> list[str]:
+    if isinstance(patterns, str):
+        raise ConfigError(f"patterns are given as a list, not as the text {patterns!r}")
+    return [f"tool:{pattern.removeprefix('tool:')}" for pattern in patterns]
 
 
 def read_document(spec: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:

@@ -85,7 +85,6 @@ class Upstream:
             era=settings.era, on_change=on_change, on_log=self._log, log_level="debug"
         )
         self._sessions = OneCallSessions(settings, on_change)
-        self._running: dict[object, OnLog] = {}
 
     async def open(self) -> None:
         """Connect.
@@ -121,8 +120,6 @@ class Upstream:
         wait: float | None = 0.0,
     ) -> Turn:
         """Send one round of a call to a modern server; wait for its task up to `wait` seconds."""
-        running = object()
-        self._running[running] = on_log
         _logs_to.set(on_log)  # the caller runs this in a task and a context of its own
         try:
             saved = SavedCall(call=call)
@@ -130,14 +127,13 @@ class Upstream:
             return await drive_by_hand(prepared.flow, prepared, wait)
         except ClientError as error:
             return Stopped("lost", call, detail=str(error), sent=False)
-        finally:
-            del self._running[running]
 
     async def _log(self, level: str, data: Any, logger: str | None) -> None:
-        """Pass a log message to its call; drop one of which nobody can tell whose it is."""
+        """Pass a log message to its call; drop one of which nobody can tell whose it is.
+
+        That one call is running is no proof that the message belongs to it.
+        """
         on_log = _logs_to.get()
-        if on_log is None and len(self._running) == 1:
-            (on_log,) = self._running.values()
         if on_log is not None:
             await on_log(level, data, logger)
 

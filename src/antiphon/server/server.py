@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from antiphon.auth.settings import OAuth
     from antiphon.console.settings import Console
+    from antiphon.gateway.pins import ToolPins
 
 _THIS_PROCESS = Principal(transport="process")
 
@@ -173,6 +174,9 @@ class Server(RunnableServer):
         allow: Iterable[str] = (),
         deny: Iterable[str] = (),
         approve: Iterable[str] | Mapping[str, str] = (),
+        default: Literal["allow", "approve", "deny"] | None = None,
+        unmatched: Literal["error", "warn"] = "error",
+        lock: "str | Path | ToolPins | None" = None,
         era: Literal["auto", "modern", "legacy"] = "auto",
         timeout: float = 300.0,
         checked: bool = False,
@@ -188,16 +192,23 @@ class Server(RunnableServer):
                 object, or a function that makes a transport of the official SDK.
             prefix: Put before the names of its tools and prompts, as in `shop_refund`. Resources
                 keep their URIs.
-            allow: Patterns of names; only what matches one is seen. Those with `://` are of
-                resources.
-            deny: Patterns of what is never seen.
+            allow: Patterns of what is seen; without any, everything is. Names count as the server
+                writes them, with or without the prefix. A pattern with a colon is of resources,
+                any other of tools and prompts; `tool:`, `prompt:` or `resource:` before it says so.
+            deny: Patterns of what is never seen, whatever the case of its letters.
             approve: Tools that need an approval: `"delete_*"` of the caller, `"delete_*=ops"` of
                 somebody with that role in the console's inbox; or a mapping from pattern to role.
+            default: What becomes of tools that no pattern names; prompts and resources pass only
+                with `"allow"`. Unless given: `"deny"` if something is allowed by name.
+            unmatched: `"warn"` to log a pattern that names nothing instead of refusing to start.
+            lock: A file with the digests of its tools, written by `antiphon gateway --accept`. A
+                tool that is new or has changed is not seen until it is written again.
             era: `legacy` for a server of both eras whose tools ask in the middle of a request.
             timeout: Seconds for one reply.
             checked: Arguments that do not fit the schema of a tool are refused here and not sent;
                 those of tools that need an approval always are.
-            options: Of the target, as for `Client`: `headers`, `auth`, `http_client`; `env`, `cwd`.
+            options: Of the target, as for `Client`: `headers`, `auth`, `http_client`, `not_done`;
+                `env`, `cwd`.
 
         Raises:
             ConfigError: The settings do not fit, or this server runs already.
@@ -216,6 +227,10 @@ class Server(RunnableServer):
             checked=checked,
             options=options,
             theirs=target.dispatcher.changes if isinstance(target, Server) else None,
+            default=default,
+            unmatched=unmatched,
+            lock=lock,
+            owners=self._mounts.owners,
         )
         if made.needs_console and self.console is None:
             raise ConfigError(
@@ -237,6 +252,7 @@ class Server(RunnableServer):
         allow: Iterable[str] = (),
         deny: Iterable[str] = (),
         approve: Iterable[str] | Mapping[str, str] = (),
+        default: Literal["allow", "approve", "deny"] | None = None,
         **options: Any,
     ) -> "Server":
         """Make a server with a tool for each operation of an HTTP API. Needs `antiphon[openapi]`.
@@ -256,6 +272,7 @@ class Server(RunnableServer):
             deny: Operations that match one of these are no tools.
             approve: Operations that need an approval: `"DELETE *"` of the caller, `"DELETE *=ops"`
                 of somebody with that role in the console's inbox; or a mapping to roles.
+            default: What becomes of operations that no pattern names, as for `mount`.
             options: As for `Server`.
 
         Raises:
@@ -280,6 +297,7 @@ class Server(RunnableServer):
             allow=allowed,
             deny=denied,
             approve=approved,
+            default=default,
             timeout=timeout + 30.0,
             checked=True,
         )

@@ -75,16 +75,16 @@ def _cause(reply: Reply) -> str:
     """Return the words in which a client is told why a run has failed."""
     if reply.code:
         return reply.message
-    told = msgspec.json.decode(reply.result, type=_Told)
+    told = msgspec.json.decode(reply.result, type=_FailedResult)
     return "".join(block.text for block in told.content)
 
 
-class _Text(msgspec.Struct):
+class _FailedText(msgspec.Struct):
     text: str = ""
 
 
-class _Told(msgspec.Struct):
-    content: list[_Text]
+class _FailedResult(msgspec.Struct):
+    content: list[_FailedText]
 
 
 def _lost_too_often(row: TaskRow, tries: int) -> Reply:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 import typer
 
 from antiphon import Server
@@ -10,6 +11,7 @@ from antiphon.cli.gateways.settings import (
     GatewayFile,
     OAuthClient,
     UpstreamEntry,
+    check_callers,
     gateway_server,
     is_url,
     read_gateway,
@@ -28,9 +30,11 @@ from antiphon.cli.serve import (
     configured,
     log_to_stderr,
 )
-from antiphon.cli.written_files import write_new
+from antiphon.cli.written_files import NotWritten, write_new, write_own
 from antiphon.errors import AntiphonError, ConfigError
+from antiphon.gateway.pins import ToolPins, is_lock
 from antiphon.gateway.policy import ApprovalRule
+from antiphon.transports.http.app import App
 
 TARGETS = Annotated[
     list[str],
@@ -97,6 +101,24 @@ SAVE = Annotated[
 ]
 
 
+DEFAULT = Annotated[
+    Literal["allow", "approve", "deny"] | None,
+    typer.Option("--default", help="What becomes of tools that no pattern names."),
+]
+LOCK = Annotated[
+    str | None,
+    typer.Option(
+        "--lock", metavar="FILE", help="Pass on only tools with the digests in this file."
+    ),
+]
+ACCEPT = Annotated[
+    bool, typer.Option("--accept", help="Show what there is, write the lock file, and exit.")
+]
+OPEN = Annotated[
+    bool, typer.Option("--open", help="Serve callers whom nobody knows, with every credential.")
+]
+
+
 def gateway(
     target: TARGETS,
     name: NAMES = None,
@@ -117,6 +139,10 @@ def gateway(
     allow_host: ALLOW_HOST = None,
     allow_origin: ALLOW_ORIGIN = None,
     save: SAVE = None,
+    default: DEFAULT = None,
+    lock: LOCK = None,
+    accept: ACCEPT = False,
+    open: OPEN = False,
 ) -> None:
     """Serve what other MCP servers offer, to clients of either era, over HTTP or stdio.
 
@@ -125,6 +151,10 @@ def gateway(
     that waits goes on after a restart of the gateway if the store and its keys are kept; a legacy
     server that waits for an answer is kept open, and its call is lost with the gateway, never
     repeated. All clients share one identity at the server: their credentials are not passed on.
+
+    What passes, what needs an approval and what is denied is logged at the start. A pattern that
+    names nothing is an error. Callers are known by the access tokens of [auth] in a file; without
+    it the gateway serves this machine only, and only if it holds no credentials, unless --open.
 
     An approval by a role is decided in the console's inbox: give --console, and --save the settings
     to a file, which `antiphon inbox FILE --role ROLE`, `antiphon serve`, `antiphon worker` and
@@ -144,6 +174,9 @@ def gateway(
         fail("--stdio excludes --http", USAGE)
     if len(target) == 1 and target[0].endswith(".toml"):
         settings = configured(read_gateway, Path(target[0]))
+        beside = (name, header, oauth, oauth_issuer, allow, deny, approve, audit, default, lock)
+        if any(beside) or console is not None:
+            fail(f"write rules, names and credentials into {target[0]}, not beside it", USAGE)
     else:
         client = _client(oauth, oauth_issuer)
         try:
@@ -158,7 +191,15 @@ def gateway(
             deny=deny or [],
             approve=_rules(approve or []),
             audit=audit,
+            default=default,
+            lock=lock,
+            open=open,
         )
+    if open and not settings.open:
+        settings = msgspec.structs.replace(settings, open=True)
+    if accept:
+        _accept(settings)
+        return
     server = configured(gateway_server, settings)
     if save is not None:
         _save(save, settings)
@@ -168,9 +209,40 @@ def gateway(
         if stdio:
             _run_stdio(server)
         else:
-            _run_http(server, http or DEFAULT_HTTP, path, hosts, origins)
+            host, port = address(http or DEFAULT_HTTP)
+            configured(lambda given: check_callers(given, host, *hosts), settings)
+            _run_http(server.asgi(path, allowed_hosts=hosts, allowed_origins=origins), host, port)
     except AntiphonError as error:
         fail(str(error))
+
+
+def _accept(settings: GatewayFile) -> None:
+    """Write the digests of the tools that there are now, and say what has changed."""
+    from antiphon.processes.event_loop import run_loop
+
+    if settings.lock is None:
+        fail("--accept needs a lock file: lock = FILE, or --lock FILE", USAGE)
+    file, pins = Path(settings.lock), ToolPins({}, accepts=True)
+    known = configured(ToolPins.read, file) if file.exists() else ToolPins({})
+    server = configured(lambda given: gateway_server(given, pins), settings)
+    log_to_stderr()
+
+    async def look() -> None:
+        async with server.running():
+            pass
+
+    try:
+        run_loop(look())
+        write_own(file, pins.dump(), is_lock)
+    except NotWritten as error:
+        fail(str(error), USAGE)
+    except AntiphonError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{file} cannot be written: {error.strerror}")
+    for line in known.compared(pins):
+        say(line)
+    say(f"written: {file}")
 
 
 def _save(file: Path, settings: GatewayFile) -> None:
@@ -194,14 +266,11 @@ def _run_stdio(server: Server) -> None:
         run_loop(serve_beside_stdio(server, serve_http))
 
 
-def _run_http(
-    server: Server, where: str, path: str, hosts: tuple[str, ...], origins: tuple[str, ...]
-) -> None:
+def _run_http(app: App, host: str, port: int) -> None:
     from antiphon.processes.http_server import run_http
 
-    host, port = address(where)
     log_to_stderr()
-    run_http(server.asgi(path, allowed_hosts=hosts, allowed_origins=origins), host, port)
+    run_http(app, host, port)
 
 
 def _entries(

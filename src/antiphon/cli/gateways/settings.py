@@ -3,17 +3,20 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
 
-from antiphon import CallEnd, Console, Server
+from antiphon import CallEnd, Console, OAuth, Server
 from antiphon.cli.written_files import NotWritten, make_folder, open_to_append
 from antiphon.client.errors import CannotConnect
 from antiphon.client.targets.named import Url, parse_target
+from antiphon.core.web_url import is_loopback
 from antiphon.errors import ConfigError
+from antiphon.gateway.pins import ToolPins
+from antiphon.gateway.policy import Default, SharedPattern
 
 STORE = "sqlite:///.antiphon/gateway.db"
 """Where a gateway keeps what happened once, unless told otherwise."""
@@ -21,6 +24,12 @@ STORE = "sqlite:///.antiphon/gateway.db"
 _NAME = re.compile(r"[A-Za-z0-9.-]{1,60}")
 _FROM_ENVIRONMENT = "env:"
 _LARGEST = 1024 * 1024
+
+_UNKNOWN_CALLERS = "Nobody knows who calls this gateway"
+_WHAT_TO_DO = (
+    "Add [auth] to its file (issuer, audience), or say with --open, or `open = true`, that "
+    "everybody may use it."
+)
 
 Era = Literal["auto", "modern", "legacy"]
 
@@ -59,6 +68,26 @@ class UpstreamEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     not_done: list[int] = []
     """HTTP statuses with which the server says that it has not acted, such as 503."""
 
+    @property
+    def holds_credentials(self) -> bool:
+        """Whether the server may take the gateway for somebody; an `env` may hold anything."""
+        in_url = isinstance(self.target, str) and "@" in self.target.partition("://")[2]
+        return bool(self.headers or self.oauth or self.env or in_url)
+
+
+class CallerAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Whose access tokens the gateway's own callers bring; see `OAuth`."""
+
+    issuer: str
+    audience: str
+    """The URL at which clients reach the gateway."""
+
+    scopes: list[str] = []
+    resource: str = ""
+    client_id: str = ""
+    client_secret: str = ""
+    """`env:NAME`: the environment variable that holds it."""
+
 
 class GatewayFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A gateway, as its file describes it."""
@@ -74,7 +103,27 @@ class GatewayFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     approve: dict[str, str] = {}
     """From patterns of tools to roles; an empty role is the caller."""
 
+    default: Default | None = None
+    """What becomes of tools that no pattern names."""
+
+    unmatched: Literal["error", "warn"] = "error"
+    """What becomes of a pattern that names nothing."""
+
+    lock: str | None = None
+    """The file with the digests of the tools that the operator has seen."""
+
+    auth: CallerAuth | None = None
+    """How callers are known."""
+
+    open: bool = False
+    """Whether everybody who reaches the gateway may use it, with the credentials it holds."""
+
     audit: str | None = None
+
+    @property
+    def holds_credentials(self) -> bool:
+        """Whether the servers behind take the gateway for somebody."""
+        return any(entry.holds_credentials for entry in self.upstream)
 
 
 def read_gateway(file: Path) -> GatewayFile:
@@ -100,7 +149,15 @@ def write_gateway(settings: GatewayFile) -> str:
     plain = _plain(settings)
     upstream = cast("list[dict[str, Any]]", plain.pop("upstream"))
     approve = cast("dict[str, str]", plain.pop("approve"))
-    lines = [f"{name} = {_toml(value)}" for name, value in plain.items() if value not in (None, [])]
+    auth = cast("dict[str, object] | None", plain.pop("auth"))
+    standard = _plain(GatewayFile(upstream=[]))
+    lines = [
+        f"{name} = {_toml(value)}"
+        for name, value in plain.items()
+        if value != standard[name] or name == "name"
+    ]
+    if auth is not None:
+        lines += ["", "[auth]", *(f"{name} = {_toml(one)}" for name, one in auth.items() if one)]
     if approve:
         rules = [f"{_toml(pattern)} = {_toml(role)}" for pattern, role in approve.items()]
         lines += ["", "[approve]", *rules]
@@ -127,8 +184,36 @@ def _toml(value: object) -> str:
 # --- the server ----------------------------------------------------------------------------------
 
 
-def gateway_server(settings: GatewayFile) -> Server:
+def check_callers(settings: GatewayFile, *hosts: str) -> None:
+    """Refuse to serve strangers with credentials, or beyond this machine, unless that is meant.
+
+    Args:
+        settings: Of the gateway.
+        hosts: Where it listens, and the names under which it is reached.
+
+    Raises:
+        ConfigError: Nobody would know who calls.
+    """
+    if settings.auth is not None or settings.open:
+        return
+    if settings.holds_credentials:
+        raise ConfigError(
+            f"{_UNKNOWN_CALLERS}, and it holds credentials for the servers behind it. {_WHAT_TO_DO}"
+        )
+    for host in hosts:
+        if not is_loopback(host.strip("[]")):
+            raise ConfigError(
+                f"{_UNKNOWN_CALLERS}, and {host or 'every address'} can be reached from other "
+                f"machines. {_WHAT_TO_DO}"
+            )
+
+
+def gateway_server(settings: GatewayFile, pins: ToolPins | None = None) -> Server:
     """Return the server that settings describe; nothing is connected yet.
+
+    Args:
+        settings: Of the gateway.
+        pins: Instead of those of the lock file.
 
     Raises:
         ConfigError: They do not fit together.
@@ -137,7 +222,7 @@ def gateway_server(settings: GatewayFile) -> Server:
     if not entries:
         raise ConfigError("a gateway needs a server behind it")
     names = [entry.name for entry in entries]
-    if len(entries) > 1 and (not all(names) or len(set(names)) < len(names)):
+    if len(entries) > 1 and (not all(names) or len({n.lower() for n in names}) < len(names)):
         raise ConfigError(
             "several servers behind one gateway need a name each: they become prefixes"
         )
@@ -148,15 +233,48 @@ def gateway_server(settings: GatewayFile) -> Server:
         settings.name,
         store=_store(settings.store),
         console=None if settings.console is None else Console(settings.console),
+        auth=_auth(settings.auth),
     )
+    if pins is None and settings.lock is not None:
+        pins = ToolPins.read(Path(settings.lock))
     for entry in entries:
-        _mount(server, settings, entry)
+        _mount(server, settings, entry, pins)
     if settings.audit is not None:
         server.on_end(AuditFile(settings.audit))
     return server
 
 
-def _mount(server: Server, settings: GatewayFile, entry: UpstreamEntry) -> None:
+def _auth(given: CallerAuth | None) -> OAuth | None:
+    if given is None:
+        return None
+    return OAuth(
+        given.issuer,
+        audience=given.audience,
+        scopes=given.scopes,
+        resource=given.resource,
+        client_id=given.client_id,
+        client_secret=_value(given.client_secret),
+    )
+
+
+def _patterns(patterns: Iterable[str], name: str, names: list[str]) -> list[SharedPattern]:
+    """Return the patterns that are for one server.
+
+    One that begins with the name of a server and `_` is for that server alone.
+    """
+    found: list[SharedPattern] = []
+    for pattern in patterns:
+        mark, colon, rest = pattern.partition(":")
+        bare = rest if colon and mark in ("tool", "prompt") else pattern
+        of = next((one for one in names if one and bare.lower().startswith(f"{one}_".lower())), "")
+        if not of or of == name:
+            found.append(SharedPattern(pattern))
+    return found
+
+
+def _mount(
+    server: Server, settings: GatewayFile, entry: UpstreamEntry, pins: ToolPins | None
+) -> None:
     options: dict[str, Any] = {}
     if (entry.headers or entry.oauth or entry.not_done) and not is_url(entry.target):
         raise ConfigError("headers, OAuth and not_done are for a URL; give a command its env")
@@ -173,12 +291,21 @@ def _mount(server: Server, settings: GatewayFile, entry: UpstreamEntry) -> None:
         options["not_done"] = entry.not_done
     if entry.env:
         options["env"] = {name: _value(value) for name, value in entry.env.items()}
+    names = [one.name for one in settings.upstream]
+    allow = _patterns(settings.allow, entry.name, names)
+    approve = _patterns(settings.approve, entry.name, names)
+    default = settings.default or ("deny" if settings.allow else None)
+    if settings.allow and not allow and default == "deny":
+        approve = []  # an approval does not make visible what nobody has allowed
     server.mount(
         entry.target,
         prefix=entry.name,
-        allow=settings.allow,
-        deny=settings.deny,
-        approve=settings.approve,
+        allow=allow,
+        deny=_patterns(settings.deny, entry.name, names),
+        approve={pattern: settings.approve[pattern] for pattern in approve},
+        default=default,
+        unmatched=settings.unmatched,
+        lock=pins,
         era=entry.era,
         timeout=entry.timeout,
         **options,
