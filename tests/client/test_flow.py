@@ -112,7 +112,7 @@ def test_a_round_without_a_token_sends_none_even_if_an_earlier_one_had_it():
 
 @pytest.mark.requirement("MRTR-C-03")
 def test_state_only_rounds_wait_longer_and_longer_up_to_a_cap():
-    flow = Driven(pauses=6)
+    flow = Driven(total=600.0)
     waits: list[float] = []
     for _ in range(6):
         effect = flow.asks(token="t")
@@ -121,9 +121,19 @@ def test_state_only_rounds_wait_longer_and_longer_up_to_a_cap():
         flow.tell(Waited(), after=effect.seconds)
         assert flow.sent == {**CALL.params, "requestState": "t"}
     assert waits == [0.05, 0.1, 0.2, 0.25, 0.25, 0.25]
-    ended = flow.asks(token="t")
+
+
+@pytest.mark.requirement("MRTR-C-03")
+def test_state_only_rounds_are_bounded_by_time_and_not_by_their_number():
+    flow = Driven(total=3_600.0)
+    for _ in range(150):
+        effect = flow.asks(token="t")
+        assert isinstance(effect, Wait)
+        flow.tell(Waited(), after=22.0)
+    flow.asks(token="t")
+    ended = flow.tell(Waited(), after=500.0)
     assert isinstance(ended, Stopped)
-    assert ended.reason == "pauses"
+    assert ended.reason == "total"
 
 
 def test_after_the_last_round_the_call_is_handed_back_with_its_open_question():

@@ -52,11 +52,10 @@ async def test_a_server_that_asks_for_ever_is_left_after_the_last_round():
 
 
 @pytest.mark.requirement("MRTR-C-03", "MRTR-C-15")
-async def test_a_server_that_pauses_for_ever_is_left_after_the_last_pause():
-    started = time.monotonic()
-    _, server = await fails(lambda m: asks("t"), RoundsExceeded, pauses=4)
-    assert len(server.calls) == 5
-    assert 0.5 < time.monotonic() - started < 20
+async def test_a_server_that_pauses_for_ever_is_left_when_the_time_of_the_call_is_over():
+    error, server = await fails(lambda m: asks("t"), TimeExceeded, total=0.6)
+    assert 2 <= len(server.calls) <= 6
+    assert error.step is not None
 
 
 @pytest.mark.requirement("CANCEL-06")
@@ -69,7 +68,7 @@ async def test_a_server_that_stalls_is_left_when_its_reply_is_due():
 
 @pytest.mark.requirement("MRTR-C-15", "CANCEL-06")
 async def test_the_whole_call_has_a_bound_of_its_own():
-    error, _ = await fails(lambda m: asks("t"), TimeExceeded, total=0.4, pauses=1000)
+    error, _ = await fails(lambda m: asks("t"), TimeExceeded, total=0.4)
     assert error.step is not None
     assert error.step.call.token == "t"
 

@@ -145,6 +145,29 @@ PLANTED: dict[str, list[Planted]] = {
             """
         ),
     ],
+    "pauses-above-clients": [
+        Planted(
+            body="""
+            for town in range(11):
+                await ctx.pause(key=f"after town {town}")
+            return name
+            """
+        ),
+        Planted(
+            body="""
+            while not create(name):
+                await ctx.pause()
+            return name
+            """
+        ),
+        Planted(
+            body="""
+            for letter in name:
+                await ctx.pause(key=f"after {letter}")
+            return name
+            """
+        ),
+    ],
     "principal-inert": [
         Planted(options='(restarts="adopt")'),
         Planted(options="(visible=lambda who: who.subject == 'anna')"),

@@ -735,7 +735,7 @@ async def test_elicit_url_waits_until_the_visit_has_done_its_work(rounds, tally)
     done = await rounds(serving(order)).call("order", answers={"url": True, "place": EU})
     assert done.text == "eu"
     assert done.asked == ["url", "place"]
-    assert done.rounds == 5
+    assert done.rounds == 3  # the server looks while it holds the second one
     assert tally["looked"] == 3
 
 
@@ -797,7 +797,7 @@ async def test_pauses_are_state_only_rounds_and_counted_apart(rounds, tally):
     async def order(ctx: Context) -> str:
         for leg in range(4):
             await ctx.memo(f"leg {leg} done", tally.mark, "leg")
-            await ctx.pause(hold=0.001)
+            await ctx.pause()
         return (await ctx.elicit("Where?", Place)).region
 
     small = {"limits": Limits(rounds=1, pauses=4)}

@@ -1,5 +1,6 @@
 """What is asked and how answers are read (CAP, ELICIT, SAMP, ROOT)."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -193,21 +194,25 @@ async def test_a_url_is_asked_with_mode_message_and_url_and_its_answer_has_no_co
 
 @pytest.mark.requirement("ELICIT-31")
 async def test_a_visit_is_over_when_the_server_has_seen_it_end() -> None:
-    server, arrived = Server("visit", seal=Seal(keys=[KEY])), list[bool]()
+    server, looked = Server("visit", seal=Seal(keys=[KEY])), asyncio.Event()
+    arrived = asyncio.Event()
+
+    async def look() -> bool:
+        looked.set()
+        return arrived.is_set()
 
     @server.tool
     async def pay(ctx: Context) -> str:
-        await ctx.elicit_url(
-            "Pay", "https://pay.example.com/1", until=lambda: bool(arrived), every=0.001
-        )
+        await ctx.elicit_url("Pay", "https://pay.example.com/1", until=look, every=0.001)
         return "paid"
 
     peer = Peer(server.asgi())
-    waiting = await peer.again(await peer.call("pay"), "pay", None, {"url": {"action": "accept"}})
-    assert "inputRequests" not in waiting.result
-    arrived.append(True)
-    done = await peer.call("pay", requestState=waiting.result["requestState"])
-    assert done.result["content"][0]["text"] == "paid"
+    answer = peer.again(await peer.call("pay"), "pay", None, {"url": {"action": "accept"}})
+    waiting = asyncio.create_task(answer)
+    await looked.wait()
+    assert not waiting.done()  # the server holds the round back, and goes on looking
+    arrived.set()
+    assert (await waiting).result["content"][0]["text"] == "paid"
 
 
 @pytest.mark.requirement("ELICIT-30")

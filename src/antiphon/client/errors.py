@@ -184,7 +184,7 @@ class CallTimeout(ClientError):
 
 
 class RoundsExceeded(CallTimeout):
-    """The server asked, or postponed the call, too many times."""
+    """The server asked too many times."""
 
 
 class TimeExceeded(CallTimeout):
@@ -260,10 +260,6 @@ def _bound_error(bound: str, timeouts: Timeouts) -> CallTimeout:
         case "rounds":
             return RoundsExceeded(
                 f"the server asked again after {timeouts.rounds} answered rounds", bound
-            )
-        case "pauses":
-            return RoundsExceeded(
-                f"the server postponed the call more than {timeouts.pauses} times", bound
             )
         case "answer":
             return AnswerTimeExceeded(f"no answer within {timeouts.answer:g} s", bound)

@@ -5,9 +5,9 @@ rules run under an async driver, a blocking one, and a test.
 
 A call is a request and what the server last wanted: asks, a token, or both. With asks and without
 answers it must be answered; otherwise it is sent. The reply is the end, the next asks, or a breach
-of the protocol, which ends the call: nothing is retried on a guess. Rounds, rounds without asks,
-the whole call, one reply and one answer have separate bounds, and every end without a result
-carries the call, so it can be resumed. A call that becomes a task continues in `follow_task`, in
+of the protocol, which ends the call: nothing is retried on a guess. Answered rounds, the whole
+call, one reply and one answer have separate bounds, and every end without a result carries the
+call, so it can be resumed. A call that becomes a task continues in `follow_task`, in
 the same generator.
 """
 
@@ -65,7 +65,7 @@ def _rounds(
     call: PendingCall, timeouts: Timeouts, declared: Capabilities, deadline: float, now: float
 ) -> Flow:
     # A resumed call starts with full bounds.
-    last_round, last_pause = call.rounds + timeouts.rounds, call.pauses + timeouts.pauses
+    last_round = call.rounds + timeouts.rounds
     while True:
         if call.asks and call.answers is None:
             if call.rounds >= last_round:
@@ -89,8 +89,6 @@ def _rounds(
         if after.task is not None:
             due = now + after.task.interval(0)
             return (yield from follow_task(after, PollSchedule(timeouts, deadline, now, due), now))
-        if after.pauses > last_pause:
-            return Stopped("pauses", after)
         call = after
 
 

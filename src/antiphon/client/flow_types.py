@@ -15,11 +15,9 @@ class Timeouts:
     rounds: int = 10
     """Rounds that are answered. A longer dialogue should be a task (MRTR-C-15)."""
 
-    pauses: int = 50
-    """Rounds without a question; without a bound a server could repeat them for ever."""
-
     total: float = 3600.0
-    """Seconds for the whole call, the time for answers included."""
+    """Seconds for the whole call, the time for answers included. It also bounds rounds without a
+    question: a server that only waits may need any number of them."""
 
     answer: float = 900.0
     """Seconds for the answers of one round; a person may have to think."""
@@ -228,7 +226,7 @@ class Succeeded:
 
 
 Reason = Literal[
-    "rounds", "pauses", "total", "answer", "reply", "violation", "refused-state", "error", "lost",
+    "rounds", "total", "answer", "reply", "violation", "refused-state", "error", "lost",
     "failed", "cancelled", "gone", "expired",
 ]  # fmt: skip
 """The last four are of tasks: failed, cancelled, unknown to the server, past its time to live."""

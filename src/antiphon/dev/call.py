@@ -33,7 +33,7 @@ from antiphon.dev.wire import Exchange, http_client
 from antiphon.ports import EffectRow
 
 CallState: TypeAlias = Literal["running", "waiting", "done", "failed", "cancelled"]
-TIMEOUTS = Timeouts(rounds=1_000, pauses=1_000, total=86_400.0, answer=86_400.0, reply=3_600.0)
+TIMEOUTS = Timeouts(rounds=1_000, total=86_400.0, answer=86_400.0, reply=3_600.0)
 KEPT_NOTES = 500
 NOTICED_WITHIN = 0.2
 """Seconds after which it is known that a server which dropped a connection has ended."""

@@ -17,6 +17,7 @@ from antiphon.doctor.sources import (
     acts_before_asking,
     asked_kinds,
     forms_of,
+    pauses_of,
     roles_of,
     rounds_of,
 )
@@ -72,6 +73,8 @@ def check_asking(subject: Subject) -> Iterator[Diagnosis]:
             yield diagnosis("asks-not-declared", sourced.where)
         if rounds_of(sourced) > _MOST_ROUNDS and options.task is None:
             yield diagnosis("rounds-above-clients", sourced.where)
+        elif pauses_of(sourced) + rounds_of(sourced) > _MOST_ROUNDS and options.task is None:
+            yield diagnosis("pauses-above-clients", sourced.where)
     if subject.server.limits.rounds > Limits().rounds:
         yield diagnosis("rounds-above-clients", f"Limits(rounds={subject.server.limits.rounds})")
     for flow in subject.server.flows:

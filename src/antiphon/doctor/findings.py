@@ -100,6 +100,12 @@ COMPLAINTS: Mapping[str, Complaint] = {
         "Python, TypeScript, C# and Go clients end a call after ten)",
         "ask several things in one form or with ctx.gather, or make it a task",
     ),
+    "pauses-above-clients": Complaint(
+        "it may take more than ten rounds that ask nothing; common clients count them like "
+        "questions, and end a call after ten",
+        "wait inside the round with ctx.pause(hold=...) or elicit_url(until=...), which hold it "
+        "for 22 seconds; do more between two pauses; or make it a task",
+    ),
     # people
     "principal-inert": Complaint(
         "it tells callers apart, and over HTTP nobody says who calls: all callers are one",

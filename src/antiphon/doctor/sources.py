@@ -108,23 +108,46 @@ def rounds_of(sourced: SourcedHandler) -> int:
     )
 
 
-def _times(function: ast.AST, node: ast.AST) -> int:
+def pauses_of(sourced: SourcedHandler) -> int:
+    """Count the rounds that a handler ends without a question.
+
+    A pause that waits first takes few rounds, however often it is made. One without a wait in a
+    loop of unknown length counts as many.
+    """
+    return sum(
+        _times(function.source.function, node, unknown=_MANY)
+        for function in sourced.functions
+        for node in function.source.own
+        if isinstance(node, ast.Call) and function.source.method(node) == "pause"
+        if not any(keyword.arg in ("hold", None) for keyword in node.keywords)
+    )
+
+
+_MANY = 1_000
+"""How often code may run in a loop whose length nobody can see."""
+
+
+def _times(function: ast.AST, node: ast.AST, *, unknown: int = 1) -> int:
     """Return how often a call is made: more than once in a loop over a known range."""
     times = 1
     for loop in ast.walk(function):
-        if isinstance(loop, ast.For | ast.AsyncFor) and any(one is node for one in ast.walk(loop)):
-            times *= _length(loop.iter)
+        if isinstance(loop, ast.For | ast.AsyncFor | ast.While) and _holds(loop, node):
+            times *= unknown if isinstance(loop, ast.While) else _length(loop.iter, unknown)
     return times
 
 
-def _length(iterated: ast.expr) -> int:
+def _holds(loop: ast.AST, node: ast.AST) -> bool:
+    return any(one is node for one in ast.walk(loop))
+
+
+def _length(iterated: ast.expr, unknown: int) -> int:
     match iterated:
         case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(count))]):
             return count
         case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
             return len(elements)
         case _:
-            return 1
+            return unknown
 
 
 def may_ask(sourced: SourcedHandler) -> bool:

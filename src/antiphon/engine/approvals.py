@@ -248,8 +248,9 @@ async def ask_visit(
             raise error
     (await ask_all(execution, [(key, question(ask))]))[0].unwrap()
     if until is not None and execution.replay.seen("memo", f"{key}:done") is None:
+        pause = max(0.0, seconds(every))
         while not await is_done():
-            await execution.pause(seconds(every))
+            await execution.delivery.wait(execution, pause)
         execution.enter("elicit_url")
         execution.record(Entry("memo", f"{key}:done", _YES))
         await execution.delivery.visited(execution, key)

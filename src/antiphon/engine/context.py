@@ -111,8 +111,8 @@ class Context(ContextBase):
     ) -> Opened:
         """Ask a person to visit a URL; with `until=`, wait until the visit has done its work.
 
-        `until` is called in rounds of their own, at least `every` seconds apart, and says whether
-        the outcome has arrived on the server's side.
+        `until` says whether the outcome has arrived on the server's side. It is called every few
+        seconds while the round is held back, for about 22 seconds; then the client comes back.
         """
         check_options("elicit_url", options, AskOptions)
         ask = ElicitUrl(message, url, **options)

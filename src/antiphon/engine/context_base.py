@@ -262,7 +262,9 @@ class ContextBase(CallView):
     async def pause(self, *, key: str | None = None, hold: Seconds = 0.0) -> None:
         """End the round with state only: to shed load, or to cut a long job into rounds.
 
-        `hold` keeps the response back that long, so that clients do not spin.
+        Clients end a call after about ten rounds. `hold` waits that long first, inside the round
+        while that has been held for less than 22 seconds in all, so that a loop which waits for
+        something takes few rounds; in a task the next run begins after it.
         """
         execution, delay = self._execution, seconds(hold)
         await execution.enter_async("pause")
@@ -270,7 +272,10 @@ class ContextBase(CallView):
         if execution.recall("patch", f"pause:{key}", b"", "") is None:
             execution.check_new("pause", key, "")
             execution.record(Entry("patch", f"pause:{key}", _YES))
-            await execution.pause(delay)
+            if delay > 0:
+                await execution.delivery.wait(execution, delay)
+            else:
+                await execution.pause()
 
     @handed_out
     async def detach(self, message: str = "") -> None:

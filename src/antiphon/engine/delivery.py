@@ -44,8 +44,9 @@ from antiphon.seal.claims import encode_journal
 
 T = TypeVar("T")
 
-MAX_DELAY = 30.0
-"""Seconds for which the end of a round may be held back."""
+HOLD = 22.0
+"""Seconds for which a round that asks nothing is held back. Proxies often end a request after 30,
+and clients end a call after ten rounds: a call can wait for ten times as long."""
 
 _URL_ERROR_SINCE = "2025-11-25"
 _TEXT = 2_000
@@ -155,6 +156,21 @@ class Delivery:
     async def pause(self, execution: Execution, delay: float) -> None:
         """End a state-only round, or go on where rounds do not end."""
         await execution.suspend((), execution.branch())
+
+    async def wait(self, execution: Execution, delay: float) -> None:
+        """Wait inside the round while it may be held back, and then end it.
+
+        A run of a task ends at once instead: its next one begins after the delay.
+        """
+        if self.background:
+            return await execution.pause(delay)
+        now = asyncio.get_running_loop().time()
+        if execution.held_since is None:
+            execution.held_since = now
+        left = max(0.0, execution.held_since + HOLD - now)
+        if delay >= left:
+            return await execution.pause(left)
+        await wait_for_client(execution, asyncio.sleep(delay))
 
     async def leased(self, execution: Execution) -> LeasedRound | LeasedTaskRun | None:
         """Return the claim under which an effect runs, with what was learned before the effect.
@@ -286,7 +302,11 @@ class BackChannelDelivery(Delivery):
         self._pauses += 1
         if self._pauses > self._limits.pauses:
             raise TooManyRounds(self._limits.pauses, "pauses")
-        await wait_for_client(execution, asyncio.sleep(min(delay, MAX_DELAY)))
+        await wait_for_client(execution, asyncio.sleep(min(delay, HOLD)))
+
+    async def wait(self, execution: Execution, delay: float) -> None:
+        """Wait: there is no round to end."""
+        await execution.pause(delay)
 
     async def leased(self, execution: Execution) -> None:
         """Nothing was redeemed: an effect runs under no claim of a round."""

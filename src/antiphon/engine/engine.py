@@ -25,7 +25,7 @@ from antiphon.core.request import Request
 from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
-from antiphon.engine.delivery import END_ROUND, MAX_DELAY, run_in_session
+from antiphon.engine.delivery import END_ROUND, HOLD, run_in_session
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler, Handlers
 from antiphon.engine.mistakes import RerunNotice
@@ -307,7 +307,7 @@ class Engine:
     ) -> Reply:
         """Seal the journal, park a handler that waits, and write the asks."""
         if delay:
-            await asyncio.sleep(min(delay, MAX_DELAY))
+            await asyncio.sleep(min(delay, HOLD))
         token = self._tokens.seal(execution, asks)
         if not isinstance(token, str):
             token = await token

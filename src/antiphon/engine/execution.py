@@ -146,6 +146,9 @@ class Execution(msgspec.Struct, eq=False):
     started: float = 0.0
     """When the handler first waited, by the event loop's clock."""
 
+    held_since: float | None = None
+    """When the round first waited for something that is no answer, by the event loop's clock."""
+
     verdict: "Exception | Abandoned | None" = None
     """The first thing that the framework found wrong; it decides how the execution ends."""
 

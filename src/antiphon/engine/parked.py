@@ -83,13 +83,15 @@ class ParkedHandler(Delivery):
         self.execution.move(ASLEEP)
         self._notify()
         try:
-            return await wait_for_client(self.execution, self._answer)
+            answer = await wait_for_client(self.execution, self._answer)
         except asyncio.CancelledError:
             if self.execution.state is not ASLEEP:
                 raise
             # A timer of the author's ended the wait while there is no request to go on with.
             self.wake_without_request(self.execution)
             raise Suspended(self.execution) from None
+        self.execution.held_since = None  # another round
+        return answer
 
     def wake_without_request(self, execution: Execution) -> None:
         """Unwind the handler: it may do nothing while it is asleep, and its call is replayed."""
