@@ -19,6 +19,7 @@ from watchfiles import (
     awatch,  # pyright: ignore[reportUnknownVariableType]
 )
 
+from antiphon.dev.recording import DEVELOPER
 from antiphon.dev.records import (
     Record,
     RecordReader,
@@ -53,6 +54,19 @@ class ChildSettings(msgspec.Struct, frozen=True):
     records: str
     store: str
     console: str
+    person: str = ""
+    """Who calls, in place of whom the author's `auth=` or `principal=` would find."""
+
+    issuer: str = ""
+    headers: dict[str, str] = {}
+    """What the author's own `auth=` or `principal=` is given; then nobody is put in its place."""
+
+    @property
+    def caller(self) -> str:
+        """How calls are made, in words."""
+        if self.headers:
+            return f"with the headers {', '.join(self.headers)}"
+        return f"as {self.person or DEVELOPER!r}"
 
 
 class PrintedLine(msgspec.Struct, frozen=True):
@@ -81,6 +95,12 @@ class ServerProcess:
             changed: Called whenever something about it has changed.
         """
         self._settings = settings
+        self.caller: str = settings.caller
+        """How calls are made, in words."""
+
+        self.by_headers: bool = bool(settings.headers)
+        """Whether the server itself says who calls, by headers that it is given."""
+
         self._environ = dict(environ)
         self._command = command
         self._changed = changed

@@ -25,7 +25,9 @@ from antiphon.transports.http.principal import IdentifiedCaller, insufficient_sc
 WRITE_EVERY = 0.25
 """Seconds between two records of a run that lasts."""
 
-DEVELOPER = IdentifiedCaller(Principal("antiphon dev", "developer"), scopes=None)
+ISSUER = "antiphon dev"
+DEVELOPER = "developer"
+"""Who calls unless a person is named."""
 
 
 def recording(writer: RecordWriter, files: AuthorFiles, clock: Clock) -> Middleware:
@@ -90,11 +92,16 @@ def _sides(failed: BaseException | None) -> tuple[str, str, str] | None:
 
 
 class DeveloperAccess:
-    """Asks for no access token: whoever calls is the author, who has every scope."""
+    """Asks for no credential: every call is made by one person, who has every scope."""
+
+    def __init__(self, person: str = "", issuer: str = "") -> None:
+        """Name the person, and who would have issued the credential."""
+        principal = Principal(issuer or ISSUER, person or DEVELOPER)
+        self._caller = IdentifiedCaller(principal, scopes=None)
 
     async def identify(self, scope: Mapping[str, Any]) -> IdentifiedCaller | HttpRefusal:
-        """Return the author."""
-        return DEVELOPER
+        """Return the person."""
+        return self._caller
 
     def document(self, scope: Mapping[str, Any]) -> HttpRefusal | None:
         """Nobody issues tokens."""

@@ -16,6 +16,9 @@ class ServerReady(msgspec.Struct, frozen=True, tag="ready"):
     roles: tuple[str, ...] = ()
     """Roles that its own console names."""
 
+    registered: int = 0
+    """Tools, prompts, resources and templates that it has, whoever may see them."""
+
 
 class RunBegan(msgspec.Struct, frozen=True, tag="began"):
     """A handler begins to run."""

@@ -50,6 +50,12 @@ class DevOptions(msgspec.Struct, frozen=True):
     console_port: int = 0
     user: str = "dev"
     roles: tuple[str, ...] = ()
+    person: str = ""
+    """Who calls; somebody who is nobody in particular unless named."""
+
+    issuer: str = ""
+    headers: dict[str, str] = {}
+    """What the server's own `auth=` or `principal=` is given, in place of a person."""
 
 
 async def run_dev(options: DevOptions, announce: Callable[[str], None]) -> None:
@@ -66,6 +72,9 @@ async def run_dev(options: DevOptions, announce: Callable[[str], None]) -> None:
             records=str(Path(folder) / "records.jsonl"),
             store=store,
             console=console.url,
+            person=options.person,
+            issuer=options.issuer,
+            headers=options.headers,
         )
         benches: list[Workbench] = []
         process = ServerProcess(

@@ -17,7 +17,7 @@ from antiphon.core.journal import Journal
 from antiphon.dev.arguments import prompt_schema
 from antiphon.dev.call import DevCall, Wanted
 from antiphon.dev.process import ServerProcess
-from antiphon.dev.records import RoundRecord
+from antiphon.dev.records import RoundRecord, ServerReady
 from antiphon.dev.timeline import CallRecords, CodeVersions, Round, RunKey, Timeline
 from antiphon.environment import Environment
 from antiphon.errors import AntiphonError
@@ -107,12 +107,27 @@ class Workbench:
             starts = process.starts
             try:
                 self.offered = await self._ask(process.ready.url)
-                self.trouble = ""
             except (ClientError, OSError) as error:
                 self.trouble = str(error)
+                if process.by_headers:
+                    self.trouble += (
+                        f" Calls are made {process.caller}. Start antiphon dev without --header to "
+                        "call as a person of your choice (--as PERSON)."
+                    )
                 return self.offered
+            self.trouble = self._why_nothing(process.ready)
             self._listed = starts
         return self.offered
+
+    def _why_nothing(self, ready: ServerReady) -> str:
+        """Say why a server offers nothing; empty if it does, or has nothing yet."""
+        if self.offered or not ready.registered:
+            return ""
+        return (
+            f"The server has {ready.registered} tools, prompts or resources, and none that is "
+            f"visible to a caller {self.process.caller}. Start antiphon dev with --as PERSON or "
+            "--header to call as somebody who may see them (visible=)."
+        )
 
     async def _ask(self, url: str) -> list[Offered]:
         async with Client(url, name="antiphon-dev") as client:

@@ -34,7 +34,18 @@ class Surroundings:
     """Outside of the author's. The keys are those of the environment."""
 
     auth: Authorization | None = None
-    """In place of the author's, where there is one."""
+    """In place of the author's `auth=` or `principal=`."""
+
+    everywhere: bool = False
+    """Whether `auth` also says who calls a server whose author does not ask."""
+
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """What the author's own `auth=` or `principal=` is given with every request."""
+
+    def access_for(self, principal: PrincipalOf | None, auth: "OAuth | None") -> "Access":
+        """Return who may call a server of which the author says this."""
+        asks = self.everywhere or principal is not None or auth is not None
+        return Access(principal, auth, self.auth if asks else None, self.headers)
 
     def put_around(self, plan: ServerPlan) -> ServerPlan:
         """Return a plan with this store, the keys of the environment, and tasks run in place."""
@@ -64,7 +75,10 @@ class Access:
     principal: PrincipalOf | None
     auth: "OAuth | None"
     stand_in: Authorization | None = None
-    """What a command puts in the place of `auth`."""
+    """What a command puts in the place of both."""
+
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """What a command adds to every request, to be identified by."""
 
     def __post_init__(self) -> None:
         """Refuse two that would say who calls.

@@ -152,6 +152,7 @@ class RunnableServer(HandlerDecorators):
             pages=self.pages(),
             auth=auth or access.stand_in,
             audit=self._services.audit,
+            headers=access.headers,
         )
 
     def _resource_server(self, path: str) -> "ResourceServer | None":

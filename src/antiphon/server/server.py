@@ -77,7 +77,7 @@ class Server(RunnableServer):
         access, around = Access(principal, auth), loading_within.get()
         if around is not None:
             console, middleware = around.console_for(console), (*around.middleware, *middleware)
-            access = Access(principal, auth, None if auth is None else around.auth)
+            access = around.access_for(principal, auth)
         counts = None if console is None else counted(settings)
         plan = ServerPlan(
             info=ServerInfo(name, version, title, instructions),

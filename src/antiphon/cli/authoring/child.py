@@ -39,7 +39,12 @@ def serve_child(settings: ChildSettings) -> int:
         store=settings.store,
         console=Console(settings.console),
         middleware=(recording(writer, files, time.time),),
-        auth=DeveloperAccess(),
+        auth=None if settings.headers else DeveloperAccess(settings.person, settings.issuer),
+        everywhere=bool(settings.person),
+        headers=tuple(
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in settings.headers.items()
+        ),
     )
     before = loading_within.set(around)
     try:
@@ -51,7 +56,9 @@ def serve_child(settings: ChildSettings) -> int:
 
     def announce(url: str) -> None:
         roles = tuple((server.console and server.console.roles) or ())
-        writer.write(ServerReady(os.getpid(), url, server.name, server.audience, roles))
+        parts = server.parts.registry
+        number = sum(map(len, (parts.tools, parts.prompts, parts.resources, parts.templates)))
+        writer.write(ServerReady(os.getpid(), url, server.name, server.audience, roles, number))
 
     try:
         run_http(server.asgi(), "127.0.0.1", settings.port, announce=announce, grace=GRACE)

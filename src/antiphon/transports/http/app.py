@@ -12,7 +12,7 @@ other one is handed to the legacy gateway. Without a gateway this is a modern-on
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import msgspec
@@ -39,6 +39,7 @@ from antiphon.transports.http.principal import (
     Authorization,
     IdentifiedCaller,
     PrincipalOf,
+    adding_headers,
     identifier,
     insufficient_scope,
     noting_refusals,
@@ -95,6 +96,7 @@ class App:
         pages: WebPages | None = None,
         auth: Authorization | None = None,
         audit: AuditTrail | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         """Serve a dispatcher.
 
@@ -111,6 +113,8 @@ class App:
             pages: Web pages beside the endpoint, which check their requests themselves.
             auth: Verifies access tokens; instead of `principal`.
             audit: Keeps a record of who was not let in.
+            headers: What identifies a caller who does not send headers of these names, for the
+                author of a server.
         """
         if not path.startswith("/") or path in health.PATHS:
             raise ConfigError(
@@ -126,6 +130,8 @@ class App:
         self._auth = auth
         self._audit = audit
         identify = identifier(principal, auth)
+        if headers:
+            identify = adding_headers(identify, headers)
         self._identify = identify if audit is None else noting_refusals(identify, audit)
         self._identifies = principal is not None or auth is not None
         self._legacy = legacy

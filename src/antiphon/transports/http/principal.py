@@ -10,7 +10,7 @@ import inspect
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -74,6 +74,18 @@ def identifier(principal_of: PrincipalOf | None, auth: Authorization | None) -> 
     if principal_of is None:
         return _of_scope
     return partial(_ask_author, principal_of, OccasionalLog(_log, time.monotonic))
+
+
+def adding_headers(identify: Identify, headers: Sequence[tuple[bytes, bytes]]) -> Identify:
+    """Judge every request as if it had brought these headers, where it has none of that name."""
+
+    async def identify_with(scope: Mapping[str, Any]) -> IdentifiedCaller | HttpRefusal:
+        own = [tuple(line) for line in scope["headers"]]
+        names = {name for name, _ in own}
+        added = [line for line in headers if line[0] not in names]
+        return await identify({**scope, "headers": [*own, *added]})
+
+    return identify_with
 
 
 def noting_refusals(identify: Identify, audit: AuditTrail) -> Identify:
