@@ -62,7 +62,8 @@ def make_server(
         )
         if not approval:
             return f"Not refunded: {approval.outcome}."
-        if (await load_sale(order)).refunded:
+        # A read that decides whether an effect is reached must be the same in every run.
+        if (await ctx.memo("sale now", load_sale, order)).refunded:
             return "Already refunded."
         assert approval.by is not None
         receipt = await ctx.once("refund", pay_back, order, cents, approval.by.subject)

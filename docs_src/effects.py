@@ -38,7 +38,7 @@ class Cloud:
     async def reserve(self, name: str) -> str:
         if name == "taken":
             raise NotDone("the name is taken")
-        raise ConnectionError("the line broke")
+        raise ValueError("no such zone")
 
 
 def make_server(cloud: Cloud, **kit: Any) -> Server:
@@ -69,7 +69,7 @@ def make_server(cloud: Cloud, **kit: Any) -> Server:
     @server.tool
     async def pay_soon(ctx: Context, amount: int) -> str:
         """Charge once, and give up waiting after five seconds."""
-        return await ctx.once("charge", charge_in_time, amount)
+        return await ctx.once("charge", charge_in_time, amount, verify=cloud.find_charge)
 
     @server.tool(restarts="adopt")
     async def move(ctx: Context, name: str) -> str:

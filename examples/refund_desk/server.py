@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import Console, Context, Principal, Server
-from antiphon.console import OneTimeLink
+from antiphon.console import OneTimeLink, Person
 
 DATA = Path(os.environ.get("DESK_DATA", "."))
 URL = os.environ.get("DESK_URL", "http://127.0.0.1:8400")
@@ -26,11 +26,16 @@ def who(scope: Mapping[str, Any]) -> Principal:
     return Principal(issuer="refund-desk", subject=AGENTS[sent])
 
 
+def same(person: Person, caller: Principal) -> bool:
+    """Tell whether an approver made the call: one-time links name people as `who` does."""
+    return person.subject == caller.subject
+
+
 server = Server(
     "refund-desk",
     principal=who,
     store=f"sqlite:///{DATA / 'desk.db'}",
-    console=Console(url=f"{URL}/console", login=OneTimeLink()),
+    console=Console(url=f"{URL}/console", login=OneTimeLink(), same_person=same),
 )
 
 
