@@ -81,6 +81,47 @@ PLANTED = {
         await ctx.elicit("What now?", Place)
         """,
     ],
+    "fresh-guard": [
+        """
+        if not await ctx.approve("Refund?"):
+            return "no"
+        if (await load_sale(name)).refunded:  # HERE
+            return "Already refunded."
+        return await ctx.once("refund", pay_back, name, verify=find)
+        """,
+        """
+        sale = await db.fetch_sale(name)
+        if sale.refunded:  # HERE
+            raise ToolError("refunded")
+        await ctx.once("refund", pay_back, name)
+        """,
+        """
+        if not load()["paid"]:  # HERE
+            await ctx.once("pay", pay, name)
+        """,
+        """
+        if name:
+            if store.has_refund(name):  # HERE
+                return "refunded"
+        await ctx.once("refund", pay_back, name)
+        """,
+    ],
+    "timeout-in-effect": [
+        """
+        async def charge(name: str) -> str:
+            async with asyncio.timeout(5):
+                return await bank.charge(name)
+        return await ctx.once("charge", charge, name)  # HERE
+        """,
+        """
+        def charge(name: str) -> str:
+            return requests.post("https://bank.test", json=name).text
+        return await ctx.once("charge", charge, name, returns=str)  # HERE
+        """,
+        """
+        await ctx.once("charge", lambda: bank.charge(name, timeout=3))  # HERE
+        """,
+    ],
     "write-above-ask": [
         """
         SEEN.append(name)  # HERE
@@ -198,9 +239,96 @@ PLANTED = {
         return f"You said {ctx.elicit('What?', Place)}"  # HERE
         """,
     ],
+    "form-refused": [
+        """
+        class Street(BaseModel):
+            line: str
+        class Address(BaseModel):
+            name: str
+            street: Street  # HERE
+        return await ctx.elicit("Where?", Address)
+        """,
+        """
+        @dataclass
+        class Street:
+            line: str
+        class Base(TypedDict):
+            street: Annotated["Street | None", "where"]  # HERE
+        class Address(Base):
+            tags: list[str]  # HERE
+            extra: dict[str, str] = {}  # HERE
+            photo: Optional[bytes] = None  # HERE
+            anything: Any  # HERE
+        form = Address if name else Base
+        return await ctx.elicit("Where?", form=form)
+        """,
+        """
+        class Login(BaseModel):
+            user: str
+            password: str  # HERE
+            pin: int | None = None  # HERE
+            key: SecretStr  # HERE
+            code: str = Field(title="API key")  # HERE
+        return await asyncio.gather(ctx.elicit("Who?", Login))
+        """,
+        """
+        return await ctx.elicit("Sure?", bool)  # HERE
+        """,
+        """
+        class Login(BaseModel):
+            token: str  # HERE
+        return InputRequired({"login": Elicit("Who?", Login)})
+        """,
+    ],
 }
 
 SOUND = [
+    """
+    class Size(StrEnum):
+        SMALL = "small"
+    class Address(BaseModel):
+        model_config = {"extra": "forbid"}
+        LIMIT: ClassVar[dict[str, int]] = {}
+        _cache: dict[str, str] = {}
+        size: Size
+        sizes: list[Size]
+        kinds: set[Literal["a", "b"]]
+        amount: Annotated[Decimal, Field(gt=0)]
+        when: datetime | None = None
+        token_count: int
+        password_reset: bool
+        password: bool
+        pin: str = Field(json_schema_extra={"x-antiphon-not-secret": True})
+        token: Annotated[str, Field(json_schema_extra={NOT_SECRET: True})]
+    class Unasked(BaseModel):
+        address: Address
+        password: str
+    form = make_form(name)
+    await ctx.elicit("Which?", form)
+    await ctx.elicit("Where?", Elsewhere)
+    await ctx.elicit("Where?", {"type": "object"})
+    return await ctx.elicit("Where?", Address)
+    """,
+    """
+    sale = await ctx.memo("sale", load_sale, name)
+    if sale.refunded or name.count("x") or is_known:
+        return "Already refunded."
+    settings = {}
+    if settings.get(name):
+        return "no"
+    if load_settings(name):
+        note = "shown"
+    return await ctx.once("refund", pay_back, name)
+    """,
+    """
+    def charge(name: str) -> str:
+        return requests.post("https://bank.test", json=name).text
+    await ctx.once("charge", charge, name, verify=find)
+    await ctx.once("again", charge, name, retry=True)
+    if load_sale(name).refunded:
+        return "no effect follows"
+    return "done"
+    """,
     """
     where, sure = ctx.elicit("Where?", Place), ctx.approve("Sure?")
     place = ctx.elicit("Where?", Place)

@@ -7,12 +7,17 @@ from typing import TypeGuard, cast
 
 from antiphon.lint.findings import (
     EFFECT_ABOVE_ASK,
+    FORM_REFUSED,
+    FRESH_GUARD,
     NOT_AWAITED,
     SWALLOWED_SUSPENSION,
+    TIMEOUT_IN_EFFECT,
     VOLATILE_QUESTION,
     WRITE_ABOVE_ASK,
     Rule,
 )
+from antiphon.lint.forms import refused_forms
+from antiphon.lint.guards import fresh_guards, timeouts_in_effects
 from antiphon.lint.handlers import AWAITED, SUSPENDS, HandlerSource
 from antiphon.lint.judge import blocks, changes_outside, is_volatile
 from antiphon.lint.names import own_nodes
@@ -142,6 +147,9 @@ CHECKS: tuple[tuple[Rule, Check], ...] = (
     (VOLATILE_QUESTION, volatile_questions),
     (SWALLOWED_SUSPENSION, swallowed_suspensions),
     (NOT_AWAITED, not_awaited),
+    (FRESH_GUARD, fresh_guards),
+    (TIMEOUT_IN_EFFECT, timeouts_in_effects),
+    (FORM_REFUSED, refused_forms),
 )
 
 

@@ -41,6 +41,24 @@ NOT_AWAITED = Rule(
     "without `await` nothing is asked or done here, and the coroutine counts as true",
     "write `await` before it",
 )
+FRESH_GUARD = Rule(
+    "fresh-guard",
+    "this reads the world anew in every run and decides whether an effect is reached: after a crash"
+    " it sees what the effect itself has done, and the handler ends before it",
+    "read it through the call: `await ctx.memo(key, function, ...)`, or check inside the effect",
+)
+TIMEOUT_IN_EFFECT = Rule(
+    "timeout-in-effect",
+    "this effect can time out after it has happened, and nothing says how to find out: it is"
+    " uncertain then, until an operator settles it",
+    "give it `verify=` (look it up by its idempotency key) or `retry=True`",
+)
+FORM_REFUSED = Rule(
+    "form-refused",
+    "no form can ask for this: a nested model, a list of anything but fixed options, bytes, a value"
+    " of any type, or a secret; the call fails when it gets there",
+    "ask for the inner fields in a form of their own, and for secrets with `ctx.elicit_url`",
+)
 
 RULES = (
     EFFECT_ABOVE_ASK,
@@ -48,6 +66,9 @@ RULES = (
     VOLATILE_QUESTION,
     SWALLOWED_SUSPENSION,
     NOT_AWAITED,
+    FRESH_GUARD,
+    TIMEOUT_IN_EFFECT,
+    FORM_REFUSED,
 )
 
 

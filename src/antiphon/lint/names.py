@@ -24,6 +24,7 @@ class FileNames:
         self._imported: dict[str, str] = {}
         self.functions: list[Function] = []
         self.classes: set[str] = set()
+        self.class_bodies: list[ast.ClassDef] = []
         self.values: set[str] = set()
         """Names of the module that hold plain values and collections."""
 
@@ -32,6 +33,7 @@ class FileNames:
                 self.functions.append(node)
             elif isinstance(node, ast.ClassDef):
                 self.classes.add(node.name)
+                self.class_bodies.append(node)
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 self._imported.update(_imports(node))
         for statement in tree.body:
