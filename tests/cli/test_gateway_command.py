@@ -19,6 +19,7 @@ from antiphon.cli.gateways.settings import (
 )
 from antiphon.cli.load_server import load_server
 from antiphon.errors import ConfigError
+from tests.cli.running import spawned
 
 FULL = GatewayFile(
     name="front",
@@ -111,6 +112,27 @@ def test_headers_are_for_urls():
     entry = UpstreamEntry(target=["true"], headers={"A": "b"})
     with pytest.raises(ConfigError, match="for a URL"):
         gateway_server(GatewayFile(upstream=[entry], store="memory:"))
+
+
+def test_a_console_without_its_url_is_usage():
+    ran = spawned("gateway", "http://127.0.0.1:9/mcp", "--console", "--port", "8400")
+    assert (ran.code, "--console takes the URL of the pages" in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_gateway_with_a_console_says_how_to_decide(tmp_path: Path, saved: bool):
+    words = ["http://127.0.0.1:9/mcp", "--store", "memory:"]
+    words += ["--console", "http://127.0.0.1:8400/console"]
+    if saved:
+        file = str(tmp_path / "gate.toml")
+        assert spawned("gateway", *words, "--save", file).code == 0
+        words = [file]
+    ran = spawned("gateway", *words, "--http", "127.0.0.1:0")
+    assert "console: http://127.0.0.1:8400/console\n" in ran.err
+    told = f"open the inbox: antiphon inbox {words[0] if saved else 'FILE'} --role ROLE"
+    assert told in ran.err
+    assert ("--save FILE" in ran.err) is not saved
+    assert (ran.code, "127.0.0.1:9/mcp cannot be reached" in ran.err) == (1, True)
 
 
 def test_a_server_that_cannot_be_reached_ends_the_command(tmp_path: Path):

@@ -1,10 +1,11 @@
-"""`python -m tests.fuzz --inputs 1000000`: hostile inputs over HTTP and stdio, with figures."""
+"""`python -m tests.fuzz --inputs 1000000`: hostile inputs and gateway rules, with figures."""
 
 import argparse
 import sys
 import time
 
 from tests.fuzz.http_run import run_http
+from tests.fuzz.policy_run import run_policies
 from tests.fuzz.stdio_run import run_stdio
 
 STDIO_SHARE = 0.25
@@ -27,6 +28,10 @@ def main() -> int:
         verdict = run(count, options.seed, GROWTH_KIB)
         print(verdict.summary(name, time.monotonic() - began), flush=True)
         wrong += verdict.wrong
+    began = time.monotonic()
+    policies = run_policies(options.inputs, options.seed)
+    print(policies.summary("gateway rules", time.monotonic() - began), flush=True)
+    wrong += policies.wrong
     for one in wrong:
         print("WRONG", one)
     return 1 if wrong else 0

@@ -18,7 +18,7 @@ from tests.client import programs as peers
 HERE = Path(__file__).resolve().parent / "peers"
 ROOT = HERE.parents[2]
 PATIENCE = 60.0
-_ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
+_ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/mcp")
 
 COMMANDS: Mapping[str, list[str]] = {
     "resolvers": peers.COMMANDS["official resolvers"],

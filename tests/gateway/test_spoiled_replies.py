@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -78,10 +80,12 @@ SPOILED: dict[str, Callable[[bytes], bytes]] = {
 class Upstream:
     """A server that acts, and the proxy before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, era: str = "modern") -> None:
         self.url = ""
+        self.era = era
         self.acted: Counter[str] = Counter()
         self.spoil: Callable[[bytes], bytes] | None = None
+        self.swap: Swap | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -98,11 +102,18 @@ class Upstream:
             (int(line.split(b":")[1]) for line in head.split(b"\r\n") if b"content-length" in line),
             0,
         )
-        message = json.loads(await reader.readexactly(length))
+        message = json.loads(await reader.readexactly(length) or b"{}")
+        if "id" not in message:
+            status = "202 Accepted" if message else "405 Method Not Allowed"
+            writer.write(respond(b"", status))
+            return True
         body = json.dumps(
             {"jsonrpc": "2.0", "id": message["id"], "result": self._result(message)}
         ).encode()
-        spoil = self.spoil if message["method"] == "tools/call" else None
+        is_call = message["method"] == "tools/call"
+        if is_call and self.swap is not None:
+            body = await self.swap.exchange(body)
+        spoil = self.spoil if is_call else None
         writer.write(respond(body) if spoil is None else spoil(body))
         await writer.drain()
         return spoil is None
@@ -112,10 +123,15 @@ class Upstream:
             order = message["params"]["arguments"]["order"]
             self.acted[order] += 1
             return {
-                "resultType": "complete",
+                **({"resultType": "complete"} if self.era == "modern" else {}),
                 "content": [{"type": "text", "text": f"paid {order}"}],
                 "isError": False,
             }
+        if message["method"] == "initialize":
+            about = {"name": "bank", "version": "1"}
+            return {
+                "protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": about
+            }  # fmt: skip
         schema = {"type": "object", "properties": {"order": {"type": "string"}}}
         return {
             "resultType": "complete", "supportedVersions": ["2026-07-28"],
@@ -125,9 +141,32 @@ class Upstream:
         }  # fmt: skip
 
 
+class Swap:
+    """Gives replies that wait together to each other's callers, some cut or garbled."""
+
+    def __init__(self, chance: random.Random, together: int) -> None:
+        self._chance, self._together = chance, together
+        self._waiting: list[tuple[bytes, asyncio.Future[bytes]]] = []
+
+    async def exchange(self, body: bytes) -> bytes:
+        given: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append((body, given))
+        if len(self._waiting) == self._together:
+            waiting, self._waiting = self._waiting, []
+            bodies = [one for one, _ in waiting]
+            self._chance.shuffle(bodies)
+            for one, (_, place) in zip(bodies, waiting, strict=True):
+                place.set_result(self._spoiled(one))
+        return await given
+
+    def _spoiled(self, body: bytes) -> bytes:
+        at = self._chance.randrange(len(body))
+        return self._chance.choice([body, body, body[:at], body[:at] + b"\xff" + body[at + 1 :]])
+
+
 @asynccontextmanager
-async def upstream() -> AsyncIterator[Upstream]:
-    bank = Upstream()
+async def upstream(era: str = "modern") -> AsyncIterator[Upstream]:
+    bank = Upstream(era)
     server = await asyncio.start_server(bank.serve, "127.0.0.1", 0)
     bank.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
     try:
@@ -153,6 +192,52 @@ async def test_the_gateway_calls_what_it_cannot_read_uncertain_and_sends_nothing
                 assert good.content[0].text == f"paid good {number}"
     assert set(bank.acted.values()) == {1}
     assert len(bank.acted) == 8 * (len(SPOILED) + 1)
+
+
+async def test_behind_a_proxy_that_cuts_garbles_and_swaps_nothing_is_sent_twice() -> None:
+    calls, together = int(os.environ.get("SPOILED_REPLIES", "200")), 10
+    ends: Counter[str] = Counter()
+    async with upstream() as bank:
+        bank.swap = Swap(random.Random(20_260_728), together)
+        server = Server("house")
+        server.mount(bank.url)
+
+        async def pay(client: Client, order: str) -> None:
+            result: Any = await client.call_tool("pay", {"order": order})
+            text = result.content[0].text
+            uncertain = "its end is not known" in text
+            assert result.is_error == uncertain, text
+            assert uncertain or text == f"paid {order}"
+            ends["uncertain" if uncertain else "paid"] += 1
+
+        async with Client(server) as client:
+            for first in range(0, calls, together):
+                orders = [f"order {number}" for number in range(first, first + together)]
+                await asyncio.gather(*(pay(client, order) for order in orders))
+    assert set(bank.acted.values()) == {1}
+    assert len(bank.acted) == calls == ends.total()
+    assert min(ends.values()) > 5, ends
+
+
+LEGACY_SPOILED = sorted(SPOILED.keys() - {"unknown result type", "accepted"})
+"""A session may answer a request with 202 and send the result on its other stream."""
+
+
+async def test_the_gateway_before_a_legacy_server_never_says_that_a_lost_call_has_failed() -> None:
+    async with upstream("legacy") as bank:
+        server = Server("house")
+        server.mount(bank.url, era="legacy", timeout=5)
+        async with Client(server) as client:
+            for name in LEGACY_SPOILED:
+                bank.spoil = SPOILED[name]
+                result: Any = await client.call_tool("pay", {"order": name})
+                assert result.is_error, name
+                assert "whether it has done its work is not known" in result.content[0].text, name
+            bank.spoil = None
+            good: Any = await client.call_tool("pay", {"order": "good"})
+            assert good.content[0].text == "paid good"
+    assert set(bank.acted.values()) == {1}
+    assert len(bank.acted) == len(LEGACY_SPOILED) + 1
 
 
 @pytest.mark.parametrize("name", sorted(SPOILED.keys() - {"unknown result type"}))

@@ -77,8 +77,7 @@ def shown_target(target: object) -> str:
     """Return a target as logs show it: no credentials, no query, no arguments of a command."""
     if isinstance(target, str) and "://" in target:
         parts = urlsplit(target)
-        host = parts.netloc.rpartition("@")[2]
-        return f"{parts.scheme}://{host}{parts.path}"
+        return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
     if isinstance(target, str):
         return shlex.split(target)[0]
     if isinstance(target, list | tuple):

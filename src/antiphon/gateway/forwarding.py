@@ -77,9 +77,18 @@ class Forwarding:
     async def ask(self, asks: Sequence[tuple[str, RawAsk]]) -> list[dict[str, Any]]:
         """Put asks as they are, in one round; return the answers in their order."""
         keys = [self._key(key) for key, _ in asks]
-        put = {key: ask for key, (_, ask) in zip(keys, asks, strict=True)}
+        put = {key: self._signed(ask) for key, (_, ask) in zip(keys, asks, strict=True)}
         found: dict[str, Outcome[Any]] = await self.ctx.outcomes(**put)
         return [cast("dict[str, Any]", found[key].value) for key in keys]
+
+    def _signed(self, ask: RawAsk) -> RawAsk:
+        """Say who asks, before anything the other server says: people know us, not it."""
+        message = ask.params.get("message")
+        if ask.method != "elicitation/create" or not isinstance(message, str):
+            return ask
+        name = safe(self.upstream.settings.name, 80)
+        params = {**ask.params, "message": f"{name} asks: {message}"}
+        return RawAsk(method=ask.method, params=params)
 
     def _key(self, wanted: str) -> str:
         key, number = wanted, 1
@@ -137,7 +146,7 @@ def raised(method: str, error: Mapping[str, Any]) -> CallerError:
         return ResourceNotFound(text, data=data)
     required = _required(data) if code == CAPABILITY_MISSING else None
     if required is not None:
-        return CapabilityMissing(required, "the upstream server")
+        return CapabilityMissing(required, "the upstream server", begun=True)
     return InvalidRequest(text, code=code, data=data)
 
 

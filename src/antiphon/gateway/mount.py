@@ -14,7 +14,8 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
-from antiphon.client.errors import ClientError, RemoteError
+from antiphon.client.errors import ClientError, RemoteError, ReplyTimeExceeded
+from antiphon.core.asks import TOOL_APPROVAL
 from antiphon.core.changes import (
     Changes,
 )
@@ -31,7 +32,7 @@ from antiphon.gateway.rounds import forward_rounds
 from antiphon.gateway.upstream import Upstream, UpstreamSettings
 from antiphon.gateway.uris import NoNormalForm, has_scheme, normal_uri
 from antiphon.gateway.watching import ALL, ChangeWatcher, Kind
-from antiphon.handlers.admission import KEY, require_approval
+from antiphon.handlers.admission import require_approval
 from antiphon.handlers.foreign import ForeignHandlers, Run
 from antiphon.handlers.registry import Listed
 
@@ -42,6 +43,9 @@ PARK = 3600.0
 
 MAX_LISTED = 5_000
 """Entries of one list that are passed on."""
+
+LISTING = 120.0
+"""Seconds for all pages of one list."""
 
 _LISTS: Mapping[Kind, str] = {
     "tools": "list_tools",
@@ -163,6 +167,7 @@ class Mount:
         Raises:
             StartError: The server cannot be reached, or cannot be listed.
         """
+        self._watcher.open()
         try:
             await self._upstream.open()
         except (ClientError, MCPError, OSError) as error:
@@ -202,7 +207,12 @@ class Mount:
                     getattr(self._upstream.client, _LISTS[kind]),
                 )
                 try:
-                    found = await listing()
+                    async with asyncio.timeout(LISTING):
+                        found = await listing()
+                except TimeoutError:
+                    raise ReplyTimeExceeded(
+                        f"no end of its list in {LISTING:g} s", "reply"
+                    ) from None
                 except RemoteError:
                     if kind != "templates":
                         raise
@@ -261,7 +271,8 @@ class Mount:
         else:
             if kind == "templates" and not has_scheme(name):
                 raise ConfigError(f"the template {name!r} has no scheme of its own")
-            claimed = self._owners.claim_uris(name, self, template=kind == "templates")
+            uri = name if kind == "templates" else _judged(name)
+            claimed = self._owners.claim_uris(uri, self, template=kind == "templates")
         if not claimed:
             raise ConfigError(f"{name!r} belongs to another server behind this one")
 
@@ -336,7 +347,8 @@ class Mount:
         async def resource(ctx: Context, _: Mapping[str, Any]) -> Mapping[str, Any]:
             uri = _request(ctx).target
             verdict, judged = self._policy.judge_uri(uri, listed=listed)
-            if not verdict.passes:
+            foreign = not listed and self._owners.is_of_another(_judged(uri), self)
+            if foreign or not verdict.passes:
                 raise ResourceNotFound("Resource not found", data={"uri": uri})
             exact = ("resources", uri) in self._entries
             return await self._forward(ctx, "resources/read", {"uri": uri if exact else judged})
@@ -353,7 +365,7 @@ class Mount:
             ToolError: There is no result, and nothing was repeated.
             EffectUncertain: A reply was lost.
         """
-        forwarding = Forwarding(ctx, self._upstream, method, params, {KEY})
+        forwarding = Forwarding(ctx, self._upstream, method, params, {TOOL_APPROVAL})
         if self._upstream.era == "legacy":
             return await forward_open(forwarding)
         return await forward_rounds(forwarding)

@@ -2,19 +2,23 @@
 
 import asyncio
 import logging
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from antiphon.core.failures import log_failure
-from antiphon.core.text import safe
+from antiphon.core.text import folded, safe
 from antiphon.errors import ConfigError, StartError
-from antiphon.gateway.policy import folded
 
 _log = logging.getLogger("antiphon.gateway")
 
 _NAMES_NOTHING = "%s: the rule %r names nothing that is listed"
+MAX_OWNED = 20_000
+"""Names and URIs that one server can have had since the start; its later ones are left out."""
+
 _TOLD = 200
 """Lines of the table that are logged when lists have changed."""
 
@@ -50,29 +54,81 @@ class Owners:
     def __init__(self) -> None:
         """Nobody has a name yet."""
         self._names: dict[tuple[str, str], object] = {}
-        self._uris: dict[str, object] = {}
+        self._counts: Counter[object] = Counter()
+        self._uris: dict[object, OwnedUris] = {}
 
     def claim(self, kind: str, name: str, owner: object) -> bool:
         """Return whether a tool or prompt may have this name, and note whose it is."""
-        return self._names.setdefault((kind, folded(name)), owner) is owner
+        key = (kind, folded(name))
+        if key not in self._names:
+            if not self._may_have_more(owner):
+                return False
+            self._names[key] = owner
+        return self._names[key] is owner
 
     def claim_uris(self, uri: str, owner: object, *, template: bool) -> bool:
         """Return whether a resource or the resources of a template may be of this server."""
-        own = uri.partition("{")[0] if template else uri
-        known = f"{own}{'{' if template else ''}"
-        for other, whose in self._uris.items():
-            if whose is not owner and _overlap(known, other):
+        beginning = uri.partition("{")[0].lower() if template else uri.lower()
+        own = self._uris.setdefault(owner, OwnedUris())
+        for whose, uris in self._uris.items():
+            if whose is not owner and uris.overlap(beginning, template=template):
                 return False
-        self._uris.setdefault(known, owner)
+        if own.has(beginning, template=template):
+            return True
+        if not self._may_have_more(owner):
+            return False
+        own.add(beginning, template=template)
         return True
 
+    def is_of_another(self, uri: str, owner: object) -> bool:
+        """Return whether a URI belongs to another server, listed at present or not."""
+        return any(
+            uris.overlap(uri.lower(), template=False)
+            for whose, uris in self._uris.items()
+            if whose is not owner
+        )
 
-def _overlap(one: str, other: str) -> bool:
-    """Return whether two URIs, or beginnings of URIs (`{` at the end), can be the same."""
-    first, second = one.removesuffix("{").lower(), other.removesuffix("{").lower()
-    if one.endswith("{") and second.startswith(first):
-        return True
-    return (other.endswith("{") and first.startswith(second)) or first == second
+    def _may_have_more(self, owner: object) -> bool:
+        self._counts[owner] += 1
+        return self._counts[owner] <= MAX_OWNED
+
+
+class OwnedUris:
+    """The URIs of one server: whole ones, and beginnings that its templates have."""
+
+    def __init__(self) -> None:
+        """There are none yet."""
+        self._whole: list[str] = []
+        self._beginnings: list[str] = []
+        self._lengths: set[int] = set()
+
+    def has(self, uri: str, *, template: bool) -> bool:
+        """Return whether exactly this one is known."""
+        return _found(self._beginnings if template else self._whole, uri)
+
+    def add(self, uri: str, *, template: bool) -> None:
+        """Add a whole URI, or a beginning."""
+        insort(self._beginnings if template else self._whole, uri)
+        if template:
+            self._lengths.add(len(uri))
+
+    def overlap(self, uri: str, *, template: bool) -> bool:
+        """Return whether a URI, or one that begins so, can be one of these."""
+        if any(_found(self._beginnings, uri[:length]) for length in self._lengths):
+            return True
+        if not template:
+            return _found(self._whole, uri)
+        return _begins(self._whole, uri) or _begins(self._beginnings, uri)
+
+
+def _found(ordered: list[str], text: str) -> bool:
+    at = bisect_left(ordered, text)
+    return at < len(ordered) and ordered[at] == text
+
+
+def _begins(ordered: list[str], beginning: str) -> bool:
+    at = bisect_left(ordered, beginning)
+    return at < len(ordered) and ordered[at].startswith(beginning)
 
 
 class Mounted(Protocol):

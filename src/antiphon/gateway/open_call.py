@@ -42,9 +42,9 @@ async def forward_open(forwarding: Forwarding) -> Mapping[str, Any]:
         for kind, key in list(replay.unread):
             replay.skip(kind, key)  # answers that nobody waits for any more
         raise ToolError(_LOST)
-    owner = forwarding.execution.request.principal.owner
+    caller = forwarding.execution.request.principal
     try:
-        session = await forwarding.apart(forwarding.upstream.session(owner, forwarding.can))
+        session = await forwarding.apart(forwarding.upstream.session(caller, forwarding.can))
     except ClientError as error:
         raise ToolError(not_sent(str(error))) from None
     return await _open_call(forwarding, session)

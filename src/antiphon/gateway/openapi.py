@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import httpx2
 
+from antiphon.core.text import folded
 from antiphon.errors import ConfigError
-from antiphon.gateway.policy import Policy, folded
+from antiphon.gateway.policy import Policy
 from antiphon.outbound.http_client import HttpClient, direct_connections
 
 MAX_REPLY = 32 * 1024 * 1024

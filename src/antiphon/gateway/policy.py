@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from antiphon.core.asks import Approve
 from antiphon.core.question_text import MAX_DETAILS
+from antiphon.core.text import folded
 from antiphon.errors import ConfigError
 from antiphon.gateway.uris import NoNormalForm, normal_pattern, normal_uri
 
@@ -271,11 +272,6 @@ def _unmarked(verb: Verb, pattern: str) -> tuple[RuleKind, ...]:
 
 def _folded_uri(uri: str) -> str:
     return folded(unquote(uri))
-
-
-def folded(name: str) -> str:
-    """Return a name as rules that restrict compare it."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def _details(arguments: Mapping[str, Any]) -> dict[str, Any]:

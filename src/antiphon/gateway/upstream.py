@@ -21,7 +21,7 @@ from antiphon.client.errors import AnswerFailed, ClientError
 from antiphon.client.flow_types import PendingCall, Stopped, Succeeded, Timeouts
 from antiphon.client.saved import SavedCall
 from antiphon.core.capabilities import Capability
-from antiphon.core.request import Era
+from antiphon.core.request import Era, Principal
 from antiphon.errors import TooManyCalls
 
 _log = logging.getLogger("antiphon.gateway")
@@ -142,14 +142,15 @@ class Upstream:
         with suppress(ClientError):
             await self.client.cancel_task(id)
 
-    async def session(self, owner: str, can: frozenset[Capability]) -> "OneCallSession":
+    async def session(self, caller: Principal, can: frozenset[Capability]) -> "OneCallSession":
         """Return a session with a legacy server for one call.
 
         Raises:
             ClientError: It cannot be reached.
             TooManyCalls: Too many are open.
         """
-        return await self._sessions.take(owner, can)
+        one_caller = not caller.anonymous or caller.transport != "http"
+        return await self._sessions.take(caller.owner, can, one_caller=one_caller)
 
     async def give_back(self, session: "OneCallSession", *, usable: bool) -> None:
         """Return a session after its call."""
@@ -168,13 +169,19 @@ class OneCallSession:
         on_change: OnChange,
         owner: str,
         can: frozenset[Capability],
+        *,
+        one_caller: bool = True,
     ) -> None:
-        """Nothing is connected yet."""
+        """Nothing is connected yet; `one_caller` if the owner is one caller and not many."""
         self.key: tuple[str, frozenset[Capability]] = (owner, can)
+        self._one_caller = one_caller
         self.on_ask: Callable[[str, Mapping[str, Any], str], Any] | None = None
         """Answers what the server asks during the call; None between calls."""
 
         self.on_log: OnLog | None = None
+        self.calls: int = 0
+        """Calls that it has served."""
+
         self.client: Client = settings.client(
             era="legacy", answers=RawAnswers(self._ask, can), tasks=False,
             on_log=self._log, log_level="debug", on_change=on_change,
@@ -186,11 +193,16 @@ class OneCallSession:
         return await self.on_ask(method, params, key)
 
     async def _log(self, level: str, data: Any, logger: str | None) -> None:
-        if self.on_log is not None:
+        """Pass on a log message, unless it may be a late one of a call of somebody else.
+
+        Callers without authentication are told apart by nothing: they share sessions.
+        """
+        if self.on_log is not None and (self._one_caller or self.calls == 1):
             await self.on_log(level, data, logger)
 
     async def call(self, call: PendingCall, on_progress: Progress | None) -> CallEndTurn:
         """Run a call to its end; what it asks is answered meanwhile."""
+        self.calls += 1
         try:
             prepared = await self.client.prepare(SavedCall(call=call), on_progress=on_progress)
             return await drive(prepared.flow, prepared)
@@ -208,7 +220,9 @@ class OneCallSessions:
         self._open: set[OneCallSession] = set()
         self._idle: list[OneCallSession] = []
 
-    async def take(self, owner: str, can: frozenset[Capability]) -> OneCallSession:
+    async def take(
+        self, owner: str, can: frozenset[Capability], *, one_caller: bool = True
+    ) -> OneCallSession:
         """Return a session of this caller that declares this."""
         for session in reversed(self._idle):
             if session.key == (owner, can):
@@ -217,7 +231,7 @@ class OneCallSessions:
                 return session
         if len(self._open) >= MAX_SESSIONS:
             raise TooManyCalls(f"too many calls of {self._settings.name} are open; try later", 10)
-        session = OneCallSession(self._settings, self._on_change, owner, can)
+        session = OneCallSession(self._settings, self._on_change, owner, can, one_caller=one_caller)
         self._open.add(session)
         try:
             await session.client.__aenter__()

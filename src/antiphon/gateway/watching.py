@@ -34,6 +34,9 @@ _log = logging.getLogger("antiphon.gateway")
 MAX_WATCHED = 100
 """Resources of one server whose changes are passed on."""
 
+_BETWEEN = 0.25
+"""Seconds between two readings of lists, however often a server announces changes."""
+
 _FIRST_PAUSE, _MOST_PAUSE = 0.5, 30.0
 
 Kind = Literal["tools", "prompts", "resources", "templates"]
@@ -82,7 +85,16 @@ class ChangeWatcher:
         self._sync = sync
         self._resources = resources
         self._watching: asyncio.Task[None] | None = None
-        self._reading: set[asyncio.Task[None]] = set()
+        self._announced: dict[str, None] = {}
+        """What was announced and is not read yet: a mark for each kind, however often it came."""
+
+        self._reading: asyncio.Task[None] | None = None
+        self._next_read = 0.0
+        self._stopped = True
+
+    def open(self) -> None:
+        """Take what is announced from now on."""
+        self._stopped = False
 
     def start(self, upstream: Upstream) -> None:
         """Follow the changes of a server until `stop`."""
@@ -92,10 +104,14 @@ class ChangeWatcher:
 
     async def stop(self) -> None:
         """Follow no more."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait({self._watching})
-            self._watching = None
+        self._stopped = True
+        tasks = {one for one in (self._watching, self._reading) if one is not None}
+        self._watching = self._reading = None
+        self._announced.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def changed(self, method: str, params: Mapping[str, Any]) -> None:
         """Take what the other server announces in a legacy session."""
@@ -106,22 +122,30 @@ class ChangeWatcher:
 
     def _read_soon(self, change: str) -> None:
         """Read lists, not in the task that reads the connection: they come over the same one."""
-        reading = asyncio.create_task(self._read_quietly(change))
-        self._reading.add(reading)
-        reading.add_done_callback(self._reading.discard)
+        if self._stopped:
+            return
+        self._announced[change] = None
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read_announced())
 
-    async def _read_quietly(self, change: str) -> None:
-        try:
-            await self._read(change)
-        except (ClientError, MCPError) as error:
-            _log.warning("%s: lists that have changed cannot be read: %s", self._name, error)
+    async def _read_announced(self) -> None:
+        while self._announced:
+            change = next(iter(self._announced))
+            del self._announced[change]
+            try:
+                await self._read(change)
+            except (ClientError, MCPError) as error:
+                _log.warning("%s: lists that have changed cannot be read: %s", self._name, error)
 
     async def _read(self, change: str) -> None:
         """Read lists that were announced, and announce them, also if nothing is left of a change.
 
         Listing them again is what our clients would do.
         """
+        now = asyncio.get_running_loop().time()
+        await asyncio.sleep(max(0.0, self._next_read - now))
         await self._sync(_OF_OURS[change])
+        self._next_read = asyncio.get_running_loop().time() + _BETWEEN
         self._changes.announce(change)
 
     async def _watch(self, upstream: Upstream) -> None:

@@ -173,8 +173,7 @@ def gateway(
       antiphon gateway URL COMMAND --name shop --name files --deny 'files_rm*'
       antiphon gateway URL --approve 'rm_*=ops' --console https://tools.example
     """
-    if stdio and (http or port is not None):
-        fail("--stdio excludes --http and --port", USAGE)
+    _check_places(stdio=stdio, listens=bool(http) or port is not None, console=console)
     if len(target) == 1 and target[0].endswith(".toml"):
         settings = configured(read_gateway, Path(target[0]))
         beside = (name, header, oauth, oauth_issuer, allow, deny, approve, audit, default, lock)
@@ -208,6 +207,7 @@ def gateway(
         _save(save, settings)
         return
     hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
+    _say_how_to_decide(settings.console, target)
     try:
         if stdio:
             _run_stdio(server)
@@ -218,6 +218,28 @@ def gateway(
             _run_http(app, where, LogOptions(verbose, log_format))
     except AntiphonError as error:
         fail(str(error))
+
+
+def _check_places(*, stdio: bool, listens: bool, console: str | None) -> None:
+    if stdio and listens:
+        fail("--stdio excludes --http and --port", USAGE)
+    if console is not None and not console.startswith(("http://", "https://")):
+        fail(
+            "--console takes the URL of the pages, such as http://127.0.0.1:8400/console, not "
+            f"{console!r}",
+            USAGE,
+        )
+
+
+def _say_how_to_decide(url: str | None, target: list[str]) -> None:
+    """Say where the pages are, if there are any, and how their inbox is opened."""
+    if url is None:
+        return
+    saved = target[0].endswith(".toml")
+    file = target[0] if saved else "FILE"
+    first = "" if saved else "save the settings with --save FILE, then "
+    say(f"console: {url}")
+    say(f"To decide, {first}open the inbox: antiphon inbox {file} --role ROLE")
 
 
 def _accept(settings: GatewayFile) -> None:

@@ -23,6 +23,9 @@ STORE = "sqlite:///.antiphon/gateway.db"
 
 _NAME = re.compile(r"[A-Za-z0-9.-]{1,60}")
 _FROM_ENVIRONMENT = "env:"
+_SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+"""Names of variables whose values are credentials, however they are written."""
+
 _LARGEST = 1024 * 1024
 
 _UNKNOWN_CALLERS = "Nobody knows who calls this gateway"
@@ -70,9 +73,13 @@ class UpstreamEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def holds_credentials(self) -> bool:
-        """Whether the server may take the gateway for somebody; an `env` may hold anything."""
+        """Whether the server may take the gateway for somebody."""
         in_url = isinstance(self.target, str) and "@" in self.target.partition("://")[2]
-        return bool(self.headers or self.oauth or self.env or in_url)
+        in_env = any(
+            value.startswith(_FROM_ENVIRONMENT) or _SECRET.search(name)
+            for name, value in self.env.items()
+        )
+        return bool(self.headers or self.oauth or in_env or in_url)
 
 
 class CallerAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -349,7 +356,10 @@ def _make_folder(folder: Path) -> None:
     except NotWritten as error:
         raise ConfigError(str(error)) from None
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be made: {error.strerror}") from None
+        raise ConfigError(
+            f"{folder} cannot be made: {error.strerror}. Run the command in a folder that you can "
+            "write to, or set ANTIPHON_STORE"
+        ) from None
 
 
 class AuditFile:
