@@ -7,7 +7,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
 from antiphon import Context, Principal, Server
-from antiphon.core.credentials import actor_of
+from antiphon.core.credentials import actors_of
 from antiphon.testing import KEY
 from tests.transports.wire import post, request
 
@@ -62,9 +62,29 @@ async def test_a_function_may_name_the_agent() -> None:
 
 
 def test_agents_of_different_issuers_have_different_names() -> None:
-    assert actor_of({"act": {"sub": "b c", "iss": "a"}}, "x") != actor_of(
-        {"act": {"sub": "c", "iss": "a b"}}, "x"
-    )
+    one, other = {"sub": "b c", "iss": "a"}, {"sub": "c", "iss": "a b"}
+    assert actors_of({"act": one}, "x") != actors_of({"act": other}, "x")
+
+
+def test_the_agents_before_the_current_one_are_known() -> None:
+    claims = {"act": {"sub": "now", "act": {"sub": "before", "act": {"sub": "first"}}}}
+    assert actors_of(claims, "x") == ("x now", "x before", "x first")
+
+
+@pytest.mark.parametrize(
+    "act", [{"sub": "now", "act": "before"}, {"sub": "now", "act": {"iss": "x"}}]
+)
+def test_an_agent_before_the_current_one_that_cannot_be_told_is_refused(act: Any) -> None:
+    with pytest.raises(ValueError, match="its actor"):
+        actors_of({"act": act}, "x")
+
+
+def test_a_token_that_nests_agents_without_end_is_refused() -> None:
+    act: dict[str, Any] = {"sub": "agent"}
+    for _ in range(100):
+        act = {"sub": "agent", "act": act}
+    with pytest.raises(ValueError, match="too many"):
+        actors_of({"act": act}, "x")
 
 
 def test_the_names_of_callers_without_an_agent_stay_as_they_were() -> None:

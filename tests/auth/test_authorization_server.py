@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon import OAuth
-from antiphon.auth import resource_server
+from antiphon.auth import authorization_server, resource_server
 from antiphon.auth.resource_server import ResourceServer
 from antiphon.transports.http.access import HttpRefusal
 from antiphon.transports.http.principal import IdentifiedCaller
@@ -257,6 +257,26 @@ async def test_requests_with_one_token_at_once_share_one_lookup(issuer: Issuer) 
         unknown = [door.status(Tokens("opaque-and-unknown")) for _ in range(30)]
         assert await asyncio.gather(*unknown) == [401] * 30
         assert issuer.counts()["introspection"] - before == 2
+
+
+async def test_invented_tokens_keep_no_known_caller_out_and_are_few_at_once(
+    issuer: Issuer,
+) -> None:
+    async with introspecting(issuer) as door:
+        carl = issuer.sign_in("carl")
+        assert await door.status(carl) == 200
+        door.clock.ahead += resource_server.LOOKED_UP_SECONDS  # looked up again from here on
+        before = issuer.counts()["introspection"]
+        flood = [asyncio.create_task(door.status(Tokens(f"invented-{n}"))) for n in range(200)]
+        await asyncio.sleep(0)
+        assert await door.status(carl) == 200
+        told = await asyncio.gather(*flood)
+        assert sorted(set(told)) == [401, 503]
+        assert told.count(401) == authorization_server.UNKNOWN_LOOKUPS
+        asked = issuer.counts()["introspection"] - before
+        assert asked == authorization_server.UNKNOWN_LOOKUPS + 1
+        assert await door.status(Tokens("invented-0")) == 401
+        assert issuer.counts()["introspection"] - before == asked, "it was not active a moment ago"
 
 
 async def test_a_lookup_that_fails_is_no_refusal_of_the_token(

@@ -118,6 +118,7 @@ def sign_in(people: People, mark: str) -> SignIn:
                 await shop.link(person), headers={"origin": shop.origin}, max_redirects=0
             )
             assert answer.status == 303, await answer.text()
-            yield Visitor(visitor.page, shop.url, person)
+            pages = shop.origin + answer.headers["location"].removesuffix("/inbox")
+            yield Visitor(visitor.page, pages, person)
 
     return enter

@@ -34,7 +34,8 @@ async def signed_in(people: People, shop: RunningShop, **options: Any) -> AsyncI
     async with people.nobody(shop.url, device_scale_factor=1.5, **options) as visitor:
         await visitor.page.goto(await shop.link(anna))
         await visitor.press("Sign in")
-        yield visitor
+        await visitor.page.wait_for_url("**/console/inbox")
+        yield Visitor(visitor.page, visitor.page.url.removesuffix("/inbox"), anna)
 
 
 async def take(people: People, shop: RunningShop, folder: Path) -> list[Path]:

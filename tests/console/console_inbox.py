@@ -13,7 +13,7 @@ import msgspec
 from antiphon import Server
 from antiphon.console import Console
 from antiphon.console.app import ConsoleApp
-from antiphon.core.inbox import Face, Item, NewItem, Person, encode_face
+from antiphon.core.inbox import Face, Item, NewItem, Person, encode_face, terms_of
 from antiphon.ports import HeldCall, Inbox, NewTask
 from antiphon.testing import KEY
 
@@ -45,8 +45,9 @@ class ConsoleInbox:
 
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
+        settings = options.pop("server", {})
         self.console = Console(options.pop("url", URL), **options)
-        server = Server("shop", environ={"ANTIPHON_KEYS": KEY}, clock=self.clock)
+        server = Server("shop", environ={"ANTIPHON_KEYS": KEY}, clock=self.clock, **settings)
         self.environment = server._services  # pyright: ignore[reportPrivateUsage]
         self.store: Inbox = self.environment.store  # pyright: ignore[reportAttributeAccessIssue]
         self.app = ConsoleApp(self.environment, self.store, self.console)
@@ -55,7 +56,6 @@ class ConsoleInbox:
         """Put an item into the inbox, as a held call does."""
         face = face or Face("Refund 120.00 EUR for order 4711?", (("Customer", "ACME Ltd"),))
         id, call = secrets.token_hex(16), secrets.token_hex(8)
-        sealed = await self.environment.protect(encode_face(face), f"item {id}")
         item = NewItem(
             id=id,
             server=self.environment.sealer.audience,
@@ -71,9 +71,12 @@ class ConsoleInbox:
             digest=b"shown",
             arguments=b"arguments",
             within=3_600.0,
-            face=sealed,
+            face=b"",
         )
         item = msgspec.structs.replace(item, **changes)
+        face = msgspec.structs.replace(face, terms=terms_of(item))
+        sealed = await self.environment.protect(encode_face(face), f"item {id}")
+        item = msgspec.structs.replace(item, face=sealed)
         task = NewTask(
             id=item.task,
             server=item.server,
@@ -91,6 +94,11 @@ class ConsoleInbox:
         kept = await self.store.item(id)
         assert kept is not None
         return kept
+
+    def change(self, item: Item, **changes: Any) -> None:
+        """Change the row of an item, as somebody who writes the store does."""
+        rows: Any = self.store
+        rows._inbox[item.id] = msgspec.structs.replace(item, **changes)
 
     async def status(self, item: Item) -> str:
         kept = await self.store.item(item.id)
@@ -111,7 +119,20 @@ class ConsoleInbox:
             link = await self.app.make_link(person)
             answer = await client.post(link, headers=OURS)
             assert answer.status_code == 303, answer.text
+            go_to_place(client, answer)
             yield client
+
+
+def go_to_place(client: httpx.AsyncClient | httpx.Client, answer: httpx.Response) -> str:
+    """Stay below the path of its own that a session got, in the response that signed in.
+
+    Returns the path; addresses are read from there on: `/console/inbox` is what stands behind it.
+    """
+    assert answer.status_code == 303, answer.text
+    place = answer.headers["location"].partition("/console/")[0]
+    assert place.startswith("/s-")
+    client.base_url = client.base_url.copy_with(path=place)
+    return place
 
 
 def hidden(page: httpx.Response, name: str) -> str:

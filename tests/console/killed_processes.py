@@ -66,6 +66,10 @@ class MortalStore:
         self._store = store
         self._boundaries = boundaries
 
+    def for_server(self, server: str) -> Any:
+        self._store = self._store.for_server(server)
+        return self
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
         if not inspect.ismethod(found):
@@ -179,7 +183,8 @@ async def decide(server: Server, boundaries: Boundaries, wanted: dict[str, Any])
         transport = httpx.ASGITransport(pages)  # pyright: ignore[reportArgumentType]
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as browser:
             browser.headers["x-person"] = wanted["person"]
-            await browser.get("/console/login")
+            signed = await browser.get("/console/login")
+            browser.base_url = ORIGIN + signed.headers["location"].partition("/console/")[0]
             listed = await browser.get("/console/inbox")
             found = _first_item(listed.text)
             if found is None:
@@ -206,7 +211,7 @@ def _hidden_fields(page: str) -> dict[str, str]:
 
 async def work(server: Server, boundaries: Boundaries, options: dict[str, Any]) -> Any:
     """Run tasks until every one of them has ended, or waits for an operator."""
-    store: Any = open_store(f"sqlite:///{options['folder']}/shop.db")
+    store: Any = open_store(f"sqlite:///{options['folder']}/shop.db").for_server("shop")
     await store.open()
     try:
         async with server.running(), asyncio.timeout(20):

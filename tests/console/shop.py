@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import Approve, Console, Context, Principal, Server
+from antiphon.console.inbox_view import authenticated
+from antiphon.core.identities import identity_of
 from antiphon.core.inbox import Attempt, Decided, Item, Person, decode_face
 from antiphon.core.retry import back_off
 from antiphon.ports import Inbox, ItemFilter
@@ -31,7 +33,12 @@ GRACE = 0.1
 def caller(scope: Any) -> Principal:
     """The principal that the test names in a header."""
     who = dict(scope["headers"]).get(b"x-user")
-    return Principal() if who is None else Principal(ISSUER, who.decode())
+    if who is None:
+        return Principal()
+    actor = dict(scope["headers"]).get(b"x-actor")
+    return Principal(
+        ISSUER, who.decode(), actor="" if actor is None else identity_of(ISSUER, actor.decode())
+    )
 
 
 class Shop:
@@ -124,6 +131,7 @@ class Shop:
         can: dict[str, Any] = NOTHING,
         *,
         user: str | None = "carl",
+        actor: str | None = None,
         method: str = "tools/call",
         **params: Any,
     ) -> Any:
@@ -135,6 +143,8 @@ class Shop:
         server = self.server()
         async with server.running():
             more = {} if user is None else {"x_user": user}
+            if actor is not None:
+                more["x_actor"] = actor
             if "taskId" in params:
                 more["mcp_name"] = params["taskId"]
             sent = call(server.asgi(), message, mirrored(message, **more))
@@ -151,7 +161,7 @@ class Shop:
         """The inbox, as another process sees it."""
         from antiphon.stores.sqlite import SqliteStore
 
-        store = SqliteStore(self.path)
+        store = SqliteStore(self.path).for_server("shop")
         await store.open()
         try:
             yield store
@@ -168,8 +178,14 @@ class Shop:
         async with self.inbox() as inbox:
             (item,) = await inbox.items(ItemFilter("shop", open=True))
             note = await environment.protect(b"fine", f"note {item.id}")
-            verdict = await inbox.decide(Attempt(item.id, who, choice, item.digest, note=note))
-            assert isinstance(verdict, Decided), verdict
+            await self.say(inbox, item, who, choice, note=note)
+
+    async def say(self, inbox: Inbox, item: Item, who: Person, choice: Any, **more: Any) -> None:
+        """Decide one item as a console with the keys does."""
+        environment = self.server()._services  # pyright: ignore[reportPrivateUsage]
+        attempt = Attempt(item.id, who, choice, item.digest, **more)
+        verdict = await inbox.decide(await authenticated(environment, item, attempt))
+        assert isinstance(verdict, Decided), verdict
 
     async def shown(self) -> Any:
         """What people are shown of the one item."""

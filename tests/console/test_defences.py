@@ -1,5 +1,6 @@
 """What stands against those who want a decision that nobody made; see docs/security.md."""
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from antiphon import Console, Context, Limits, Server
 from antiphon.console import Person
 from antiphon.testing import KEY
-from tests.console.console_inbox import ANNA, BO, OURS, ConsoleInbox, form_of
+from tests.console.console_inbox import ANNA, BO, OURS, ConsoleInbox, form_of, go_to_place
 from tests.console.shop import Shop, caller
 
 SECRET_WORDS = ("Pay the ransom to", "customer 4711", "because of the parcel", "noted by anna")
@@ -64,7 +65,7 @@ async def test_the_store_has_neither_questions_nor_notes_nor_sessions_in_the_cle
         transport = httpx.ASGITransport(pages)  # pyright: ignore[reportArgumentType]
         address = "http://127.0.0.1:8401"
         async with httpx.AsyncClient(transport=transport, base_url=address) as browser:
-            await browser.post(await pages.make_link(ANNA), headers=OURS)
+            go_to_place(browser, await browser.post(await pages.make_link(ANNA), headers=OURS))
             (cookie,) = browser.cookies.values()
             (item,) = await shop.open_items()
             place = f"/console/ask/{item.id}"
@@ -104,7 +105,7 @@ async def test_a_role_that_was_taken_away_decides_nothing_any_more() -> None:
     held_inbox = ConsoleInbox(login=lambda _: people["anna"])
     item = await held_inbox.put()
     async with held_inbox.browser() as anna:
-        await anna.get("/console/login")
+        go_to_place(anna, await anna.get("/console/login"))
         form = form_of(await anna.get(f"/console/ask/{item.id}"))
         people["anna"] = Person(ANNA.issuer, ANNA.subject, ANNA.name, ("ops",))
         answer = await anna.post(f"/console/ask/{item.id}", data=form, headers=OURS)
@@ -112,14 +113,14 @@ async def test_a_role_that_was_taken_away_decides_nothing_any_more() -> None:
         assert await held_inbox.status(item) == "open"
         for changed in (None, BO):
             people["anna"] = ANNA
-            await anna.get("/console/login")
+            go_to_place(anna, await anna.get("/console/login"))
             form = form_of(await anna.get(f"/console/ask/{item.id}"))
             people["anna"] = changed
             answer = await anna.post(f"/console/ask/{item.id}", data=form, headers=OURS)
             assert answer.status_code == 401, "nobody, or somebody else: the session has ended"
             people["anna"] = ANNA
         assert await held_inbox.status(item) == "open"
-        await anna.get("/console/login")
+        go_to_place(anna, await anna.get("/console/login"))
         form = form_of(await anna.get(f"/console/ask/{item.id}"))
         answer = await anna.post(f"/console/ask/{item.id}", data=form, headers=OURS)
         assert answer.status_code == 303
@@ -153,3 +154,62 @@ async def test_two_decisions_at_once_are_one(how: str) -> None:
         )
     assert sorted(answer.status_code for answer in answers) == [303, 409]
     assert len(await held_inbox.store.decisions(item.server)) == 1
+
+
+async def post_raw(
+    held_inbox: ConsoleInbox, path: str, headers: dict[str, str], pieces: list[bytes | None]
+) -> tuple[int, int]:
+    """Send a form in pieces, where None never comes; return the status and the pieces left."""
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        piece = pieces.pop(0)
+        if piece is None:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    head = {
+        "host": "127.0.0.1:8401",
+        "content-type": "application/x-www-form-urlencoded",
+        **OURS,
+        **headers,
+    }
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "POST", "path": path, "raw_path": b"",
+        "query_string": b"", "root_path": "", "scheme": "http", "server": ("127.0.0.1", 8401),
+        "headers": [(name.encode(), value.encode()) for name, value in head.items()],
+    }  # fmt: skip
+    await held_inbox.app(scope, receive, send)
+    return sent[0]["status"], len(pieces)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-length": "200000"}, 401),
+        ({"transfer-encoding": "chunked"}, 401),
+        ({"content-length": "200000", "cookie": "antiphon-console-8401=invented"}, 401),
+        ({"content-length": "300000"}, 413),
+    ],
+)
+@pytest.mark.parametrize("path", ["/console/ask/x", "/console/ask/x/withdraw", "/console/logout"])
+async def test_the_form_of_a_stranger_is_refused_before_it_is_read(
+    path: str, headers: dict[str, str], status: int
+) -> None:
+    held_inbox = ConsoleInbox()
+    assert await post_raw(held_inbox, path, headers, [b"note=", None]) == (status, 2)
+
+
+async def test_a_form_has_one_time_for_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antiphon.console.app.BODY_SECONDS", 0.05)
+    held_inbox = ConsoleInbox()
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna:
+        signed = {"cookie": "; ".join(f"{name}={value}" for name, value in anna.cookies.items())}
+        path = f"{anna.base_url.path}console/ask/{item.id}"
+    status, _ = await post_raw(held_inbox, path, signed, [b"note=", b"a", None])
+    assert status == 408
+    assert await held_inbox.status(item) == "open"

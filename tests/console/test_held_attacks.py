@@ -149,7 +149,7 @@ async def test_a_store_that_fails_within_a_decision_has_decided_nothing(tmp_path
             "CREATE TRIGGER broken BEFORE UPDATE ON antiphon_inbox "
             "BEGIN SELECT RAISE(ABORT, 'disk'); END"
         )
-    store = SqliteStore(place.path)
+    store = SqliteStore(place.path).for_server("shop")
     await store.open()
     try:
         with pytest.raises(Exception, match="disk"):

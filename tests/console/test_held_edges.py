@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from antiphon import Approve, Context, InputRequired, Server
-from antiphon.core.inbox import Attempt, Decided
 from antiphon.core.retry import back_off
 from antiphon.ports import ItemFilter
 from tests.console.shop import ANNA, CARL, FORMS, GRACE, NOTHING, TASKS, Shop
@@ -61,8 +60,7 @@ class UnusualShop(Shop):
     async def decide_all(self, choice: Any = "approve") -> None:
         async with self.inbox() as inbox:
             for item in await inbox.items(ItemFilter("shop", open=True)):
-                verdict = await inbox.decide(Attempt(item.id, ANNA, choice, item.digest))
-                assert isinstance(verdict, Decided)
+                await self.say(inbox, item, ANNA, choice)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 
 from antiphon import Approval, Approve, Context, Elicit, InputRequired, Outcome, Resolve, Server
-from antiphon.core.inbox import Attempt, Decided, decode_face
+from antiphon.core.inbox import decode_face
 from antiphon.core.retry import back_off
 from antiphon.ports import ItemFilter
 from tests.console.shop import ANNA, BO, CARL, FORMS, GRACE, NOTHING, TASKS, URLS, Shop
@@ -128,8 +128,7 @@ class ShapedShop(Shop):
             for item in await inbox.items(ItemFilter("shop", open=True)):
                 face = decode_face(await environment.reveal(item.face, f"item {item.id}"))
                 if face.message == message:
-                    verdict = await inbox.decide(Attempt(item.id, who, choice, item.digest))
-                    assert isinstance(verdict, Decided), verdict
+                    await self.say(inbox, item, who, choice)
                     return
         raise AssertionError(f"nothing asks {message!r}")
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from antiphon import Context, Elicit, InputRequired, Server
-from antiphon.core.inbox import Attempt, Decided
 from antiphon.core.retry import back_off
 from antiphon.ports import ItemFilter
 from tests.console.shop import CARL, FORMS, GRACE, NOTHING, TASKS, URLS, Shop
@@ -70,10 +69,7 @@ class AskingShop(Shop):
             assert (item.kind, item.role, item.owner) == ("form", "", CARL.identity)
             content = b'{"account":"%b"}' % account.encode()
             answer = await environment.protect(content, f"answer {item.id}")
-            verdict = await inbox.decide(
-                Attempt(item.id, CARL, "answer", item.digest, answer=answer)
-            )
-            assert isinstance(verdict, Decided), verdict
+            await self.say(inbox, item, CARL, "answer", answer=answer)
 
     async def until(self, id: str, can: dict[str, Any], word: str) -> Any:
         """Run the task until its status or its status message has a word."""
@@ -107,7 +103,7 @@ async def test_a_task_says_where_its_caller_decides_and_that_it_may_be_refused(
 ) -> None:
     made = await shop.send("own", TASKS)
     (item,) = await shop.open_items()
-    message = f"Waits for you to decide at {PAGES}{item.id}. Nothing has been done."
+    message = f"Waits for you to decide at {PAGES}{item.id}. It goes on only then."
     assert made["statusMessage"] == message
     told = made["_meta"][IMMEDIATE]
     assert told.startswith(message)
@@ -201,6 +197,6 @@ async def test_a_legacy_session_hears_what_its_call_waits_for(shop: AskingShop) 
         async with client.stream(client.request("tools/call", params)) as messages:
             told, answer = [message async for message in messages]
     assert told["method"] == "notifications/progress"
-    waits = "Waits for approval by finance. Nothing has been done."
+    waits = "Waits for approval by finance. It goes on only then."
     assert told["params"] == {"progressToken": "p", "progress": 0.0, "message": waits}
     assert "Not done yet" in answer["result"]["content"][0]["text"]

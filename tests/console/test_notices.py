@@ -123,6 +123,22 @@ async def test_a_notice_is_sent_again_under_the_same_id_until_it_is_taken() -> N
     assert receiver.kinds == ["approval.asked"] * 2
 
 
+async def test_a_target_that_fails_again_and_again_is_logged_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    server, sender, receiver = make(clock)
+    async with server.running():
+        await ask(server)
+        receiver.status = 500
+        for _ in range(3):
+            assert await sender.send_due() == 1
+            clock.advance(3600)
+    lines = [record.message for record in caplog.records if "notices to" in record.message]
+    assert len(lines) == 1
+    assert "status 500" in lines[0]
+
+
 async def test_people_are_reminded_and_told_when_the_time_is_over() -> None:
     clock = Clock()
     server, sender, receiver = make(clock)

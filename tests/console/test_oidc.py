@@ -15,7 +15,7 @@ from joserfc.jwk import ECKey, OctKey
 
 from antiphon import ConfigError
 from antiphon.console import OIDC
-from tests.console.console_inbox import ConsoleInbox
+from tests.console.console_inbox import ConsoleInbox, go_to_place
 
 SECRET = "the-client-s-secret-that-only-one-address-may-see"
 
@@ -33,6 +33,7 @@ class Provider:
         """The `Authorization` header that came to each path."""
 
         self.asked: dict[str, str] = {}
+        self.described = 0
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -60,6 +61,7 @@ class Provider:
         self.issuer = f"http://127.0.0.1:{self.http.server_port}"
 
     def about(self) -> dict[str, str]:
+        self.described += 1
         return {
             "issuer": self.named or self.issuer,
             "authorization_endpoint": f"{self.issuer}/authorize",
@@ -116,7 +118,8 @@ async def test_a_person_signs_in_with_the_roles_of_their_groups(provider: Provid
         back = await begin(provider, anna)
         assert provider.asked["code_challenge_method"] == "S256"
         answer = await finish(anna, back)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/console/ask/abc")
+        assert (answer.status_code, answer.headers["location"][-16:]) == (303, "/console/ask/abc")
+        go_to_place(anna, answer)
         assert "Approve" in (await anna.get(f"/console/ask/{item.id}")).text
         assert (await finish(anna, back)).status_code == 403, "a state is good once"
     assert provider.authorized["/token"] is not None
@@ -201,3 +204,66 @@ async def test_a_provider_that_is_away_or_another_one_is_said_so(provider: Provi
 def test_a_provider_is_reached_over_tls(issuer: str) -> None:
     with pytest.raises(ConfigError, match="https"):
         OIDC(issuer, client_id="console")
+
+
+async def test_beginning_to_sign_in_keeps_no_row_and_asks_the_provider_once(
+    provider: Provider,
+) -> None:
+    desk = desk_of(provider)
+    rows: Any = desk.store
+    for _ in range(40):
+        async with desk.browser() as stranger:
+            await begin(provider, stranger)
+    assert rows._sessions == {}
+    assert provider.described == 1
+
+
+async def test_a_provider_that_is_away_is_not_asked_by_everybody(provider: Provider) -> None:
+    provider.named = "https://another.example"
+    desk = desk_of(provider)
+    async with desk.browser() as stranger:
+        for _ in range(20):
+            assert (await stranger.get("/console/login")).status_code == 503
+    assert provider.described == 1
+
+
+async def test_a_login_under_way_cannot_be_changed_kept_or_moved(provider: Provider) -> None:
+    desk = desk_of(provider)
+    async with desk.browser() as anna:
+        back = await begin(provider, anna)
+        (name,) = list(anna.cookies)
+        value = str(anna.cookies[name])
+        for changed in (value[:-2] + ("AA" if value[-2:] != "AA" else "BB"), "", "x" * 3_000):
+            async with desk.browser() as other:
+                other.cookies.set(name, changed)
+                assert (await finish(other, back)).status_code == 403
+        second = await begin(provider, anna)
+        async with desk.browser() as other:
+            moved = next(one for one in anna.cookies if one != name)
+            other.cookies.set(moved, value)
+            assert (await finish(other, second)).status_code == 403
+        desk.clock.now += 601
+        assert (await finish(anna, second)).status_code == 403
+
+
+async def test_several_tabs_sign_in_and_their_cookies_are_bounded(provider: Provider) -> None:
+    desk = desk_of(provider)
+    async with desk.browser() as anna:
+        first = await begin(provider, anna)
+        asked = provider.asked
+        await begin(provider, anna)
+        provider.asked = asked
+        assert (await finish(anna, first)).status_code == 303
+    async with desk.browser() as busy:
+        for _ in range(9):
+            await begin(provider, busy)
+        assert len(list(busy.cookies)) <= 4
+
+
+async def test_a_long_way_back_is_not_kept(provider: Provider) -> None:
+    desk = desk_of(provider)
+    async with desk.browser() as stranger:
+        path = "/console/" + "x" * 3_000
+        answer = await stranger.get("/console/login", params={"next": path})
+        assert answer.status_code == 303
+        assert all(len(str(cookie.value)) < 1_000 for cookie in stranger.cookies.jar)

@@ -2,18 +2,22 @@
 
 import asyncio
 import re
+import sqlite3
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from antiphon import Client, Context, MemoryStore, Server, StoreError
+from antiphon import Audit, Client, Context, MemoryStore, Server, StoreError
 from antiphon.client import Accept, Scripted
 from antiphon.console import Console, Person
 from antiphon.console.counting import RoundCounts
 from antiphon.console.ops import span_of
 from antiphon.errors import CallerError
-from antiphon.ports import Effect
+from antiphon.ports import About, Effect, EqualCalls, Started
 from antiphon.testing import KEY
 from tests.console.console_inbox import (
     ANNA,
@@ -34,11 +38,13 @@ def held_inbox() -> ConsoleInbox:
     return ConsoleInbox()
 
 
-async def lost_effect(held_inbox: ConsoleInbox, call: str, key: str = "charge") -> None:
+async def lost_effect(
+    held_inbox: ConsoleInbox, call: str, key: str = "charge", *, lease: float = 10.0
+) -> None:
     """Begin an effect whose process dies."""
     effect = Effect(id=f"{call}/{key}", call=call, key=key, function="pay", arguments=b"digest")
     await held_inbox.environment.store.begin(
-        effect, lease=10.0, ttl=86_400.0, under=None, retry=False, window=None, nonce=b""
+        effect, lease=lease, ttl=86_400.0, under=None, retry=False, window=None, nonce=b""
     )
 
 
@@ -94,7 +100,7 @@ async def test_an_uncertain_effect_is_settled_with_a_reason_and_the_person_is_ke
         assert (broken.status_code, "must be JSON" in broken.text) == (422, True)
         assert await states(held_inbox, "call-1") == ["uncertain"]
         done = await settle(opal, "call-1", "happened", reason="seen <b>there</b>", result="7")
-        assert (done.status_code, done.headers["location"]) == (303, "/console/ops")
+        assert (done.status_code, done.headers["location"][-12:]) == (303, "/console/ops")
         assert await states(held_inbox, "call-1") == ["done"]
         late = await settle(opal, "call-1", "happened", reason="again", result="8")
         assert (late.status_code, "too late" in late.text) == (409, True)
@@ -102,6 +108,43 @@ async def test_an_uncertain_effect_is_settled_with_a_reason_and_the_person_is_ke
     assert "it happened" in after
     assert "Opal Ring" in after
     assert "seen &lt;b&gt;there&lt;/b&gt;" in after
+
+
+async def test_an_operator_sees_where_to_look_whether_an_effect_happened(
+    held_inbox: ConsoleInbox,
+) -> None:
+    store = held_inbox.environment.store
+    for call, equal in (("call-5", None), ("call-6", EqualCalls(("equal",), b"a", b"i"))):
+        shown = b'{"account":"DE89 <b>","amount":120}'
+        effect = Effect(
+            f"{call}/charge", call, "charge", "pay", b"digest", equal=equal, shown=shown
+        )
+        begun = await store.begin(
+            effect,
+            lease=10.0,
+            ttl=86_400.0,
+            under=None,
+            retry=False,
+            about=About("reimburse", "desk anna"),
+        )
+        assert isinstance(begun, Started)
+        if equal is not None:
+            assert await store.settle(effect.id, begun.fence, result=None, error="KeyError")
+    held_inbox.clock.now += 600
+    async with held_inbox.signed_in(OPAL) as opal:
+        page = await opal.get("/console/ops")
+        text = " ".join(re.sub(r"<[^>]+>", " ", page.text).split())
+        assert text.count("reimburse / pay key charge") == 2
+        assert text.count("by desk anna · 10 min old") == 2
+        assert text.count("Its end is not known: it may have happened.") == 1
+        assert text.count("It has failed, and may have happened all the same.") == 1
+        assert text.count("account &#34;DE89 &lt;b&gt;&#34; amount 120") == 2
+        for call in ("call-5", "call-6"):
+            assert sha256(f"{call}\0charge".encode()).hexdigest()[:32] in text
+        settled = await settle(opal, "call-6", "not-happened", reason="the bank knows nothing")
+        assert settled.status_code == 303
+        assert "It has failed" not in (await opal.get("/console/ops")).text
+    assert await states(held_inbox, "call-6") == []
 
 
 async def test_an_effect_that_did_not_happen_is_free_again(held_inbox: ConsoleInbox) -> None:
@@ -139,7 +182,7 @@ async def test_lists_are_read_page_by_page(held_inbox: ConsoleInbox) -> None:
         assert "tool-19" in page.text
         assert "tool-20" not in page.text
         for what, name in (("questions", "tool-24"), ("tasks", "tool-24"), ("effects", "call-24")):
-            link = re.search(rf'href="([^"]+)" rel="next">More {what}', page.text)
+            link = re.search(rf'href="[^"]*(/console/[^"]+)" rel="next">More {what}', page.text)
             assert link is not None, what
             following = await opal.get(link[1].replace("&amp;", "&"))
             assert name in following.text, what
@@ -409,3 +452,39 @@ def test_the_time_of_a_session_is_that_of_a_person_and_is_not_counted() -> None:
 )
 def test_a_duration_is_said_in_words(seconds: float, words: str) -> None:
     assert span_of(seconds) == words
+
+
+async def test_a_settlement_is_in_the_audit_before_it_counts(tmp_path: Path) -> None:
+    place = ConsoleInbox(server={"store": f"sqlite:///{tmp_path / 'x.db'}", "audit": Audit()})
+    audited: Any = place.store
+    await audited.open()
+    try:
+        await lost_effect(place, "call-1", lease=0.0)
+        async with place.signed_in(OPAL) as opal:
+            await settle(opal, "call-1", "not-happened", reason="no trace of it")
+            await settle(opal, "call-1", "not-happened", reason="again")
+        written = [one for one in await audited.audit_of("call-1") if one.kind == "settlement"]
+        assert [(one.subject, one.key, one.outcome, one.transport) for one in written] == [
+            ("opal", "charge", "did not happen", "console"),
+            ("opal", "charge", "did not happen", "console"),
+            ("opal", "charge", "too late", "console"),
+        ]
+        assert "no trace" not in repr(written)
+    finally:
+        await audited.close()
+
+
+async def test_a_settlement_that_only_the_database_knows_is_marked(tmp_path: Path) -> None:
+    place = ConsoleInbox(server={"store": f"sqlite:///{tmp_path / 'x.db'}"})
+    store: Any = place.store
+    await store.open()
+    try:
+        await lost_effect(place, "call-1", lease=0.0)
+        async with place.signed_in(OPAL) as opal:
+            await settle(opal, "call-1", "happened", reason="seen", result="7")
+            assert "Not verified" not in (await opal.get("/console/ops")).text
+            with closing(sqlite3.connect(store.path)) as database, database:
+                database.execute("UPDATE antiphon_settlements SET subject = 'anna'")
+            assert "Not verified" in (await opal.get("/console/ops")).text
+    finally:
+        await store.close()

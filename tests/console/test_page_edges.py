@@ -12,6 +12,7 @@ import pytest
 from antiphon import Server
 from antiphon.console import Console, Webhook
 from antiphon.console.app import ConsoleApp
+from antiphon.console.guard import place_of
 from antiphon.console.live import PER_SESSION
 from antiphon.console.notices import NoticeSender
 from antiphon.core.inbox import Face, NewNotice, Person
@@ -86,15 +87,18 @@ async def test_a_session_is_none_at_another_server_with_the_same_store_and_keys(
         for name in ("shop", "bank"):
             server = Server(name, store=store, environ={"ANTIPHON_KEYS": KEY})
             environment = server._services  # pyright: ignore[reportPrivateUsage]
-            apps.append(ConsoleApp(environment, store, Console(URL)))
+            view = store.for_server(name)
+            apps.append(ConsoleApp(environment, view, Console(URL)))
         shop, bank = apps
         link = await shop.make_link(ANNA)
         for app, status in ((bank, 403), (shop, 303)):
             async with _browser(app) as client:
                 assert (await client.post(link, headers=OURS)).status_code == status
                 cookies = dict(client.cookies)
+        place = place_of(cookies["antiphon-console-8401"], Console(URL))
         async with _browser(bank) as client:
             client.cookies.update(cookies)
+            client.base_url = client.base_url.copy_with(path=place)
             assert (await client.get("/console/inbox")).status_code == 303
     finally:
         await store.close()
@@ -122,8 +126,9 @@ async def _open_stream(
         (b"host", b"127.0.0.1:8401"),
         (b"cookie", f"antiphon-console-8401={cookie}".encode()),
     ]
+    path = f"{place_of(cookie, held_inbox.console)}/console/events"
     scope = {
-        "type": "http", "method": "GET", "path": "/console/events", "raw_path": b"/console/events",
+        "type": "http", "method": "GET", "path": path, "raw_path": path.encode(),
         "query_string": b"", "headers": headers, "scheme": "http", "root_path": "",
         "server": ("127.0.0.1", 8401), "client": ("127.0.0.1", 1), "http_version": "1.1",
         "asgi": {"version": "3.0", "spec_version": "2.3"},

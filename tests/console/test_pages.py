@@ -22,6 +22,7 @@ from tests.console.console_inbox import (
     URL,
     ConsoleInbox,
     form_of,
+    go_to_place,
     hidden,
     schema,
     statuses,
@@ -53,7 +54,7 @@ async def test_a_person_decides_and_the_page_says_who(
         held_inbox.clock.now += 60
         sent = form_of(page, choice, note="checked <b>twice</b>")
         done = await anna.post(path(item), data=sent, headers=OURS)
-        assert (done.status_code, done.headers["location"]) == (303, path(item))
+        assert (done.status_code, done.headers["location"]) == (303, str(page.url.path))
         after = await anna.get(path(item))
     assert statuses(after)[0].startswith(f"{words} Anna Berg (finance)")
     assert "checked &lt;b&gt;twice&lt;/b&gt;" in after.text
@@ -82,7 +83,7 @@ async def test_a_link_is_not_used_up_by_previews(held_inbox: ConsoleInbox) -> No
             assert (await scanner.get(link)).status_code == 200
         assert (await scanner.get("/console/inbox")).status_code == 303
     async with held_inbox.browser() as anna:
-        assert (await anna.post(link, headers=OURS)).status_code == 303
+        go_to_place(anna, await anna.post(link, headers=OURS))
         assert (await anna.get("/console/inbox")).status_code == 200
     async with held_inbox.browser() as late:
         again = await late.post(link, headers=OURS)
@@ -348,9 +349,12 @@ async def test_signing_in_leads_nowhere_else(held_inbox: ConsoleInbox) -> None:
             "/elsewhere", "/console/\\evil", "", "/console/inbox\r\nset-cookie: a=b",
         ):  # fmt: skip
             answer = await anna.get("/console/login", params={"next": target})
-            assert (answer.status_code, answer.headers["location"]) == (303, "/console/inbox")
-        inside = await anna.get("/console/login", params={"next": "/console/ask/abc"})
-        assert inside.headers["location"] == "/console/ask/abc"
+            place = answer.url.path.removesuffix("/console/login")
+            inbox = f"{place}/console/inbox"
+            assert (answer.status_code, answer.headers["location"]) == (303, inbox)
+            for following in ("/console/ask/abc", f"{place}/console/ask/abc"):
+                inside = await anna.get("/console/login", params={"next": following})
+                assert inside.headers["location"] == f"{place}/console/ask/abc"
 
 
 async def test_too_large_a_form_is_refused(held_inbox: ConsoleInbox) -> None:
@@ -378,6 +382,65 @@ async def test_the_cookie_is_for_the_server_alone() -> None:
         assert "SameSite=lax" in cookie
         assert "Path=/" in cookie
         assert ("Secure" in cookie) is url.startswith("https")
+
+
+async def test_on_this_machine_a_cookie_alone_signs_nobody_in(held_inbox: ConsoleInbox) -> None:
+    """Browsers send it to every port of the host, and to whoever listens there."""
+    item = await held_inbox.put()
+    async with held_inbox.signed_in(ANNA) as anna, held_inbox.signed_in(BO) as bo:
+        form = form_of(await anna.get(path(item)))
+        jar = [one for one in anna.cookies.jar if one.name == held_inbox.console.cookie]
+        stolen = {held_inbox.console.cookie: str(jar[0].value)}
+        assert [one.path for one in jar] == [anna.base_url.path.rstrip("/")]
+        for place in ("", "/s-" + "A" * 22, bo.base_url.path.rstrip("/"), "/s-"):
+            async with held_inbox.browser() as thief:
+                thief.cookies.update(stolen)
+                for address in ("/console/inbox", path(item), "/console/ops"):
+                    answer = await thief.get(place + address)
+                    assert answer.status_code in (303, 404), place
+                    assert "Anna" not in answer.text
+                for address in (path(item), path(item) + "/withdraw", "/console/logout"):
+                    answer = await thief.post(place + address, data=form, headers=OURS)
+                    assert answer.status_code in (401, 404), place
+                answer = await thief.get(place + "/console/events")
+                assert answer.status_code in (401, 404), place
+        assert (await anna.get("/console/inbox")).status_code == 200
+    assert await held_inbox.status(item) == "open"
+
+
+async def test_the_place_of_a_session_alone_signs_nobody_in(held_inbox: ConsoleInbox) -> None:
+    async with held_inbox.signed_in(ANNA) as anna, held_inbox.browser() as thief:
+        thief.base_url = anna.base_url
+        assert (await thief.get("/console/inbox")).status_code == 303
+        thief.cookies.set(held_inbox.console.cookie, "invented")
+        assert (await thief.get("/console/inbox")).status_code == 303
+
+
+async def test_an_address_without_the_place_leads_to_the_page_that_knows_it(
+    held_inbox: ConsoleInbox,
+) -> None:
+    async with held_inbox.signed_in(ANNA) as anna, held_inbox.browser() as elsewhere:
+        place = anna.base_url.path.rstrip("/")
+        assert f'data-place="{place}"' in (await anna.get("/console/inbox")).text
+        sent = await elsewhere.get("/console/ask/abc")
+        page = await elsewhere.get(sent.headers["location"])
+        assert 'data-following="/console/ask/abc"' in page.text
+        held_inbox.clock.now += 8 * 3600 + 1
+        sent = await anna.get("/console/ask/abc")
+        ended = await elsewhere.get(sent.headers["location"])
+        assert f'data-ended="{place}"' in ended.text, "it does not lead back to where nobody is"
+        assert 'data-place=""' in ended.text
+
+
+async def test_behind_tls_a_session_needs_no_place() -> None:
+    held_inbox = ConsoleInbox(url="https://mcp.example/console")
+    origin = held_inbox.console.origin
+    async with held_inbox.browser(origin) as anna:
+        headers = {"origin": origin, "sec-fetch-site": "same-origin"}
+        answer = await anna.post(await held_inbox.app.make_link(ANNA), headers=headers)
+        assert answer.headers["location"] == "/console/inbox"
+        assert (await anna.get("/console/inbox")).status_code == 200
+        assert not held_inbox.app.serves("/s-" + "A" * 22 + "/console/inbox")
 
 
 async def test_a_session_ends_when_it_is_idle_or_old_or_left(held_inbox: ConsoleInbox) -> None:
@@ -507,7 +570,7 @@ async def test_the_inbox_lists_what_waits_for_whom(held_inbox: ConsoleInbox) -> 
     own = await held_inbox.put(Face("For Carl himself?"), role="", own=True)
 
     def listed(page: httpx.Response) -> list[str]:
-        return re.findall(r'<a href="/console/ask/[^"]*">([^<]*)</a>', page.text)
+        return re.findall(r'<a href="[^"]*/console/ask/[^"]*">([^<]*)</a>', page.text)
 
     async with (
         held_inbox.signed_in(ANNA) as anna,
@@ -541,7 +604,7 @@ async def test_long_lists_come_in_pages(held_inbox: ConsoleInbox) -> None:
     async with held_inbox.signed_in(ANNA) as anna:
         page = await anna.get("/console/inbox")
         first = re.findall(r">(Question \d\d\?)</a>", page.text)
-        more = re.search(r'<a href="([^"]*after=[^"]*)"', page.text)
+        more = re.search(r'<a href="[^"]*(/console/[^"]*after=[^"]*)"', page.text)
         assert more is not None
         second = re.findall(
             r">(Question \d\d\?)</a>", (await anna.get(html.unescape(more[1]))).text
@@ -591,8 +654,7 @@ async def test_an_author_s_function_says_who_somebody_is() -> None:
 
     held_inbox = ConsoleInbox(login=who)
     async with held_inbox.browser() as anna:
-        answer = await anna.get("/console/login", headers={"x-user": "anna"})
-        assert answer.status_code == 303
+        go_to_place(anna, await anna.get("/console/login", headers={"x-user": "anna"}))
         assert (await anna.get("/console/inbox")).status_code == 200
     async with held_inbox.browser() as eve:
         assert (await eve.get("/console/login")).status_code == 401

@@ -34,6 +34,12 @@ STALE_SECONDS = 3_600.0
 WHOLE_SECONDS = 2 * SECONDS
 """For the description, which may be at one of several addresses, and the keys together."""
 
+UNKNOWN_LOOKUPS = 8
+"""Tokens looked up at once that were never good here; a further one is refused at once."""
+
+INACTIVE_SECONDS, INACTIVE_KEPT = 5.0, 4_096
+"""For how long, and of how many tokens, it is remembered that they are not active."""
+
 REFETCH_SECONDS = 5.0
 """Between two requests for keys, whatever tokens say."""
 
@@ -70,6 +76,12 @@ class AuthorizationServer:
         self._lookups: dict[bytes, asyncio.Task[Mapping[str, Any]]] = {}
         """What is being looked up, by the digest of the token."""
 
+        self._unknown: set[bytes] = set()
+        """Those of them that were never good here."""
+
+        self._inactive: dict[bytes, float] = {}
+        """Until when a token that is not active is not looked up again, by its digest."""
+
         self._occasionally = OccasionalLog(_log, clock)
 
     async def described(self) -> Described:
@@ -94,8 +106,13 @@ class AuthorizationServer:
             raise TokenInvalid("the authorization server has no such key")
         return found
 
-    async def introspect(self, token: str) -> Mapping[str, Any]:
+    async def introspect(self, token: str, *, known: bool = False) -> Mapping[str, Any]:
         """Look a token up (RFC 7662).
+
+        Args:
+            token: As it was presented.
+            known: Whether it was good before. Unknown tokens have few places of their own, so that
+                inventing tokens keeps no known caller out.
 
         Raises:
             TokenInvalid: It is not active.
@@ -103,8 +120,14 @@ class AuthorizationServer:
         """
         # However many requests bring the same token at once, it is looked up once.
         key, loop = sha256(token.encode()).digest(), asyncio.get_running_loop()
+        if self._clock() < self._inactive.get(key, float("-inf")):
+            raise TokenInvalid("the authorization server has just said that it is not active")
         asking = self._lookups.get(key)
         if asking is None or asking.get_loop() is not loop:
+            if not known:
+                if len(self._unknown) >= UNKNOWN_LOOKUPS:
+                    raise ServerAway("too many unknown tokens are being looked up")
+                self._unknown.add(key)
             asking = loop.create_task(self._look_up(token), name="antiphon introspection")
             self._lookups[key] = asking
             asking.add_done_callback(partial(self._looked_up, key))
@@ -119,12 +142,20 @@ class AuthorizationServer:
             described.introspection, form, settings.client_id, settings.client_secret
         )
         if claims.get("active") is not True:
+            self._note_inactive(sha256(token.encode()).digest())
             raise TokenInvalid("the authorization server says that it is not active")
         return claims
+
+    def _note_inactive(self, key: bytes) -> None:
+        """Remember for a moment that a token is not good, so that repeating it costs nothing."""
+        if len(self._inactive) >= INACTIVE_KEPT:
+            del self._inactive[next(iter(self._inactive))]
+        self._inactive[key] = self._clock() + INACTIVE_SECONDS
 
     def _looked_up(self, key: bytes, task: "asyncio.Task[Mapping[str, Any]]") -> None:
         if self._lookups.get(key) is task:
             del self._lookups[key]
+            self._unknown.discard(key)
         if not task.cancelled():
             task.exception()  # retrieved: whoever waited may have gone
 

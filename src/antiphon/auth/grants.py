@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from joserfc.errors import ClaimError, ExpiredTokenError
 from joserfc.jwt import JWTClaimsRegistry
 
-from antiphon.core.credentials import actor_of
+from antiphon.core.credentials import actors_of
 from antiphon.core.request import Principal
 
 LEEWAY = 30
@@ -61,7 +61,7 @@ def read_grant(
     if not (kind is None or isinstance(kind, str)) or _plain(kind) not in _BEARER_TYPES:
         raise TokenInvalid("it is no bearer token")
     try:
-        actor = actor_of(claims, issuer)
+        actor, *earlier = actors_of(claims, issuer) or ("",)
     except ValueError as error:
         raise TokenInvalid(str(error)) from None
     client = claims.get("client_id") or claims.get("azp") or ""
@@ -69,7 +69,7 @@ def read_grant(
     if not (isinstance(subject, str) and isinstance(client, str) and subject):
         raise TokenInvalid("it does not say who its subject is")
     return Grant(
-        Principal(issuer, subject, client, actor=actor),
+        Principal(issuer, subject, client, actor=actor, earlier_actors=tuple(earlier)),
         _scopes(claims),
         float(min(claims.get("exp") or now + UNSTATED_SECONDS, now + LONGEST_SECONDS)),
     )

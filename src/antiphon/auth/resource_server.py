@@ -103,7 +103,7 @@ class ResourceServer:
         known = self._verified.get(digest)
         if known is None or not known.at <= now < known.until:
             try:
-                known = await self._verify(value)
+                known = await self._verify(value, known is not None)
             except TokenInvalid as error:
                 return self._refuse(f"an access token was refused: {error}")
             except ServerAway as error:
@@ -146,7 +146,7 @@ class ResourceServer:
 
     # --- tokens ---------------------------------------------------------------------------------
 
-    async def _verify(self, value: bytes) -> _Verified:
+    async def _verify(self, value: bytes, was_good: bool) -> _Verified:
         """Verify what an Authorization header presents.
 
         Raises:
@@ -155,7 +155,8 @@ class ResourceServer:
         """
         token = _bearer(value)
         if self._settings.client_id:
-            claims, kept = await self._server.introspect(token), LOOKED_UP_SECONDS
+            claims = await self._server.introspect(token, known=was_good)
+            kept = LOOKED_UP_SECONDS
         else:
             header = TokenHeader(token)
             key = await self._server.key(header)

@@ -4,8 +4,10 @@ A GET never changes anything but the session's own life. Whoever is not signed i
 in; whatever a signed-in person may not see is one 404.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -38,8 +40,14 @@ from antiphon.ports import Inbox, Overview
 BODY = 256 * 1024
 """Bytes of a form that is sent."""
 
+BODY_SECONDS = 30.0
+"""For a whole form, however many pieces it comes in."""
+
+KEPT_WORDS = 64 * 1024
+"""Bytes of a form that is read although nobody is signed in, to give a note back."""
+
 _NOT_HERE = "There is nothing here, or it is not for you."
-_SAID = (403, 413, 503)
+_SAID = (403, 408, 413, 503)
 """Statuses whose text is ours to show."""
 
 _REFUSALS = {
@@ -98,18 +106,25 @@ class ConsoleApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request below the console's path."""
+        place = guard.place_in(scope["path"], self._console)
+        if place:
+            scope = {**scope, "root_path": place}
         request = Request(scope)
         if not guard.is_our_host(request.headers, self._console):
             response = self._pages.plain("This Host is not the console's.", 403)
             return await response(scope, receive, send)
         if request.method == "POST" and not guard.is_from_our_pages(request.headers, self._console):
-            response = self._pages.error("This form was not sent from here.", 403)
+            response = self._pages.error("This form was not sent from here.", 403, place=place)
             return await response(scope, receive, send)
-        return await self._app(scope, _bounded(receive, BODY), send)
+        if _announced(request.headers) > BODY:
+            response = self._pages.error("The form is too large.", 413, place=place)
+            return await response(scope, receive, send)
+        return await self._app(scope, _bounded(receive, BODY, BODY_SECONDS), send)
 
     def serves(self, path: str) -> bool:
         """Whether a path is one of the console's."""
         base = self._console.path
+        path = path.removeprefix(guard.place_in(path, self._console))
         return path == base or path.startswith(f"{base}/")
 
     def shutdown(self) -> None:
@@ -133,10 +148,14 @@ class ConsoleApp:
 
     async def _session(self, request: Request) -> Session | None:
         secret = cookie_of(request.cookies, self._console.cookie)
-        if not secret:
+        if not secret or not same(self._place(request), guard.place_of(secret, self._console)):
             return None
         # A page that is only open asks by itself what has changed.
         return await self._sessions.find(secret, in_use="x-live" not in request.headers)
+
+    def _place(self, request: Request) -> str:
+        """Return the place of a session that the address of a request names."""
+        return guard.place_in(request.scope["path"], self._console)
 
     async def signed(self, request: Request) -> Session:
         """Return the session of a request, or send the browser to sign in."""
@@ -147,7 +166,8 @@ class ConsoleApp:
             return session
         if request.method != "GET":
             raise HTTPException(401, "You are not signed in any more. Nothing was done.")
-        where = urlencode({"next": request.url.path})
+        place = self._place(request)
+        where = urlencode({"next": request.url.path.removeprefix(place), "ended": place})
         raise HTTPException(303, headers={"location": f"{self._console.path}/login?{where}"})
 
     async def _current(
@@ -166,7 +186,7 @@ class ConsoleApp:
         following = guard.safe_return(request.query_params.get("next", ""), self._console)
         fresh = request.query_params.get("fresh") == "1"
         if not fresh and await self._session(request) is not None:
-            return RedirectResponse(following, 303, headers=guard.HEADERS)
+            return RedirectResponse(self._place(request) + following, 303, headers=guard.HEADERS)
         started = BrowserLogin(
             self._sessions, self._console, self._environment.clock, request, following
         )
@@ -174,7 +194,8 @@ class ConsoleApp:
         if isinstance(found, Person):
             return await self.welcome(found, following)
         if found is None:
-            return self._pages.sign_in(by_link=self._by_link)
+            ended = guard.place_in(request.query_params.get("ended", ""), self._console)
+            return self._pages.sign_in(by_link=self._by_link, following=following, ended=ended)
         started.tie(found)
         return found
 
@@ -183,7 +204,9 @@ class ConsoleApp:
         person = await self._login.finish(request, started)
         if person is None:
             return self._pages.error("Signing in did not work. Try again.", 403)
-        return await self.welcome(person, started.following)
+        response = await self.welcome(person, started.following)
+        await started.finish(response)
+        return response
 
     async def _link(self, request: Request) -> Response:
         """Show a button: previews and scanners open links, people press buttons."""
@@ -198,16 +221,16 @@ class ConsoleApp:
     async def welcome(self, signed_in: Person, following: str) -> Response:
         """Begin a session for a person, and go on to a page of the console."""
         session = await self._sessions.start(self._console.person(signed_in))
-        response = RedirectResponse(
-            guard.safe_return(following, self._console), 303, headers=guard.HEADERS
-        )
+        place = guard.place_of(session.secret, self._console)
+        following = place + guard.safe_return(following, self._console)
+        response = RedirectResponse(following, 303, headers=guard.HEADERS)
         response.set_cookie(
             self._console.cookie,
             session.secret,
             httponly=True,
             secure=self._console.secure,
             samesite="lax",
-            path="/",
+            path=place or "/",
         )
         return response
 
@@ -215,20 +238,25 @@ class ConsoleApp:
         session = await self.signed(request)
         form = await request.form()
         if not guard.is_own_form(str(form.get("token", "")), session):
-            return self._pages.error("This form was not made for you.", 403)
+            raise HTTPException(403, "This form was not made for you.")
         await self._sessions.end(session.secret)
-        response = self._pages.sign_in(by_link=self._by_link)
-        response.delete_cookie(self._console.cookie, path="/")
+        place = self._place(request)
+        response = self._pages.sign_in(by_link=self._by_link, ended=place)
+        response.delete_cookie(self._console.cookie, path=place or "/")
         return response
 
     # --- the inbox -------------------------------------------------------------------------------
 
     async def _home(self, request: Request) -> Response:
-        return self.to(self._first)
+        return self._to(self._place(request), self._first)
 
-    def to(self, path: str) -> Response:
+    def to(self, session: Session, path: str) -> Response:
         """Send the browser to another page of the console."""
-        return RedirectResponse(f"{self._console.path}/{path}", 303, headers=guard.HEADERS)
+        return self._to(guard.place_of(session.secret, self._console), path)
+
+    def _to(self, place: str, path: str) -> Response:
+        where = f"{place}{self._console.path}/{path}"
+        return RedirectResponse(where, 303, headers=guard.HEADERS)
 
     @property
     def pages(self) -> Pages:
@@ -305,7 +333,7 @@ class ConsoleApp:
         async with request.form(max_files=0, max_fields=200, max_part_size=BODY) as form:
             sent = {name: [str(each) for each in form.getlist(name)] for name in form}
         if not guard.is_own_form(_one(sent, "token"), session):
-            return self._pages.error("This form was not made for you. Nothing was done.", 403)
+            raise HTTPException(403, "This form was not made for you. Nothing was done.")
         choice = _one(sent, "choice")
         if choice not in ("approve", "decline", "answer"):
             return await self._item_page(
@@ -331,8 +359,7 @@ class ConsoleApp:
             answer=answer,
         )
         if isinstance(verdict, Decided):
-            where = f"{self._console.path}/ask/{quote(shown.item.id)}"
-            return RedirectResponse(where, 303, headers=guard.HEADERS)
+            return self.to(session, f"ask/{quote(shown.item.id)}")
         again = await self._found(request, session)
         status, problem = _why_not(verdict)
         return await self._item_page(session, again, status=status, problem=problem, note=note)
@@ -348,10 +375,9 @@ class ConsoleApp:
         shown = await self._found(request, session)
         form = await request.form()
         if not guard.is_own_form(str(form.get("token", "")), session):
-            return self._pages.error("This form was not made for you. Nothing was done.", 403)
+            raise HTTPException(403, "This form was not made for you. Nothing was done.")
         if await self.view.withdraw(shown, session.person):
-            where = f"{self._console.path}/ask/{quote(shown.item.id)}"
-            return RedirectResponse(where, 303, headers=guard.HEADERS)
+            return self.to(session, f"ask/{quote(shown.item.id)}")
         again = await self._found(request, session)
         return await self._item_page(
             session, again, status=409, problem="This can be withdrawn no more."
@@ -398,32 +424,53 @@ class ConsoleApp:
         if error.status_code == 401:
             return await self._signed_out(request, error.detail)
         text = error.detail if error.status_code in _SAID else _NOT_HERE
-        return self._pages.error(text, error.status_code)
+        return self._pages.error(text, error.status_code, place=self._place(request))
 
     async def _signed_out(self, request: Request, text: str) -> Response:
-        """Say that the session has ended, lead back to the item, and lose no words."""
-        try:
-            form = await request.form(max_files=0, max_fields=200, max_part_size=BODY)
-            note = str(form.get("note", ""))[:NOTE]
-        except HTTPException:
-            note = ""  # no form of ours
+        """Say that the session has ended, lead back to the item, and lose no words.
+
+        A stranger's form is read only if it is small and says so.
+        """
+        note = ""
+        if 0 < _announced(request.headers) <= KEPT_WORDS:
+            with suppress(HTTPException):  # no form of ours
+                form = await request.form(max_files=0, max_fields=200, max_part_size=BODY)
+                note = str(form.get("note", ""))[:NOTE]
         item = f"{self._console.path}/ask/{quote(request.path_params.get('id', ''))}"
         following = item if "id" in request.path_params else f"{self._console.path}/inbox"
         return self._pages.error(text, 401, following=following, note=note)
 
     async def _no_store(self, request: Request, error: Exception) -> Response:
         return self._pages.error(
-            "The store cannot be reached. Nothing was decided; try again in a moment.", 503
+            "The store cannot be reached. Nothing was decided; try again in a moment.",
+            503,
+            place=self._place(request),
         )
 
 
-def _bounded(receive: Receive, most: int) -> Receive:
-    """Read no more of a request than a form needs."""
-    left = most
+def _announced(headers: Mapping[str, str]) -> int:
+    """Return the length that a request announces; 0 for none, as in a body in chunks."""
+    length = headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
+
+
+def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
+    """Read no more of a request than a form needs, and wait no longer for it as a whole."""
+    left, more = most, True
+    deadline: float | None = None
 
     async def bounded() -> Any:
-        nonlocal left
-        message = await receive()
+        nonlocal left, more, deadline
+        if not more:
+            return await receive()
+        if deadline is None:
+            deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, "The form did not come in time.") from None
+        more = message.get("more_body", False)
         if message["type"] == "http.request":
             left -= len(message.get("body", b""))
             if left < 0:

@@ -44,7 +44,7 @@ class Desk(Protocol):
         """Begin a session for a person, and go on to a page of the console."""
         ...
 
-    def to(self, path: str) -> "Response":
+    def to(self, session: "Session", path: str) -> "Response":
         """Send the browser to another page of the console."""
         ...
 

@@ -8,15 +8,13 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
+from antiphon.core.identities import LINK_ISSUER
 from antiphon.core.inbox import Person
 from antiphon.errors import ConfigError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
-
-LINK_ISSUER = "one-time-link"
-"""The issuer of people whom `antiphon inbox` signs in: whoever has the keys said who they are."""
 
 
 class LoginAttempt(Protocol):
@@ -65,6 +63,16 @@ class CurrentLogin(Protocol):
 
     async def current(self, request: "Request") -> Person | None:
         """Return who sends a request; None when nobody is known to: their session ends."""
+        ...
+
+
+@runtime_checkable
+class VouchedLogin(Protocol):
+    """A login whose people are all vouched for by one issuer."""
+
+    @property
+    def issuer(self) -> str:
+        """Whoever vouches for them."""
         ...
 
 
@@ -126,3 +134,10 @@ def as_login(login: object) -> Login:
         "Console(login=...) takes OneTimeLink(), OIDC(...) or a function from a request to a "
         f"Person, not {type(login).__name__}"
     )
+
+
+def issuers_of(login: object) -> frozenset[str] | None:
+    """Return who vouches for the people of a login; None where that is not known beforehand."""
+    if isinstance(login, OneTimeLink):
+        return frozenset({LINK_ISSUER})
+    return frozenset({login.issuer}) if isinstance(login, VouchedLogin) else None

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 
 from antiphon.console.settings import Console, Webhook
+from antiphon.core.failures import OccasionalLog
 from antiphon.core.inbox import Item, decode_face
 from antiphon.environment import Environment
 from antiphon.errors import StoreError, TokenRefused
@@ -43,6 +45,7 @@ class NoticeSender:
         self._post = post
         self._targets = {target.name: target for target in console.notify}
         self._server = environment.sealer.audience
+        self._trouble = OccasionalLog(log, time.monotonic)
 
     async def run(self) -> None:
         """Send what is due, again and again."""
@@ -81,10 +84,10 @@ class NoticeSender:
             async with asyncio.timeout(TIMEOUT):
                 status = await self._post(target.url, body, headers)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
-            log.warning("notice %s to %s failed: %s", notice.id, target.name, type(error).__name__)
+            self._trouble.warning(f"notices to {target.name} failed: {type(error).__name__}")
             return False
         if not 200 <= status < 300:
-            log.warning("notice %s to %s refused: status %d", notice.id, target.name, status)
+            self._trouble.warning(f"notices to {target.name} failed: status {status}")
         return 200 <= status < 300
 
     async def _payload(self, notice: Notification, item: Item) -> dict[str, Any]:

@@ -1,16 +1,16 @@
-"""The steps of a sign-in at an OpenID provider. Tokens are checked by joserfc, PKCE by Authlib."""
+"""The steps of a sign-in at an OpenID provider, with PKCE. Tokens are checked by joserfc."""
 
+import base64
+import hashlib
 import hmac
 import json
 import logging
+import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 
 import httpx2
-from authlib.common.security import generate_token
-from authlib.oauth2.rfc7636 import (
-    create_s256_code_challenge,  # pyright: ignore[reportUnknownVariableType]
-)
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
@@ -44,7 +44,7 @@ async def begin(oidc: "OIDC", started: "LoginAttempt", *, fresh: bool) -> Respon
         raise HTTPException(
             503, "Signing in is not possible now. Try again in a moment."
         ) from error
-    state, nonce, verifier = (generate_token(43) for _ in range(3))
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     kept = json.dumps({"nonce": nonce, "verifier": verifier, "fresh": fresh})
     await started.remember(state, kept.encode())
     query: dict[str, str] = {
@@ -63,7 +63,8 @@ async def begin(oidc: "OIDC", started: "LoginAttempt", *, fresh: bool) -> Respon
 
 
 def _challenge(verifier: str) -> str:
-    return create_s256_code_challenge(verifier)  # pyright: ignore[reportUnknownVariableType]
+    digest = hashlib.sha256(verifier.encode("ascii")).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 async def finish(oidc: "OIDC", query: dict[str, str], started: "LoginAttempt") -> Person | None:
@@ -123,7 +124,12 @@ async def _claims(
 
 
 async def _provider(oidc: "OIDC") -> dict[str, Any]:
-    """Return the provider's description of itself, which must name the issuer that was asked."""
+    """Return the provider's description of itself: kept, or fetched once for all who ask."""
+    return await oidc.description.get(partial(_describe, oidc))
+
+
+async def _describe(oidc: "OIDC") -> dict[str, Any]:
+    """Fetch the provider's description, which must name the issuer that was asked."""
     address = oidc.issuer.rstrip("/") + "/.well-known/openid-configuration"
     async with HttpClient(seconds=TIMEOUT) as client:
         found = await _json(client, address)

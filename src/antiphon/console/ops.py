@@ -1,7 +1,8 @@
 """The operators' page: what waits, what is uncertain, how it goes. For the role `operator`.
 
-Names of calls and effects and numbers are shown here, never questions, details or answers. An
-uncertain effect is settled by a form that needs a reason; the person is kept with it.
+Names of calls and effects and numbers are shown here, never questions, details or answers; of an
+effect that has to be settled, what it was called with. It is settled by a form that needs a reason;
+the person is kept with it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -109,7 +110,7 @@ class OpsPages:
         if not settled:
             text = "It was too late: this effect is settled already, or its process lives."
             return await self._shown(desk, session, 409, text)
-        return desk.to("ops")
+        return desk.to(session, "ops")
 
 
 def span_of(seconds: float) -> str:

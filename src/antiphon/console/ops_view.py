@@ -7,8 +7,9 @@ from statistics import quantiles
 import msgspec
 
 from antiphon.console.counting import BUCKETS, REPEATED
+from antiphon.console.settling import called_with, is_authentic, settle_effect
 from antiphon.core.inbox import Item, Person
-from antiphon.environment import Environment, effect_place
+from antiphon.environment import Environment
 from antiphon.ports import (
     Inbox,
     ItemFilter,
@@ -55,6 +56,21 @@ class Plot(msgspec.Struct, frozen=True):
         ]
 
 
+class ShownSettlement(msgspec.Struct, frozen=True):
+    """What an operator has said, and whether that is authentic."""
+
+    said: Settlement
+    verified: bool
+
+
+class ShownEffect(msgspec.Struct, frozen=True):
+    """An effect that can be settled."""
+
+    of: UncertainEffect
+    arguments: list[tuple[str, str]] | None
+    """What it was called with: names, and values as JSON. None where they cannot be opened."""
+
+
 class OpsShown(msgspec.Struct, frozen=True):
     """Everything on the page."""
 
@@ -66,8 +82,8 @@ class OpsShown(msgspec.Struct, frozen=True):
     items: Sequence[Item]
     tasks: dict[str, int]
     waiting: Sequence[WaitingTask]
-    uncertain: Sequence[UncertainEffect]
-    settled: Sequence[Settlement]
+    uncertain: Sequence[ShownEffect]
+    settled: Sequence[ShownSettlement]
     rounds: Plot
     per_second: float
     """Rounds, over the last minutes."""
@@ -124,8 +140,8 @@ class OpsView:
             items=items,
             tasks=dict(await store.tasks_by_status(self._server)),
             waiting=await store.waiting_tasks(self._server, after=tasks_after, limit=PAGE),
-            uncertain=await store.uncertain_effects(after=effects_after, limit=PAGE),
-            settled=await store.settlements(limit=10),
+            uncertain=await self._uncertain(effects_after),
+            settled=await self._settled(),
             rounds=rounds,
             per_second=sum(rounds.values[-RATED:]) / (RATED * 60),
             repeated=_total(counts, f"round:{REPEATED}"),
@@ -143,13 +159,26 @@ class OpsView:
         self, person: Person, call: str, key: str, *, result: bytes | None, reason: str
     ) -> bool:
         """Settle an uncertain effect as this person; None as the result says it did not happen."""
-        sealed = result
-        if result is not None:
-            sealed = await self._environment.protect(result, effect_place(call, key))
         said = Settlement(
             call, key, result is not None, person.issuer, person.subject, person.name, reason
         )
-        return await self._store.settle_effect(said, result=sealed)
+        return await settle_effect(self._environment, self._store, said, result=result)
+
+    async def _uncertain(self, after: tuple[float, str, str] | None) -> list[ShownEffect]:
+        found = await self._store.uncertain_effects(after=after, limit=PAGE)
+        return [ShownEffect(one, await self._arguments(one)) for one in found]
+
+    async def _arguments(self, effect: UncertainEffect) -> list[tuple[str, str]] | None:
+        opened = await called_with(self._environment, effect)
+        if opened is None:
+            return None
+        return [(name, msgspec.json.encode(value).decode()) for name, value in opened.items()]
+
+    async def _settled(self) -> list[ShownSettlement]:
+        return [
+            ShownSettlement(said, await is_authentic(self._environment, said))
+            for said in await self._store.settlements(limit=10)
+        ]
 
 
 def _sums(counts: Sequence[MinuteCount], start: str) -> dict[str, int]:

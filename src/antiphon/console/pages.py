@@ -73,8 +73,13 @@ class Pages:
 
     def render(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Return a page made of a template."""
+        session = values.get("session")
+        if isinstance(session, Session):
+            values["place"] = guard.place_of(session.secret, self._console)
+        place = values.setdefault("place", "")
         text = self._templates.get_template(name).render(
-            base=self._console.path,
+            base=f"{place}{self._console.path}",
+            console=self._console.path,
             server=self._server,
             words=_WORDS,
             faces=self._faces,
@@ -141,15 +146,24 @@ class Pages:
             version=version,
         )
 
-    def sign_in(self, *, by_link: bool) -> HTMLResponse:
-        """Say how to sign in: with a link that somebody hands out, or at the login."""
-        return self.render("sign_in.html", 401, by_link=by_link)
+    def sign_in(self, *, by_link: bool, following: str = "", ended: str = "") -> HTMLResponse:
+        """Return the page that explains how to sign in: with a one-time link, or at the login.
+
+        Args:
+            by_link: Whether people sign in with one-time links.
+            following: The page that was asked for. A browser that is signed in opens it below
+                the path of its session.
+            ended: The path of a session that has ended, which the browser forgets.
+        """
+        return self.render("sign_in.html", 401, by_link=by_link, following=following, ended=ended)
 
     def link(self, secret: str) -> HTMLResponse:
         """Return the page of a one-time link: a button."""
         return self.render("link.html", secret=secret)
 
-    def error(self, text: str, status: int, *, following: str = "", note: str = "") -> HTMLResponse:
+    def error(
+        self, text: str, status: int, *, following: str = "", note: str = "", place: str = ""
+    ) -> HTMLResponse:
         """Return a page that says what is wrong.
 
         Args:
@@ -157,10 +171,17 @@ class Pages:
             status: Of the response.
             following: Where signing in leads to; empty when it would not help.
             note: What the person had written.
+            place: Of the session, as the address of the request names it.
         """
         heading = _HEADINGS.get(status, "Not done")
         return self.render(
-            "error.html", status, heading=heading, text=text, following=following, note=note
+            "error.html",
+            status,
+            heading=heading,
+            text=text,
+            following=following,
+            note=note,
+            place=place,
         )
 
     def plain(self, text: str, status: int) -> Response:

@@ -1,7 +1,8 @@
 """Who is signed in: sessions kept in the store under a hash of a secret that only the browser has.
 
 The cookie holds the secret. The token against forged forms is derived from it, so nothing else has
-to be kept. One-time links and half-finished logins use the same rows, each for one use.
+to be kept. One-time links use the same rows, each for one use. A login under way is no row: it is
+sealed in a cookie of the browser that began it, and a mark is kept when somebody has signed in.
 """
 
 import hashlib
@@ -54,7 +55,7 @@ def same(left: str, right: str) -> bool:
 
 
 class Sessions:
-    """The sessions, one-time links and unfinished logins of one console."""
+    """The sessions and one-time links of one console, and what browsers keep of logins."""
 
     def __init__(self, environment: Environment, store: Inbox) -> None:
         self._environment = environment
@@ -100,15 +101,31 @@ class Sessions:
         data = await self._opened("link", secret, sealed)
         return None if data is None else msgspec.msgpack.decode(data, type=Person)
 
-    async def remember(self, browser: str, state: str, data: bytes) -> None:
-        """Keep what a login needs when it comes back to the same browser."""
-        await self._keep("login", f"{browser} {state}", data, LOGIN)
+    # --- logins under way: sealed in the browser, so that beginning one makes no row -------------
 
-    async def recall(self, browser: str, state: str) -> bytes | None:
-        """Return what a login has kept, once."""
-        name = f"{browser} {state}"
-        sealed = await self._store.take_session(self._row("login", name))
-        return await self._opened("login", name, sealed)
+    async def seal_login(self, state: str, data: bytes) -> str:
+        """Return what a browser keeps of a login that it has begun."""
+        kept = msgspec.msgpack.encode((self._environment.clock(), data))
+        return await self._environment.hand_out(kept, self._login_place(state))
+
+    async def open_login(self, state: str, kept: str) -> bytes | None:
+        """Return what a login has left in the browser; None if it is old, changed or done."""
+        try:
+            opened = await self._environment.take_back(kept, self._login_place(state))
+            begun, data = msgspec.msgpack.decode(opened, type=tuple[float, bytes])
+        except (TokenRefused, msgspec.DecodeError):
+            return None
+        if not 0 <= self._environment.clock() - begun <= LOGIN:
+            return None
+        done = await self._store.session(self._row("login", state), ttl=None)
+        return data if done is None else None
+
+    async def end_login(self, state: str) -> None:
+        """Note that somebody has signed in with this login: it is good once."""
+        await self._keep("login", state, b"", LOGIN)
+
+    def _login_place(self, state: str) -> str:
+        return f"login {self._row('login', state).hex()}"
 
     def secret(self) -> str:
         """Return a new secret for a browser."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from urllib.parse import urlsplit
 
-from antiphon.console.login import Login, OneTimeLink, as_login
+from antiphon.console.login import Login, OneTimeLink, as_login, issuers_of
 from antiphon.core.inbox import InboxPlace, Person
 from antiphon.core.request import Principal
 from antiphon.core.web_url import is_loopback
@@ -160,11 +160,34 @@ class Console:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}".lower()
 
+    def is_elsewhere(self, port: int) -> bool:
+        """Return whether a server on this port cannot be where the pages are said to be.
+
+        Before https stands a proxy, whose port is another matter; port 0 is not known yet.
+        """
+        return not self.secure and bool(port) and (urlsplit(self.url).port or 80) != port
+
+    def warning_of(self, port: int) -> str:
+        """Return what is wrong with a server that listens on this port; nothing if it fits."""
+        if not self.is_elsewhere(port):
+            return ""
+        return (
+            f"Console(url={self.url!r}) names another port than {port}, on which this server "
+            "listens: every link to its pages leads elsewhere. Name the port in Console(url=...), "
+            "or listen on that one."
+        )
+
     @property
     def place(self) -> InboxPlace:
         """What calls must know of the inbox."""
         roles = None if self.roles is None else frozenset(self.roles)
-        return InboxPlace(self.url.rstrip("/"), roles, tuple(target.name for target in self.notify))
+        return InboxPlace(
+            self.url.rstrip("/"),
+            roles,
+            tuple(target.name for target in self.notify),
+            issuers_of(self.login),
+            self.same_person is not None,
+        )
 
     def person(self, signed_in: Person) -> Person:
         """Return a person with the roles that the groups of the login make."""

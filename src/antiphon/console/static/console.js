@@ -1,5 +1,18 @@
 // Live changes and countdowns. Every page works without this file.
 
+// Without TLS the pages of a session have a path of their own, which only this origin may know: cookies
+// are sent to every port of a host. It is kept here, so that an address without it leads there.
+const { console: base, place, following, ended } = document.body.dataset;
+const key = `antiphon ${base}`;
+try {
+  const kept = localStorage.getItem(key) ?? "";
+  if (place) localStorage.setItem(key, place);
+  else if (ended && kept === ended) localStorage.removeItem(key);
+  else if (following && /^\/s-[\w-]+$/.test(kept)) location.replace(kept + following);
+} catch {
+  // Nothing may be kept here: people sign in again.
+}
+
 const live = document.querySelector("[data-events]");
 const form = document.getElementById("decide");
 let over = false;
