@@ -118,11 +118,17 @@ async def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
         ("nonesuch:server", {}, "there is no module 'nonesuch'", 2),
         (
             "tests.processes.demo_server:server",
-            {"ANTIPHON_STORE": "sqlite:////proc/none/ledger.db"},
+            {"ANTIPHON_STORE": "sqlite:////proc/ledger.db"},
             "cannot be opened",
             1,
         ),
-        ("tests.processes.demo_server:server", {"ANTIPHON_KEYS": "short"}, "ANTIPHON_KEYS", 1),
+        (
+            "tests.processes.demo_server:server",
+            {"ANTIPHON_STORE": "sqlite:///misspelt/ledger.db"},
+            "misspelt of the store and its keys does not exist",
+            2,
+        ),
+        ("tests.processes.demo_server:server", {"ANTIPHON_KEYS": "short"}, "ANTIPHON_KEYS", 2),
     ],
 )
 async def test_what_cannot_start_says_why_and_ends(

@@ -5,6 +5,7 @@ import contextlib
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,11 +16,23 @@ from antiphon.transports.http1.runner import serve_asgi
 from antiphon.transports.http1.server import HttpServer
 
 PATIENCE = 20.0
+
+
+class ShiftedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be put forward."""
+
+    shift = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.shift
+
+
 _STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) [A-Z]")
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
 }
+LOOP_FACTORIES = {**LOOPS, "shifted": ShiftedLoop}
 
 
 class Serving:
@@ -36,7 +49,7 @@ class Serving:
         self._ready = threading.Event()
         self._stop: asyncio.Event
         self._grace = 5.0
-        self._factory = LOOPS[loop]
+        self._factory = LOOP_FACTORIES[loop]
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
@@ -72,6 +85,32 @@ class Serving:
 
     def wait(self, event: asyncio.Event) -> None:
         asyncio.run_coroutine_threadsafe(event.wait(), self.loop).result(PATIENCE)
+
+    def put_forward(self, seconds: float) -> None:
+        """Let time pass for the server, whose loop is `shifted`; deadlines are looked at."""
+
+        async def shift() -> None:
+            loop = self.loop
+            assert isinstance(loop, ShiftedLoop)
+            loop.shift += seconds
+            for _ in range(5):
+                await asyncio.sleep(0)  # timers that are due have their turn
+
+        asyncio.run_coroutine_threadsafe(shift(), self.loop).result(PATIENCE)
+
+    def unfinished(self) -> tuple[int, int]:
+        """Return how many requests are unfinished, and how many bytes have come of them."""
+
+        async def read() -> tuple[int, int]:
+            return len(self.http.unfinished), self.http.unfinished.bytes
+
+        return asyncio.run_coroutine_threadsafe(read(), self.loop).result(PATIENCE)
+
+    def await_unfinished(self, count: int, least: int) -> None:
+        """Wait until so many requests are unfinished, with so many bytes at least."""
+        until = time.monotonic() + PATIENCE
+        while (now := self.unfinished())[0] != count or now[1] < least:
+            assert time.monotonic() < until, now
 
     @contextlib.contextmanager
     def connect(self) -> Iterator["Client"]:

@@ -246,6 +246,8 @@ async def test_the_author_names_further_hosts_and_origins(rooms: Rooms) -> None:
     assert await status("api.example.com", "http://chat.example.com") == 403
     assert await status("other.example.com:8443") == 200
     assert await status("other.example.com") == 403
+    refused = await post(app, message, mirrored(message, host="other.example.com", origin=None))
+    assert b"`--allow-host`, or with allowed_hosts=" in refused.body
     anywhere = App(rooms, allowed_hosts=["*"], allowed_origins=["*"])
     headers = mirrored(message, host="any.example.com", origin="http://x.example.com")
     assert (await post(anywhere, message, headers)).status == 200

@@ -76,7 +76,7 @@ async def test_rounds_refused_because_the_store_is_gone_leave_one_line_that_name
     assert lines == ["connection refused by db.internal (1 request refused)"]
 
 
-def test_failures_between_two_lines_are_counted(
+async def test_failures_between_two_lines_are_counted(
     fake_clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     trouble = StoreTrouble(fake_clock)

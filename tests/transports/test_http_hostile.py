@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import socket
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -18,14 +19,24 @@ from antiphon.core.limits import Limits
 from antiphon.transports.http.app import App
 from antiphon.transports.http1.connection import HttpConnection
 from antiphon.transports.http1.head import HEAD_BYTES, HEAD_FIELDS, TARGET_BYTES
-from antiphon.transports.http1.limits import LINGER_BYTES, ConnectionLimits
+from antiphon.transports.http1.limits import LINGER_BYTES, READ_AHEAD_BYTES, ConnectionLimits
 from antiphon.transports.http1.runner import serve_asgi
 from antiphon.transports.http1.server import HttpServer
-from tests.transports.http_serving import LOOPS, Serving, echo, serving, statuses
+from tests.transports.http_serving import (
+    LOOPS,
+    PATIENCE,
+    Serving,
+    answer,
+    echo,
+    read_request,
+    serving,
+    statuses,
+)
 from tests.transports.recording_dispatcher import Rooms
 from tests.transports.wire import mirrored, request
 
 HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
+CONTINUE = b"Expect: 100-continue"
 QUICK = ConnectionLimits(head_seconds=0.6, body_seconds=0.6, idle_seconds=0.6)
 
 
@@ -145,6 +156,16 @@ def test_the_server_refuses_once_and_closes(server: Serving, what: str) -> None:
     assert b"connection: close" in data
     assert b"hidden" not in data
     assert statuses(server.exchange(raw(b"Connection: close", b"Content-Length: 0"))) == [200]
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01\x02\x00\x01", b"\0", b"\n"])
+def test_what_begins_with_no_text_is_refused_before_its_head_has_come(
+    server: Serving, sent: bytes
+) -> None:
+    # The greeting of TLS has no end of a head: a client that speaks https would wait for nothing.
+    data = server.exchange(sent)
+    assert statuses(data) == [400]
+    assert b"connection: close" in data
 
 
 ALLOWED: dict[str, bytes] = {
@@ -273,7 +294,10 @@ def trickle(server: Serving, begin: bytes, more: bytes) -> tuple[bytes, float]:
         (raw(b"Content-Length: 5000", body=b"x"), b"y"),
         (raw(b"Content-Length: 5000"), b""),
         (raw(b"Content-Length: 500000", body=b"x"), b""),
+        (raw(b"Content-Length: 500000", body=b"x"), b"y"),
         (chunked(b"5\r\nx"), b""),
+        (chunked(b"5000\r\nx"), b"y"),
+        (chunked(b""), b"1\r\nx\r\n"),
     ],
 )
 def test_a_head_or_body_that_does_not_come_in_time_is_answered_408(
@@ -303,6 +327,208 @@ def test_many_half_heads_keep_nobody_out(serve: Callable[..., Any]) -> None:
         assert statuses(server.exchange(raw(b"Connection: close", b"Content-Length: 0"))) == [200]
         for one in slow:
             one.close()
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        raw(b"Content-Length: 1000", body=b"{"),
+        raw(b"Content-Length: 100000", body=b"{"),
+        raw(b"Content-Length: 100000", b"Expect: 100-continue"),
+        chunked(b"5\r\nx"),
+    ],
+)
+def test_many_unfinished_bodies_keep_nobody_out(serve: Callable[..., Any], begin: bytes) -> None:
+    with serve(echo, ConnectionLimits(connections=40)) as server, contextlib.ExitStack() as stack:
+        for _ in range(100):
+            slow = stack.enter_context(server.connect())
+            slow.send(begin)
+            assert server.unfinished()[0] <= 20
+        for _ in range(30):
+            kept = stack.enter_context(server.connect())
+            kept.send(raw(b"Content-Length: 2", body=b"ok"))
+            assert kept.read_response()[0] == 200
+
+
+def test_a_new_connection_takes_the_place_of_the_body_that_was_begun_first(
+    serve: Callable[..., Any],
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/long":
+            begun.release()
+            await released.wait()
+        await echo(scope, receive, send)
+
+    with serve(app, ConnectionLimits(connections=3)) as server, contextlib.ExitStack() as stack:
+        begun, released = threading.Semaphore(0), asyncio.Event()
+        long = [stack.enter_context(server.connect()) for _ in range(2)]
+        for one in long:
+            one.send(raw(start=b"GET /long HTTP/1.1"))
+            assert begun.acquire(timeout=PATIENCE)
+        with server.connect() as slow:
+            slow.send(raw(b"Expect: 100-continue", b"Content-Length: 100000"))
+            assert slow.read_until(b"\r\n\r\n").startswith(b"HTTP/1.1 100")
+            assert statuses(server.exchange(raw(b"Connection: close"))) == [200]
+            assert slow.read_all() == b""
+        server.call(released.set)
+        assert [one.read_response()[0] for one in long] == [200, 200]
+
+
+def test_bytes_of_unfinished_bodies_are_counted_over_all_connections(
+    serve: Callable[..., Any],
+) -> None:
+    limits = ConnectionLimits(connections=100, unfinished_bytes=4_000_000)
+    half = b"x" * 1_000_000
+    with serve(echo, limits) as server, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(server.connect()) for _ in range(12)]
+        for client in clients:
+            client.send(raw(b"Content-Length: 2000000", b"Connection: close", body=half))
+            assert server.unfinished()[1] <= 4_000_000
+        for refused in clients[:8]:
+            assert statuses(refused.read_all()) == [503]
+        clients[-1].send(half)
+        assert statuses(clients[-1].read_all()) == [200]
+        for client in clients:
+            client.socket.close()
+        assert statuses(server.exchange(raw(b"Connection: close"))) == [200]
+
+
+def test_what_is_complete_or_gone_is_counted_no_more(serve: Callable[..., Any]) -> None:
+    with serve(echo) as server, server.connect() as client:
+        for begin, rest in [
+            (raw(b"Content-Length: 5", body=b"12"), b"345"),
+            (raw(b"Content-Length: 100000", body=b"12"), b"3" * 99_998),
+            (chunked(b"5\r\n12"), b"345\r\n0\r\n\r\n"),
+            (b"GET /a HT", b"TP/1.1\r\nHost: x\r\n\r\n"),
+            (b"\r", b"\n" + raw(start=b"GET /a HTTP/1.1")),
+        ]:
+            client.send(begin)
+            client.send(rest)
+            assert client.read_response()[0] == 200
+            assert server.unfinished() == (0, 0)
+        assert statuses(server.exchange(chunked(b"1\r\nxy\r\n0\r\n\r\n"))) == [400]
+        assert server.unfinished() == (0, 0)
+
+
+# --- slow clients, slow applications ----------------------------------------------------------
+
+
+class Gate:
+    """An application that begins to read when it is let."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.opened = asyncio.Event()
+        self.read: asyncio.Future[bytes | None]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.read = asyncio.get_running_loop().create_future()
+        self.begun.set()
+        await self.opened.wait()
+        body = await read_request(receive)
+        self.read.set_result(body)
+        if body is not None:
+            await answer(send, b"%d" % len(body))
+
+    def await_read(self, server: Serving) -> bytes | None:
+        async def wait() -> bytes | None:
+            return await self.read
+
+        return asyncio.run_coroutine_threadsafe(wait(), server.loop).result(PATIENCE)
+
+
+LARGE = 1_600_000
+"""A body that has about 100 seconds more than a small one when it has come."""
+
+
+def test_a_large_body_that_comes_slowly_is_taken() -> None:
+    piece = b"x" * (LARGE // 4)
+    with serving(echo, loop="shifted") as server, server.connect() as client:
+        client.send(raw(b"Content-Length: %d" % LARGE, b"Connection: close"))
+        for sent in range(1, 4):
+            client.send(piece)
+            server.await_unfinished(1, sent * len(piece))
+            server.put_forward(25.0)
+        client.send(piece)
+        assert statuses(client.read_all()) == [200]
+
+
+def test_a_large_body_that_comes_too_slowly_is_answered_408() -> None:
+    with serving(echo, loop="shifted") as server, server.connect() as client:
+        client.send(raw(b"Content-Length: %d" % LARGE))
+        for sent in range(1, 5):
+            client.send(b"x" * 1000)
+            server.await_unfinished(1, sent * 1000)
+            server.put_forward(7.0)
+        server.put_forward(7.0)
+        assert statuses(client.read_all()) == [408]
+
+
+@pytest.mark.parametrize("expects", [True, False])
+def test_the_time_that_the_application_takes_is_not_the_client_s(expects: bool) -> None:
+    gate, piece = Gate(), b"x" * 400_000
+    with serving(gate, loop="shifted") as server, server.connect() as client:
+        client.send(raw(b"Content-Length: 400000", b"Connection: close", *[CONTINUE] * expects))
+        if not expects:
+            client.send(piece[:-1])
+            server.await_unfinished(1, READ_AHEAD_BYTES)
+        assert gate.begun.wait(PATIENCE)
+        server.put_forward(3600.0)
+        server.call(gate.opened.set)
+        if expects:
+            assert client.read_until(b"\r\n\r\n").startswith(b"HTTP/1.1 100")
+            client.send(piece[:-1])
+        server.await_unfinished(1, len(piece) - 1)
+        server.put_forward(20.0)
+        client.send(piece[-1:])
+        assert statuses(client.read_all()) == [200]
+
+
+def test_after_a_wait_for_the_application_the_client_has_the_time_that_was_left() -> None:
+    gate = Gate()
+    with serving(gate, loop="shifted") as server, server.connect() as client:
+        client.send(raw(b"Content-Length: 400000", CONTINUE))
+        assert gate.begun.wait(PATIENCE)
+        server.put_forward(3600.0)
+        server.call(gate.opened.set)
+        assert client.read_until(b"\r\n\r\n").startswith(b"HTTP/1.1 100")
+        server.put_forward(40.0)
+        assert statuses(client.read_all()) == [408]
+        assert gate.await_read(server) is None
+
+
+def test_an_application_that_reads_after_its_request_gave_way_learns_that_the_client_is_gone() -> (
+    None
+):
+    gate = Gate()
+    limits = ConnectionLimits(connections=2)
+    with serving(gate, limits) as server, server.connect() as first, server.connect() as second:
+        first.send(raw(b"Content-Length: 400000", CONTINUE))
+        assert gate.begun.wait(PATIENCE)
+        second.send(b"GET /a HT")
+        assert statuses(first.read_until(b"\r\n\r\n")) == [503]
+        server.call(gate.opened.set)
+        assert gate.await_read(server) is None
+
+
+def test_a_client_that_reads_nothing_is_left_although_its_body_is_complete() -> None:
+    ended = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        reading = asyncio.create_task(read_request(receive))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(20_000_000), "more_body": True})
+        await reading
+        ended.set()
+
+    with serving(app, loop="shifted") as server, server.connect() as client:
+        client.send(raw(b"Content-Length: 400000", body=b"x"))
+        assert client.socket.recv(1) == b"H"
+        client.send(b"x" * 399_999)
+        server.await_unfinished(0, 0)
+        while not ended.is_set():
+            server.put_forward(61.0)
+            assert server.loop.time() < time.monotonic() + 3600
 
 
 # --- clients that flood -----------------------------------------------------------------------

@@ -6,6 +6,7 @@ finish within the grace, what is left is cancelled, then the application's lifes
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -85,7 +86,7 @@ async def serve_http(
     hurry = asyncio.Event()
     app.will_drain()
     serve = log_requests(app.serve) if access_log else app.serve
-    server = HttpServer(serve, ConnectionLimits(connections=_most_connections()))
+    server = HttpServer(serve, _limits(app.longest_body))
     lifespan = Lifespan(app)
     with _signals(stop, hurry):
         try:
@@ -111,12 +112,22 @@ async def _listen(
         if not sockets:
             await server.listen(host, port)
     except OSError as error:
-        # A name that is not found has a negative number, and only its own text says so.
-        number = error.errno or 0
-        why = os.strerror(number) if number > 0 else str(error)
-        raise CannotStart(
-            f"cannot listen on {host}:{port}: {why}. Choose another address, or end what has it."
-        ) from error
+        raise CannotStart(why_not_bound(host, port, error)) from error
+
+
+def why_not_bound(host: str, port: int, error: OSError) -> str:
+    """Return that a server cannot listen at an address, why, and what to do."""
+    number = error.errno or 0
+    # A name that is not found has a negative number, and only its own text says so.
+    why = os.strerror(number) if number > 0 else error.strerror or str(error)
+    match number:
+        case errno.EADDRINUSE:
+            cure = "Choose another port, or end the program that has it."
+        case errno.EACCES | errno.EPERM:
+            cure = "Ports below 1024 need rights that you don't have: choose a higher one."
+        case _:
+            cure = "Listen at an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them."
+    return f"cannot listen on {host}:{port}: {why}. {cure}"
 
 
 async def _end(server: HttpServer, app: App | PagesApp, grace: float, hurry: asyncio.Event) -> None:
@@ -160,6 +171,14 @@ def url_of(listener: socket.socket) -> str:
     """Return the URL of a bound socket, without a path."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in str(host) else f"http://{host}:{port}"
+
+
+def _limits(longest_body: int) -> ConnectionLimits:
+    """Return the bounds of this process; several of the longest bodies may come at a time."""
+    usual = ConnectionLimits().unfinished_bytes
+    return ConnectionLimits(
+        connections=_most_connections(), unfinished_bytes=max(usual, 8 * longest_body)
+    )
 
 
 def _most_connections() -> int:

@@ -28,6 +28,7 @@ from antiphon.processes.http_server import (
     announce_to_stderr,
     serve_http,
     url_of,
+    why_not_bound,
 )
 from antiphon.processes.worker_link import WorkerLink
 from antiphon.transports.http.app import App
@@ -117,9 +118,7 @@ def _bound(host: str, port: int) -> Generator[socket.socket]:
         try:
             listener.bind((host, port))
         except OSError as error:
-            raise ConfigError(
-                f"{host}:{port} cannot be bound ({error.strerror}). Choose another address."
-            ) from error
+            raise ConfigError(why_not_bound(host, port, error)) from error
         listener.listen(BACKLOG)
         yield listener
 

@@ -115,10 +115,14 @@ _DOUBLED = Admission(
     HttpRefusal(400, "A header that may stand once was sent twice."), _NO_MEDIA, False, _NO_MIRRORS
 )
 _BAD_HOST = HttpRefusal(
-    403, "This Host is not allowed. The server's author names it in allowed_hosts."
+    403,
+    "This Host is not allowed. Whoever runs the server allows it with `--allow-host`, or with "
+    "allowed_hosts= in server.asgi().",
 )
 _BAD_ORIGIN = HttpRefusal(
-    403, "This Origin is not allowed. The server's author names it in allowed_origins."
+    403,
+    "This Origin is not allowed. Whoever runs the server allows it with `--allow-origin`, or with "
+    "allowed_origins= in server.asgi().",
 )
 
 Pairs: TypeAlias = tuple[tuple[bytes, bytes], ...]

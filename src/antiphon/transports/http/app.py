@@ -380,6 +380,11 @@ class App:
         """Where the server's changes are announced, for the link between workers."""
         return self._dispatcher.changes
 
+    @property
+    def longest_body(self) -> int:
+        """Bytes of the longest body that is taken."""
+        return self._limits.body_bytes
+
     def will_drain(self) -> None:
         """Learn that whoever runs the application awaits `drain` before it ends."""
         if self._legacy is not None:

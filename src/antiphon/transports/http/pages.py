@@ -73,6 +73,11 @@ class PagesApp:
             return health.NOT_READY
         return HttpRefusal(404, f"Nothing here; try {self.path}")
 
+    @property
+    def longest_body(self) -> int:
+        """Pages bound the forms that they take themselves."""
+        return 0
+
     def will_drain(self) -> None:
         """Nothing has to be prepared for the end."""
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
-from antiphon.core.credentials import actor_of, joined
+from antiphon.core.credentials import actors_of, joined
 from antiphon.core.failures import OccasionalLog, failure_text
 from antiphon.core.private_values import values_of_headers
 from antiphon.core.request import Principal
@@ -215,7 +215,7 @@ def _of_token(user: object) -> Principal | None:
     subject = getattr(token, "subject", None) or claims.get("sub")
     issuer = _text(claims.get("iss"))
     try:
-        actor = actor_of(claims, issuer)
+        actor, *earlier = actors_of(claims, issuer) or ("",)
     except ValueError:
         return Principal()
     return Principal(
@@ -223,6 +223,7 @@ def _of_token(user: object) -> Principal | None:
         subject=_text(subject),
         client_id=_text(getattr(token, "client_id", None)),
         actor=actor,
+        earlier_actors=tuple(earlier),
     )
 
 

@@ -5,9 +5,14 @@ grows; so pipelining is bounded and answers come in order. A request with a smal
 over when it is complete; one with a large body or with chunks at once, and its body follows, as
 fast as the application takes it.
 
-Every state in which the server waits for the client has a deadline. Deadlines are looked at by the
-server's clock, not by a timer each. A request that was refused because of how it was sent is
-answered, and then what the client still sends is dropped for a short time, so that it can read why.
+What has come of a request that is not complete is counted with those of all other connections, and
+the one begun first gives way.
+
+Every state in which the server waits for the client has a deadline. A large body has one for the
+whole, later by what has come of it; no time passes while the application makes the client wait.
+Deadlines are looked at by the server's clock, not by a timer each. A request that was refused
+because of how it was sent is answered, and then what the client still sends is dropped for a short
+time, so that it can read why.
 """
 
 import asyncio
@@ -23,6 +28,7 @@ from antiphon.transports.http1.limits import (
     ConnectionLimits,
 )
 from antiphon.transports.http1.request_reader import ReadRequest, RequestReader, Stage
+from antiphon.transports.http1.unfinished import UnfinishedRequests
 
 NEVER = float("inf")
 
@@ -36,6 +42,7 @@ class Host(Protocol):
     json_head: bytes
     ending: bool
     state: dict[str, Any]
+    unfinished: UnfinishedRequests
     idle_until: float
     """The deadline of a connection that begins to wait for its next request now."""
 
@@ -71,9 +78,9 @@ class HttpConnection(asyncio.Protocol):
     """One connection."""
 
     __slots__ = (
-        "_continue_due", "_dropped", "_eof", "_exchange", "_lingering", "_reader",
-        "_reading_paused", "_stage", "_stalled_at", "_transport", "_writable", "deadline", "host",
-        "scope", "write", "write_paused",
+        "_body_left", "_body_read", "_body_until", "_continue_due", "_counted", "_dropped", "_eof",
+        "_exchange", "_lingering", "_reader", "_reading_paused", "_stage", "_stalled_at",
+        "_transport", "_writable", "deadline", "host", "scope", "write", "write_paused",
     )  # fmt: skip
 
     def __init__(self, host: Host) -> None:
@@ -86,6 +93,10 @@ class HttpConnection(asyncio.Protocol):
         self._reader = RequestReader(host.parser)
         self._stage = Stage.NOTHING
         self._exchange: HttpExchange | None = None
+        self._body_read = 0
+        self._body_until = NEVER
+        self._body_left: float | None = None
+        self._counted = False
         self._continue_due = False
         self._reading_paused = False
         self._writable: asyncio.Event | None = None
@@ -130,6 +141,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the application at once that its client is gone."""
         self.host.left(self)
+        self._forget()
         self._reader.clear()
         if self._exchange is not None:
             self._exchange.disconnect()
@@ -156,6 +168,8 @@ class HttpConnection(asyncio.Protocol):
             self._pace()
         elif self._exchange.body_complete:
             self.deadline = NEVER
+        else:
+            self._set_body_deadline()
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -187,9 +201,14 @@ class HttpConnection(asyncio.Protocol):
         self.host.submit(exchange)
         if whole:
             self.deadline = NEVER
+            if self._counted:
+                self._forget()
         else:
+            self._body_read = 0
+            self._body_left = self.host.limits.body_seconds
             self._continue_due = head.expects_continue
-            self.deadline = self.host.later(self.host.limits.body_seconds)
+            if not self._continue_due:
+                self._run_body_time()
             self._read_on(exchange)
 
     def _await_more(self) -> None:
@@ -197,6 +216,11 @@ class HttpConnection(asyncio.Protocol):
         if self._reading_paused:
             self._resume_reading()
         stage = self._reader.stage
+        if stage is Stage.NOTHING:
+            if self._counted:
+                self._forget()
+        elif not self._count(len(self._reader.buffer)):
+            return
         if stage is self._stage:
             return
         self._stage = stage
@@ -227,15 +251,54 @@ class HttpConnection(asyncio.Protocol):
             self._resume_reading()
 
     def _read_body(self, exchange: HttpExchange) -> None:
-        if self._reader.buffer:
+        if self._reader.buffer and self._continue_due:
             self._continue_due = False
-            self.deadline = self.host.later(self.host.limits.body_seconds)
+            self._run_body_time()
         data, done = self._reader.read_body()
         exchange.feed(data, last=done)
+        self._body_read += len(data)
         if done:
-            self.deadline = NEVER
-        elif exchange.buffered > READ_AHEAD_BYTES:
-            self._pause_reading()
+            if not self.write_paused:
+                self.deadline = NEVER
+            self._forget()
+        elif self._count(self._body_read + len(self._reader.buffer)):
+            if exchange.buffered > READ_AHEAD_BYTES:
+                self._stop_body_time()
+                self._pause_reading()
+            self._add_body_time(len(data) / self.host.limits.body_rate)
+
+    def _run_body_time(self) -> None:
+        """Let the client's time for a body pass: the server reads."""
+        if self._body_left is not None:
+            self._body_until = self.host.later(self._body_left)
+            self._body_left = None
+            self._set_body_deadline()
+
+    def _stop_body_time(self) -> None:
+        """Keep what is left of that time: the application makes the client wait."""
+        if self._body_left is None:
+            self._body_left = self._body_until - self.host.later(0.0)
+
+    def _add_body_time(self, seconds: float) -> None:
+        if self._body_left is None:
+            self._body_until += seconds
+        else:
+            self._body_left += seconds
+        self._set_body_deadline()
+
+    def _set_body_deadline(self) -> None:
+        if not self.write_paused:
+            self.deadline = self._body_until if self._body_left is None else NEVER
+
+    def _count(self, held: int) -> bool:
+        """Count what has come of an unfinished request; False if it was refused for that."""
+        self._counted = True
+        self.host.unfinished.count(self, held)
+        return self._counted
+
+    def _forget(self) -> None:
+        self._counted = False
+        self.host.unfinished.forget(self)
 
     def _pause_reading(self) -> None:
         if not self._reading_paused:
@@ -259,9 +322,12 @@ class HttpConnection(asyncio.Protocol):
 
     def wants_body(self) -> None:
         """Read on: the application has taken what had arrived of the body."""
+        if self._lingering or self._transport.is_closing():
+            return  # it was refused meanwhile
         if self._continue_due:
             self._continue_due = False
             self._transport.write(CONTINUE)
+        self._run_body_time()
         self._resume_reading()
 
     def waits(self, exchange: HttpExchange) -> None:
@@ -311,6 +377,15 @@ class HttpConnection(asyncio.Protocol):
         """Refuse to serve this connection."""
         self._refuse(RequestRefused(503, reason))
 
+    def give_way(self, reason: str) -> None:
+        """Refuse a request that is not complete, for others that come."""
+        self._counted = False
+        refused = RequestRefused(503, reason)
+        if self._exchange is None:
+            self._refuse(refused)
+        else:
+            self._cut(self._exchange, refused)
+
     def expire(self) -> None:
         """Act on a deadline that has passed."""
         exchange = self._exchange
@@ -333,6 +408,7 @@ class HttpConnection(asyncio.Protocol):
     def _cut(self, exchange: HttpExchange, refused: RequestRefused) -> None:
         """End a request whose body is wrong or late, while the application waits for it."""
         self._exchange = None
+        self._forget()
         if exchange.started:
             self._transport.abort()
         else:
@@ -345,6 +421,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _linger(self) -> None:
         """Send no more, and drop what still comes: closing now could destroy the answer."""
+        self._forget()
         self._lingering = True
         self._reader.clear()
         self.deadline = self.host.later(LINGER_SECONDS)

@@ -42,6 +42,7 @@ _VALUE = re.compile(rb"[\t -~\x80-\xff]*")
 _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb"{1,32}) ([!-~]+) HTTP/1\.([01])")
 _OTHER_VERSION = re.compile(rb"[^\x00-\x1f]* HTTP/[0-9]\.[0-9]")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]+)([/?][!-~]*)?", re.IGNORECASE)
+_NO_REQUEST_LINE = "The request line is not METHOD TARGET HTTP/1.1."
 _SINGLE = (b"host", b"content-length", b"transfer-encoding", b"expect")
 _CREDENTIAL = re.compile(
     rb"auth|cookie|cred|jwt|key|pass|secret|session|sign|token|assertion|identity|oidc"
@@ -248,20 +249,29 @@ def check_unfinished(buffer: bytes | bytearray) -> None:
     Raises:
         RequestRefused: It can no longer become a head that is served.
     """
+    if buffer and _is_no_text(buffer):
+        raise RequestRefused(400, _NO_REQUEST_LINE)
     if len(buffer) > TARGET_BYTES and buffer.find(b"\r\n", 0, TARGET_BYTES + 2) < 0:
         raise RequestRefused(414, f"The request line is longer than {TARGET_BYTES} bytes.")
     if len(buffer) > HEAD_BYTES:
         raise RequestRefused(431, f"The head is larger than {HEAD_BYTES} bytes.")
 
 
+def _is_no_text(head: bytes | bytearray) -> bool:
+    """Whether a head begins with a control character: the client speaks TLS, or something else."""
+    return head[0] < 0x20 and head[0] != 0x0D
+
+
 def _request_line(line: bytes) -> RequestLine:
+    if line and _is_no_text(line):
+        raise RequestRefused(400, _NO_REQUEST_LINE)
     if len(line) > TARGET_BYTES:
         raise RequestRefused(414, f"The request line is longer than {TARGET_BYTES} bytes.")
     found = _REQUEST_LINE.fullmatch(line)
     if found is None:
         if _OTHER_VERSION.fullmatch(line) is not None and not line.endswith((b"/1.0", b"/1.1")):
             raise RequestRefused(505, "Only HTTP/1.1 and HTTP/1.0 are served here.")
-        raise RequestRefused(400, "The request line is not METHOD TARGET HTTP/1.1.")
+        raise RequestRefused(400, _NO_REQUEST_LINE)
     method, target, minor = found.groups()
     if b"#" in target:
         raise RequestRefused(400, "The target of a request has no fragment.")

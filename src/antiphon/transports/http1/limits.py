@@ -23,10 +23,21 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
     """For a whole head, from its first byte or from the beginning of the connection."""
 
     body_seconds: float = 30.0
-    """For a small body, and between two pieces of a large one."""
+    """For a body, however many pieces it comes in; a large one has more time as it comes."""
+
+    body_rate: int = 16 * 1024
+    """Bytes of a large body that give it a second more."""
+
+    unfinished_bytes: int = 64 * 1024 * 1024
+    """What has come of requests that are not complete, on all connections together."""
 
     idle_seconds: float = 75.0
     """Between two requests; longer than a proxy in front keeps its connections."""
 
     write_seconds: float = 60.0
     """For a client that reads nothing of what is sent to it."""
+
+    @property
+    def unfinished(self) -> int:
+        """Connections that may have an unfinished request at a time: half of all."""
+        return max(1, self.connections // 2)

@@ -1,8 +1,9 @@
 """Serving an ASGI application on bound sockets: connections, their bound, the clock, the end.
 
 At the bound of connections the one that has waited longest without a request gives way to a new
-one; where every connection has a request in work, the new one is answered 503. So connections that
-send nothing, or a head that never ends, keep nobody out.
+one, then the one whose request was begun first and is not complete; where every connection has a
+request in work, the new one is answered 503. So connections that send nothing, or a head or a body
+that never ends, keep nobody out. Unfinished requests have at most half of the connections.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.http1.head import HeadParser, json_head
 from antiphon.transports.http1.limits import ConnectionLimits
 from antiphon.transports.http1.runner import RequestRunner, ServeExchange
+from antiphon.transports.http1.unfinished import UnfinishedRequests
 
 TICK_SECONDS = 1.0
 """How often deadlines are looked at."""
@@ -42,6 +44,9 @@ class HttpServer:
         self.state: dict[str, Any] = {}
         """Of the application's lifespan; every scope has a copy."""
 
+        self.unfinished: UnfinishedRequests = UnfinishedRequests(
+            self.limits.unfinished, self.limits.unfinished_bytes
+        )
         self._runner = RequestRunner(serve)
         self.submit: Callable[[HttpExchange], None] = self._runner.submit
         self._connections: set[HttpConnection] = set()
@@ -111,11 +116,19 @@ class HttpServer:
         if self.ending:
             connection.end()
         elif len(self._connections) > self.limits.connections:
-            waiting = [one for one in self._connections if one.idle and one is not connection]
-            if waiting:
-                min(waiting, key=lambda one: one.deadline).abort()
-            else:
-                connection.turn_away("The server has too many connections; try again.")
+            self._make_room(connection)
+
+    def _make_room(self, connection: HttpConnection) -> None:
+        waiting = [one for one in self._connections if one.idle and one is not connection]
+        if waiting:
+            min(waiting, key=lambda one: one.deadline).abort()
+            return
+        oldest = self.unfinished.oldest
+        if oldest is None:
+            connection.turn_away("The server has too many connections; try again.")
+        else:
+            self.unfinished.forget(oldest)
+            oldest.abort()
 
     def left(self, connection: HttpConnection) -> None:
         """Count a connection no longer."""
