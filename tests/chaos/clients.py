@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from antiphon.errors import EffectUncertain
 from tests.chaos.judgement import KEYS, Heard
 from tests.chaos.operator import ENDED, Case, Operator
 from tests.transports.wire import mirrored, request
@@ -25,8 +26,7 @@ ENOUGH = 240.0
 """Seconds in which a round must have an outcome, whatever goes wrong meanwhile. A client that waits
 for its turn with the operator waits as long as the operator needs for those before it."""
 _UNCERTAIN = re.compile(
-    r"effect '(?P<key>[^']+)' of call (?P<call>\w+) was started and its end is not known. "
-    r"An operator settles it: (?P<command>.+) --done RESULT \| --not-done"
+    r"effect '(?P<key>[^']+)' of call (?P<call>\w+) was started and its end is not known"
 )
 _AGAIN = ("store cannot be reached", "too many requests wait", "try again")
 
@@ -125,7 +125,12 @@ class Client:
             found = _UNCERTAIN.search(_text(result)) if result["isError"] else None
             if found is None:
                 return result
-            case = Case(label, found["call"], found["key"], found["command"])
+            case = Case(
+                label,
+                found["call"],
+                found["key"],
+                EffectUncertain(found["call"], found["key"]).command,
+            )
             self._heard.uncertain.append(f"{case.call}/{case.key}")
             failure = await self._operator.settle(case)
             if ENDED in failure and ended < 2:

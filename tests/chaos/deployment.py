@@ -38,8 +38,12 @@ def nginx(folder: Path, ports: Sequence[int]) -> Iterator[int]:
 
 
 def configuration(ports: Sequence[int], port: int) -> str:
-    """The configuration of the docs with other addresses; everything else as it stands there."""
+    """The configuration of the docs with other addresses, and without TLS.
+
+    A console without TLS has its pages below the path of a session, `/s-...`.
+    """
     text = CONFIGURATION.read_text()
+    text = text.replace("location /mcp {", "location ~ ^(/s-[A-Za-z0-9_-]+)?/mcp {")
     text = text.replace("listen 8443;", f"listen 127.0.0.1:{port};")
     text = text.replace("worker_processes auto;", "worker_processes 1;")
     text = text.replace("http {", "http {\n    access_log off;", 1)

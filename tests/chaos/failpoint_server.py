@@ -33,6 +33,10 @@ class Failing:
         self._attempts = count()
         self._settled = Book(folder / "settled")
 
+    def for_server(self, server: str) -> Any:
+        self._store = self._store.for_server(server)
+        return self
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 

@@ -31,6 +31,10 @@ class Failing:
         self._store = store
         self._points = points
 
+    def for_server(self, server: str) -> Any:
+        self._store = self._store.for_server(server)
+        return self
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 

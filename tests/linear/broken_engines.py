@@ -51,6 +51,10 @@ class _Between:
         self.durable = store.durable
         self.shared = store.shared
 
+    def for_server(self, server: str) -> Any:
+        self._store = self._store.for_server(server)
+        return self
+
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._store, name)
         if not inspect.iscoroutinefunction(operation):

@@ -455,7 +455,7 @@ class Program:
     async def failing_effect(self, key: str) -> str:
         await self._happen(key)
         if self.world.tally[f"effect {key}"] == 1:
-            raise ConnectionError(key)
+            raise ValueError(key)
         return f"did {key}"
 
     async def refused_effect(self, key: str) -> str:

@@ -369,11 +369,11 @@ async def test_a_failure_is_raised_in_every_run_and_its_text_is_not_for_the_clie
 
     def pay() -> None:
         tally.mark("pay")
-        raise ConnectionError("password=hunter2")
+        raise OSError("password=hunter2")
 
     world = rounds(serving(order, unhandled))
     done = await world.call("order", answers=ANSWERS)
-    assert done.text == "ConnectionError: password=hunter2"
+    assert done.text == "OSError: password=hunter2"
     assert tally["pay"] == 1
     told = await world.begin("unhandled")
     assert told.is_error
@@ -538,10 +538,10 @@ async def test_the_window_outlives_the_call(rounds, fake_clock, paying):
     assert (await world.call(paying.__name__, {"who": "x"})).text == "1 True"
 
 
-async def test_a_shared_effect_that_failed_is_tried_again_by_the_next_call(rounds, tally):
+async def test_a_shared_effect_that_was_refused_is_tried_again_by_the_next_call(rounds, tally):
     def pay() -> str:
         if tally.mark("paid") == 1:
-            raise ConnectionError("for a moment")
+            raise ToolError("for a moment")
         return "paid"
 
     async def order(ctx: Context) -> str:
@@ -663,7 +663,7 @@ async def test_an_uncertain_effect_is_named_and_an_operator_settles_it(rounds, t
     uncertain = await world.answer(step, ANSWERS)
     [row] = await world.store.calls()
     assert f"effect 'pay' of call {row.call}" in uncertain.text
-    assert f"antiphon calls settle STORE {row.call} pay" in uncertain.text
+    assert "antiphon" not in uncertain.text, "the text is for the model"
     [effect] = await world.store.effects(row.call)
     assert (effect.key, effect.state) == ("pay", "uncertain")
     assert await world.store.settle_uncertain(row.call, "pay", result=b"41")
@@ -688,13 +688,12 @@ async def test_the_command_that_settles_an_effect_can_be_given_to_a_shell(rounds
     with pytest.raises(Crash):
         await world.answer(step, ANSWERS, server=crashing(world, process))
     world.clock.advance(LEASE)
-    uncertain = await world.answer(step, ANSWERS)
+    await world.answer(step, ANSWERS)
     [row] = await world.store.calls()
-    for text in (uncertain.text, caplog.messages[-1]):
-        _, _, command = text.partition("ettle")[2].partition("it: ")
-        words = shlex.split(command.partition(" | ")[0])
-        assert words[:5] == ["antiphon", "calls", "settle", "STORE", row.call]
-        assert words[5:] == ["pay; the 'rest'", "--done", "RESULT"]
+    _, _, command = caplog.messages[-1].partition("ettle")[2].partition("it: ")
+    words = shlex.split(command.partition(" | ")[0])
+    assert words[:5] == ["antiphon", "calls", "settle", "STORE", row.call]
+    assert words[5:] == ["pay; the 'rest'", "--done", "RESULT"]
 
 
 async def test_an_operator_says_that_it_was_not_done(rounds, tally):

@@ -1,6 +1,7 @@
 """Clients that start a call over without its token: what the option adopts, and the warning."""
 
 import asyncio
+import contextlib
 import logging
 from secrets import token_bytes
 from typing import Any
@@ -21,7 +22,7 @@ from antiphon import (
     Server,
     ToolError,
 )
-from antiphon.testing import EVERYTHING, MortalStore, Process, Rounds
+from antiphon.testing import EVERYTHING, Crash, MortalStore, Process, Rounds
 from tests import servers
 
 ADA = Principal(issuer="tests", subject="ada")
@@ -272,7 +273,7 @@ async def test_a_failure_is_adopted_like_a_result(tally):
 
         async def fail() -> None:
             if tally.mark("create") == 1:
-                raise ConnectionError
+                raise ZeroDivisionError
 
         return server
 
@@ -301,7 +302,8 @@ async def test_an_uncertain_effect_stays_uncertain_and_is_settled_under_its_call
     world = Rounds(make, principal=ADA)
     assert not isinstance(world.store, str)
     # Whatever the process that died would have answered, nobody heard it.
-    await world.begin("order", server=world.make(store=MortalStore(world.store, process)))
+    with contextlib.suppress(Crash):
+        await world.begin("order", server=world.make(store=MortalStore(world.store, process)))
     world.clock.advance(LEASE)
     told = await world.begin("order")
     assert "its end is not known" in told.text
@@ -489,3 +491,66 @@ async def test_a_store_that_is_full_of_rounds_refuses_a_restart(tally):
     told = await world.begin("provision")
     assert told.is_error
     assert tally["create db eu"] == 1
+
+
+# --- memos and times ---------------------------------------------------------------------------
+
+
+class Shop:
+    """A shop whose prices change with every look."""
+
+    def __init__(self) -> None:
+        self.price = 100
+        self.charged: list[Any] = []
+
+    def look_up(self) -> int:
+        self.price += 1
+        return self.price
+
+    def charge(self, *what: Any) -> str:
+        self.charged.append(what)
+        return f"paid {what}"
+
+    def make(self, **kit: Any) -> Server:
+        server = Server("shop", **kit)
+
+        @server.tool(restarts="adopt")
+        async def buy(ctx: Context, name: str = "db") -> str:
+            at = ctx.now().isoformat()
+            price = await ctx.memo("price", self.look_up)
+            await ctx.once("charge", self.charge, at, price)
+            place = await ctx.elicit("Where to?", Place)
+            extra = await ctx.memo("extra", self.look_up)
+            paid = await ctx.once("extra", self.charge, place.region, extra)
+            await ctx.approve("Sure?")
+            return paid
+
+        return server
+
+
+async def test_a_call_that_is_started_over_keeps_its_memos_and_times(store: Any) -> None:
+    shop = Shop()
+    world = Rounds(shop.make, principal=ADA, store=store)
+    if store is not None:
+        world = Rounds(shop.make, principal=Principal("tests", token_bytes(8).hex()), store=store)
+        world.entropy = token_bytes  # pyright: ignore[reportAttributeAccessIssue]
+    await world.begin("buy")
+    for _ in range(2):
+        world.clock.now += 60
+        step = await world.begin("buy")
+        assert list(step.asks) == ["place"]
+        step = await world.answer(step, {"place": EU})
+        assert list(step.asks) == ["approve"], step.text
+    done = await world.answer(step, {"approve": YES})
+    assert done.text == "paid ('eu', 102)"
+    assert [what[-1] for what in shop.charged] == [101, 102]
+
+
+async def test_a_memo_is_computed_again_after_another_answer() -> None:
+    shop = Shop()
+    world = Rounds(shop.make, principal=ADA)
+    step = await world.begin("buy")
+    await world.answer(step, {"place": EU})
+    step = await world.answer(await world.begin("buy"), {"place": US})
+    assert (await world.answer(step, {"approve": YES})).text == "paid ('us', 103)"
+    assert [what[-1] for what in shop.charged] == [101, 102, 103]

@@ -25,6 +25,10 @@ class StoreInTime:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    def for_server(self, server: str) -> Any:
+        self._store = self._store.for_server(server)
+        return self
+
     def __getattr__(self, name: str) -> Any:
         return self.real(name)
 

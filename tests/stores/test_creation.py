@@ -35,7 +35,7 @@ def new(name: str, **changes: object) -> NewTask:
 
 @pytest.fixture
 async def store(postgres_dsn: str) -> AsyncIterator[PostgresStore]:
-    async with opened(PostgresStore(postgres_dsn)) as store:
+    async with opened(PostgresStore(postgres_dsn).for_server("creating")) as store:
         yield store
 
 

@@ -55,7 +55,10 @@ async def updates(connection: psycopg.AsyncConnection[Any], table: str) -> tuple
 
 async def test_renewals_touch_no_index_and_no_row_of_a_task(postgres_dsn: str) -> None:
     server = "renewing"
-    async with opened(PostgresStore(postgres_dsn)) as store, admin(postgres_dsn) as connection:
+    async with (
+        opened(PostgresStore(postgres_dsn).for_server(server)) as store,
+        admin(postgres_dsn) as connection,
+    ):
         for number in range(16):
             await store.create_task(new(server, number))
         runs = await store.claim_runs(server=server, limit=16, lease=30)
@@ -86,8 +89,8 @@ async def test_a_worker_that_was_taken_for_dead_and_died_leaves_no_run_behind(
     postgres_dsn: str,
 ) -> None:
     async with (
-        opened(PostgresStore(postgres_dsn)) as dead,
-        opened(PostgresStore(postgres_dsn)) as heir,
+        opened(PostgresStore(postgres_dsn).for_server("orphans")) as dead,
+        opened(PostgresStore(postgres_dsn).for_server("orphans")) as heir,
         admin(postgres_dsn) as connection,
     ):
         await dead.create_task(new("orphans", 1))
@@ -166,8 +169,8 @@ async def test_notices_arrive_past_a_pooler_where_they_are_listened_for_elsewher
 
 async def test_a_worker_that_is_heard_of_again_is_not_gone(postgres_dsn: str) -> None:
     async with (
-        opened(PostgresStore(postgres_dsn)) as silent,
-        opened(PostgresStore(postgres_dsn)) as heir,
+        opened(PostgresStore(postgres_dsn).for_server("heard-again")) as silent,
+        opened(PostgresStore(postgres_dsn).for_server("heard-again")) as heir,
     ):
         await silent.claim_runs(server="heard-again", limit=1, lease=0.05)
         while await heir.gone_workers([silent.worker]) == []:  # noqa: ASYNC110 - of a database

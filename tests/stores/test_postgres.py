@@ -164,6 +164,23 @@ def test_what_postgres_says_is_understood(said: str, cause: str) -> None:
     assert cause in found.what
 
 
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("postgresql://me:hunter2@127.0.0.1/db?bogus=1", "a parameter 'bogus' that"),
+        ("postgresql://me:hunter2%zz@127.0.0.1/db", "its URL cannot be read"),
+        ("postgresql://me:hunter2@127.0.0.1:port/db", "its URL cannot be read"),
+    ],
+)
+async def test_a_url_that_cannot_be_read_is_named_without_the_password(
+    url: str, cause: str
+) -> None:
+    with pytest.raises(StoreError, match=cause) as failed:
+        await PostgresStore(url, timeout=20).open()
+    assert "Correct the store's URL" in str(failed.value)
+    assert "hunter2" not in str(failed.value)
+
+
 async def test_a_store_that_is_not_open_refuses(postgres_dsn: str) -> None:
     with pytest.raises(StoreError, match="not open"):
         await claim(PostgresStore(postgres_dsn), "call")
@@ -484,5 +501,15 @@ async def test_a_value_that_postgresql_cannot_keep_costs_no_connection(postgres_
         with pytest.raises(StoreError) as caught:
             await claim(store, "nul \0 in a name")
         assert not caught.value.retryable
-        assert store._doubt == 0.0
+        assert store.failed_at == 0.0
         assert await store.task("\0") is None
+
+
+async def test_waiting_for_the_database_takes_no_processor_time(postgres_dsn: str) -> None:
+    def sleep() -> Any:
+        yield Query("SELECT pg_sleep(1)", {})
+
+    async with opened(PostgresStore(postgres_dsn)) as store:
+        began = time.process_time()
+        await store._run(sleep, Kind.READ)
+        assert time.process_time() - began < 0.5

@@ -90,10 +90,10 @@ async def test_what_expired_is_removed_by_the_server_itself(redis_url: str) -> N
         await claim(store, "kept")
         await store_passes(store, 0.02)
         keys = {key async for key in store._redis.scan_iter("expiry:*")}
-        assert b"expiry:r:kept:2" in keys
-        assert b"expiry:r:gone:2" not in keys
-        assert b"expiry:s:gone:1:" + b"digest".hex().encode() not in keys
-        for key in keys - {b"expiry:calls"}:
+        assert b"expiry:/r:kept:2" in keys
+        assert b"expiry:/r:gone:2" not in keys
+        assert b"expiry:/s:gone:1:" + b"digest".hex().encode() not in keys
+        for key in keys - {b"expiry:/calls"}:
             assert 0 < await store._redis.pttl(key) <= (600 + GRACE) * 1000
 
 
@@ -101,10 +101,10 @@ async def test_a_round_that_is_held_is_kept_by_the_server(redis_url: str) -> Non
     async with opened(RedisStore(redis_url, prefix="held:")) as store:
         mine = await claim(store, "call", ttl=0.01)
         assert isinstance(mine, Claimed)
-        for key in ("held:r:call:2", "held:m:call"):
+        for key in ("held:/r:call:2", "held:/m:call"):
             await store._redis.pexpire(key, 1_000)  # its life is nearly over
         assert await store.renew("call", 2, mine.fence, lease=30)
-        for key in ("held:r:call:2", "held:m:call"):
+        for key in ("held:/r:call:2", "held:/m:call"):
             assert await store._redis.pttl(key) > 30_000
 
 

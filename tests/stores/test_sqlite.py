@@ -1,8 +1,11 @@
 """The SQLite store: the contracts between two handles, the file, its schema, its failures."""
 
 import asyncio
+import importlib
 import itertools
 import os
+import pkgutil
+import re
 import sqlite3
 import stat
 import time
@@ -14,6 +17,7 @@ import pytest
 
 from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import Claimed, Recorded, Running
+from antiphon.stores import sql
 from antiphon.stores.sql import schema
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing.contracts import (
@@ -320,3 +324,29 @@ async def test_a_cancelled_duty_does_not_stop_the_others(tmp_path: Path) -> None
     done = await asyncio.gather(*operations, return_exceptions=True)
     assert all(isinstance(claim, Claimed) for claim in done[1::2])
     await store.close()
+
+
+async def test_what_is_about_one_row_never_reads_all_rows_of_a_server(tmp_path: Path) -> None:
+    """With many rows and no statistics SQLite may take an index for its order alone."""
+    path = tmp_path / "ledger.db"
+    async with opened(SqliteStore(path)) as store:
+        written = store.for_server("shop")._sql
+        about_one = {
+            name: written[text]
+            for module in pkgutil.iter_modules(sql.__path__)
+            for name, text in vars(importlib.import_module(f"{sql.__name__}.{module.name}")).items()
+            if isinstance(text, str)
+            and re.match(r"\s*(SELECT|UPDATE|DELETE)\b", text)
+            and "server = :server" in text
+            and re.search(r"(?<!\w)(id|call|item|task|restart) = :\w+", text)
+        }
+    assert {"ITEMS_OF", "SAID", "SAID_OF", "HOLD_EFFECTS", "_FIND"} <= about_one.keys()
+    with closing(sqlite3.connect(path)) as database:
+        for name, text in about_one.items():
+            values = dict.fromkeys(re.findall(r":(\w+)", text))
+            plan = [row[-1] for row in database.execute(f"EXPLAIN QUERY PLAN {text}", values)]
+            wide = [
+                step for step in plan if step.startswith("SCAN antiphon") or "(server=?)" in step
+            ]
+            # Of the effects that run there are few, and they have an index of their own.
+            assert all("antiphon_effects_started" in step for step in wide), (name, plan)

@@ -46,6 +46,16 @@ def test_an_odd_sqlite_url_is_refused_with_the_right_spelling(url: str) -> None:
         open_store(url)
 
 
+@pytest.mark.parametrize("name", [".", "..", "data/", "data"])
+def test_a_sqlite_url_of_a_folder_is_refused_with_a_file_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"names a folder\. Name a file in it: sqlite:///.*\.db"):
+        open_store(f"sqlite:///{name}")
+
+
 def test_an_unknown_scheme_is_refused_without_the_password() -> None:
     with pytest.raises(ConfigError, match="mysql") as caught:
         open_store("mysql://me:secret-word@host/db")
@@ -61,6 +71,5 @@ def test_a_missing_driver_names_the_line_to_install(
     for name in [name for name in sys.modules if name.split(".")[0] == driver]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, driver, None)
-    package = "psycopg[binary]" if driver == "psycopg" else driver
-    with pytest.raises(ConfigError, match=re.escape(f'pip install "{package}"')):
+    with pytest.raises(ConfigError, match=re.escape(f'pip install "antiphon[{extra}]"')):
         open_store(f"{scheme}://host/db")

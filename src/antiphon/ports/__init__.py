@@ -17,14 +17,17 @@ from antiphon.ports.carrier import RunTask as RunTask
 from antiphon.ports.carrier import Space as Space
 from antiphon.ports.carrier import caller_of as caller_of
 from antiphon.ports.effects import ROUNDS_PER_START as ROUNDS_PER_START
+from antiphon.ports.effects import STANDS as STANDS
 from antiphon.ports.effects import Begin as Begin
 from antiphon.ports.effects import Busy as Busy
 from antiphon.ports.effects import CallRow as CallRow
 from antiphon.ports.effects import Effect as Effect
 from antiphon.ports.effects import EffectRow as EffectRow
 from antiphon.ports.effects import Effects as Effects
+from antiphon.ports.effects import EqualCalls as EqualCalls
 from antiphon.ports.effects import FailedEffect as FailedEffect
 from antiphon.ports.effects import Finished as Finished
+from antiphon.ports.effects import InEqualCall as InEqualCall
 from antiphon.ports.effects import LeasedRound as LeasedRound
 from antiphon.ports.effects import LeasedTaskRun as LeasedTaskRun
 from antiphon.ports.effects import LeaseLost as LeaseLost
@@ -41,6 +44,8 @@ from antiphon.ports.inbox import HeldCall as HeldCall
 from antiphon.ports.inbox import Inbox as Inbox
 from antiphon.ports.inbox import ItemFilter as ItemFilter
 from antiphon.ports.inbox import Notification as Notification
+from antiphon.ports.incarnations import Incarnation as Incarnation
+from antiphon.ports.incarnations import Incarnations as Incarnations
 from antiphon.ports.ledger import NOTHING_KNOWN as NOTHING_KNOWN
 from antiphon.ports.ledger import About as About
 from antiphon.ports.ledger import Claim as Claim

@@ -75,6 +75,24 @@ class AuditTrail(Protocol):
         """
         ...
 
+    async def settled(
+        self,
+        *,
+        call: str,
+        key: str,
+        issuer: str,
+        subject: str,
+        transport: str,
+        outcome: str,
+        reason: str,
+    ) -> None:
+        """Write what an operator says about an uncertain effect.
+
+        Raises:
+            StoreError: It cannot be written, and gaps are not allowed.
+        """
+        ...
+
     async def note_refusal(self, principal: Principal, reason: str, method: str = "") -> None:
         """Write that a transport has refused a request. It stays refused if that cannot be."""
         ...

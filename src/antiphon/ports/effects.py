@@ -5,10 +5,16 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from antiphon.core.digest import idempotency_key
 from antiphon.ports.ledger import NOTHING_KNOWN, About
 
 ROUNDS_PER_START = 2**18
 """Rounds of a call that was started over are numbered from the next multiple of this."""
+
+
+STANDS = 600.0
+"""Seconds for which an effect whose end was in doubt stands for equal calls after it is known: the
+client may have given up meanwhile, and calls again."""
 
 
 class Restartable(msgspec.Struct, frozen=True, gc=False):
@@ -18,7 +24,7 @@ class Restartable(msgspec.Struct, frozen=True, gc=False):
     """The same for every call of one caller with one tool and the same arguments."""
 
     seed: bytes
-    """The seed of the call, sealed; a store does not look inside."""
+    """The seed of the call and its memos so far, sealed; a store does not look inside."""
 
     generation: int = 0
     """How often the call was started over."""
@@ -33,6 +39,19 @@ class TakenOver(msgspec.Struct, frozen=True):
     """The number of its next round is above `generation * ROUNDS_PER_START`."""
 
 
+class EqualCalls(msgspec.Struct, frozen=True):
+    """What calls have in common that one caller makes with one tool and the same arguments."""
+
+    names: tuple[str, ...]
+    """The name of the effect in all of them: by the key in use, then by those before it."""
+
+    answers: bytes
+    """A digest of what people have answered before the effect."""
+
+    inputs: bytes
+    """A digest of the function and of its arguments."""
+
+
 class Effect(msgspec.Struct, frozen=True):
     """The name of one effect and what it must agree with."""
 
@@ -45,6 +64,13 @@ class Effect(msgspec.Struct, frozen=True):
     arguments: bytes
     restart: Restartable | None = None
     """Set when the call can be started over."""
+
+    equal: EqualCalls | None = None
+    """Set when the caller is known: what an equal call of theirs must not do again."""
+
+    shown: bytes = b""
+    """What its function is called with, for operators; sealed. It is kept while the end may be in
+    doubt: a store forgets it when nobody can have to settle the effect any more."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -88,7 +114,25 @@ class LeaseLost(msgspec.Struct, frozen=True):
     """The round that wants the effect has lost its own claim."""
 
 
-Begin: TypeAlias = Started | Finished | FailedEffect | Uncertain | Busy | Mismatch | LeaseLost
+class InEqualCall(msgspec.Struct, frozen=True):
+    """An equal call of the same caller has begun the effect, and its end is not told yet."""
+
+    call: str
+    id: str
+    """Of the effect in that call."""
+
+    state: str
+    """`running`, `uncertain`, `done` or `failed`."""
+
+    arguments: bytes
+    inputs: bytes
+    result: bytes | None = None
+    error: str | None = None
+
+
+Begin: TypeAlias = (
+    Started | Finished | FailedEffect | Uncertain | Busy | Mismatch | LeaseLost | InEqualCall
+)
 
 
 class LeasedRound(msgspec.Struct, frozen=True):
@@ -121,6 +165,24 @@ class EffectRow(msgspec.Struct, frozen=True):
 
     started: float
     settled: float | None
+    tool: str = ""
+    caller: str = ""
+    blocks: bool = False
+    """Whether it has failed and may have happened all the same, so that equal calls of the same
+    caller do not do it: an operator settles it like one of unknown end."""
+
+    shown: bytes = b""
+    """What its function was called with, sealed; nothing where nobody has to settle it."""
+
+    @property
+    def open(self) -> bool:
+        """Whether an operator can settle it."""
+        return self.blocks or self.state == "uncertain"
+
+    @property
+    def idempotency_key(self) -> str:
+        """The key that its function is given if it takes one."""
+        return idempotency_key(self.call, self.key)
 
 
 class CallRow(msgspec.Struct, frozen=True):
@@ -140,6 +202,9 @@ class CallRow(msgspec.Struct, frozen=True):
     caller: str = ""
     uncertain: int = 0
     """How many of its effects have an unknown end."""
+
+    blocking: int = 0
+    """How many have failed and keep equal calls of the same caller from doing them."""
 
 
 class Effects(Protocol):
@@ -169,6 +234,13 @@ class Effects(Protocol):
         started, is the same claim: it gives the same `Started` again and renews its lease. So a
         caller who has not heard the reply asks again and knows.
 
+        With `effect.equal`, it is begun only if no equal call has it: in no other call it runs, is
+        uncertain or has failed without being free; nor has it been done, after the same answers or
+        with the same inputs, by a call that has not told its caller, or that has another effect of
+        unknown end. `InEqualCall`
+        says which call has it. It says `running` also of what was done within the lease of its
+        claim: that call may be about to tell.
+
         An effect that an earlier generation of a restarted call has settled with another function
         or other arguments is begun anew; one that it has not settled is `Busy` or `Uncertain`.
 
@@ -188,18 +260,36 @@ class Effects(Protocol):
         """
         ...
 
-    async def has_effect(self, effect: str) -> bool:
-        """Return whether an effect of this id is begun or settled."""
-        ...
-
     async def hold(self, effect: str, fence: int, *, lease: float) -> bool:
         """Extend the lease of a running effect; False if the fence is lost."""
         ...
 
     async def settle(
-        self, effect: str, fence: int, *, result: bytes | None, error: str | None
+        self,
+        effect: str,
+        fence: int,
+        *,
+        result: bytes | None,
+        error: str | None,
+        told: bool = False,
+        lost: bool = False,
+        doubted: bool = False,
     ) -> bool:
-        """Record the result or the failure; False if the fence is lost."""
+        """Record the result or the failure; False if the fence is lost.
+
+        With `told`, equal calls may do theirs from now on: a failure is over, and the caller will
+        learn of a result. Otherwise that is said by `tell`, or by the end of the call. With `lost`,
+        nobody waits for this call any more: an equal call need not wait for it either. With
+        `doubted`, the result stands for equal calls for `STANDS` seconds, whatever they are told.
+        """
+        ...
+
+    async def tell(self, call: str, *, lost: bool = False) -> None:
+        """Note that the caller of a call knows what its effects did: equal calls may do theirs.
+
+        A call with an effect of unknown end, or of a failure that is not free, stays as it is. With
+        `lost` the caller will never know: an equal call need not wait for this one.
+        """
         ...
 
     async def abandon(self, effect: str, fence: int) -> None:
@@ -213,7 +303,8 @@ class Effects(Protocol):
     async def calls(self, *, limit: int = 100, uncertain: bool = False) -> Sequence[CallRow]:
         """List calls, the latest to expire first.
 
-        With `uncertain` only those with an effect of unknown end, the longest waiting first.
+        With `uncertain` only those with an effect that an operator can settle, of unknown end or
+        failed, the longest waiting first.
         """
         ...
 
@@ -223,6 +314,9 @@ class Effects(Protocol):
 
     async def settle_uncertain(self, call: str, key: str, *, result: bytes | None) -> bool:
         """Settle an uncertain effect by an operator's word: a result, or None for not done.
+
+        So is a failure that is not free settled: it may have happened all the same. A result
+        stands for equal calls for `STANDS` seconds at least.
 
         In the same step the unfinished rounds of the call can be tried again as if none had
         failed, for as long as the effect lives, and a task of the call becomes ready. False if

@@ -22,9 +22,7 @@ class HeldCall(msgspec.Struct, frozen=True):
 class ItemFilter(msgspec.Struct, frozen=True):
     """Which items to list. All members that are set must fit."""
 
-    server: str | None
-    """None: of every server that keeps its calls in the store."""
-
+    server: str
     open: bool | None = None
     roles: tuple[str, ...] | None = None
     """Items of these roles, and those that only `owner` may decide."""

@@ -1,9 +1,12 @@
 """What operators are shown of a server, and the effects that they settle."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
+
+from antiphon.core.digest import idempotency_key
 
 
 class MinuteCount(msgspec.Struct, frozen=True):
@@ -26,13 +29,24 @@ class WaitingTask(msgspec.Struct, frozen=True):
 
 
 class UncertainEffect(msgspec.Struct, frozen=True):
-    """An effect whose process died before it recorded the end."""
+    """An effect that may have happened, and that an operator can settle."""
 
     call: str
     key: str
     function: str
     started: float
     tool: str = ""
+    caller: str = ""
+    state: str = "uncertain"
+    """`uncertain`, or `failed` where it keeps equal calls of the same caller from doing it."""
+
+    shown: bytes = b""
+    """What its function was called with, sealed."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """The key that its function is given if it takes one."""
+        return idempotency_key(self.call, self.key)
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -47,6 +61,19 @@ class Settlement(msgspec.Struct, frozen=True):
     reason: str
     at: float = 0.0
     """By the store's clock."""
+
+    mac: bytes = b""
+    """Of everything but the time, under a key that the database does not have."""
+
+    @property
+    def place(self) -> str:
+        """Names where it is authenticated."""
+        return f"settlement {self.call}/{self.key}"
+
+    def digest(self, server: str) -> bytes:
+        """Return the digest that is authenticated."""
+        bare = msgspec.structs.replace(self, at=0.0, mac=b"")
+        return hashlib.sha256(msgspec.json.encode((server, bare))).digest()
 
 
 @runtime_checkable
@@ -82,7 +109,10 @@ class Overview(Protocol):
     async def uncertain_effects(
         self, *, after: tuple[float, str, str] | None = None, limit: int = 50
     ) -> Sequence[UncertainEffect]:
-        """List uncertain effects, oldest first; `after` is the last one's start, call and key."""
+        """List effects that an operator can settle: of unknown end, and failures that block.
+
+        The oldest come first; `after` is the last one's start, call and key.
+        """
         ...
 
     async def settle_effect(self, settlement: Settlement, *, result: bytes | None) -> bool:

@@ -1,5 +1,6 @@
 """Segments of journals, and the store as a whole."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from antiphon.ports.effects import Effects
@@ -42,6 +43,21 @@ class Store(Ledger, Effects, Segments, Protocol):
 
     shared: bool
     """Whether other processes see it."""
+
+    server: str
+    """The server whose rows are read and written; empty until a server uses the store."""
+
+    def for_server(self, server: str) -> "Store":
+        """Return the view of a server: it reads and changes the rows of that server only.
+
+        A server uses its own view for everything. Views of one store share their connections:
+        opening or closing one opens or closes all.
+        """
+        ...
+
+    async def servers(self) -> Sequence[str]:
+        """Return the servers that have called here, by name: for operators without a server."""
+        ...
 
     async def open(self) -> None:
         """Connect and migrate; called once before use."""

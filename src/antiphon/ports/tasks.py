@@ -82,9 +82,6 @@ class TaskChange(msgspec.Struct, frozen=True):
     ready: float | None = None
     """Seconds from now until a run may be claimed; None: nothing to run."""
 
-    keeps_ready: bool = False
-    """Whether the task stays as ready, or as little ready, as it was."""
-
     cancel: bool = False
     items: tuple[NewItem, ...] = ()
     """Asks that the run has put into the inbox."""

@@ -27,6 +27,18 @@ _START = "Check that the database is reachable and try again"
 _URL = "Correct the store's URL"
 _POSTGRES: _Rules = (
     _rule(
+        r'invalid (?:URI query parameter:|connection option) "(?P<name>\w{1,64})"',
+        "its URL has a parameter {name!r} that PostgreSQL does not know",
+        _URL,
+    ),
+    _rule(
+        r"invalid percent-encoded token|missing key/value separator|unexpected spaces found"
+        r"|extra key/value separator|missing matching|invalid (?:port number|integer value)"
+        r"|unexpected character",
+        "its URL cannot be read",
+        "Correct the store's URL; write special characters of a password as %40 and the like",
+    ),
+    _rule(
         r'database "(?P<name>[^"]{1,128})" does not exist', "there is no database {name!r}", _URL
     ),
     _rule(

@@ -7,6 +7,8 @@ a duplicate that comes for one of those is refused.
 """
 
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from antiphon.ports import Clock
@@ -39,8 +41,9 @@ class MemoryStore(MemoryOverview, MemorySegments, MemorySettlements, MemoryAudit
         audit_bytes: int = 64 * _MIB,
         clock: Clock = time.time,
     ) -> None:
-        """Bound the store. One caller may use half of the rounds, effects and tasks, in number and
-        bytes.
+        """Bound the store, for each server that uses it by itself.
+
+        One caller may use half of the rounds, effects and tasks, in number and bytes.
 
         Args:
             rounds: Redeemed rounds kept until their tokens expire. Beyond it redemptions are
@@ -71,7 +74,35 @@ class MemoryStore(MemoryOverview, MemorySegments, MemorySettlements, MemoryAudit
             effect_bytes=effect_bytes,
         )
         MemoryAudit.__init__(self, audit_bytes=audit_bytes)
+        self.server: str = ""
+        self._others: dict[str, MemoryStore] = {}
+        self._another = partial(
+            MemoryStore,
+            rounds=rounds,
+            outcome_bytes=outcome_bytes,
+            effects=effects,
+            effect_bytes=effect_bytes,
+            segment_bytes=segment_bytes,
+            tasks=tasks,
+            task_bytes=task_bytes,
+            audit_bytes=audit_bytes,
+            clock=clock,
+        )
         self._counts, self._settlements = {}, []
+
+    def for_server(self, server: str) -> "MemoryStore":
+        """Return the store of a server: this one for the first, then another with its bounds."""
+        if not self.server:
+            self.server = server
+        if self.server == server:
+            return self
+        if server not in self._others:
+            self._others[server] = self._another().for_server(server)
+        return self._others[server]
+
+    async def servers(self) -> Sequence[str]:
+        """Return the servers that use the store, by name."""
+        return sorted({self.server, *self._others} - {""})
 
     def end_round(self, call: str, round: int, ended: float | None) -> None:
         """Free what a recorded round leaves behind; with a time, its call has ended too."""

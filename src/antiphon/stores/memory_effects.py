@@ -9,6 +9,7 @@ from antiphon.core.quotas import Quota
 from antiphon.errors import StoreFull
 from antiphon.ports import (
     NOTHING_KNOWN,
+    STANDS,
     About,
     Begin,
     Busy,
@@ -16,8 +17,10 @@ from antiphon.ports import (
     Clock,
     Effect,
     EffectRow,
+    EqualCalls,
     FailedEffect,
     Finished,
+    InEqualCall,
     LeasedRound,
     LeasedTaskRun,
     LeaseLost,
@@ -57,6 +60,17 @@ class BegunEffect(msgspec.Struct, gc=False):
     """Whether an operator has said how it ended."""
 
     restart: Restartable | None = None
+    equal: str = ""
+    """The name by which equal calls of the caller find it; nothing once it is free."""
+
+    told: bool = False
+    """Whether its caller knows what it did."""
+
+    stands: float = 0.0
+    """Until when it stands for equal calls, whatever their caller knows."""
+
+    shown: bytes = b""
+    """What its function was called with, until its end is known."""
 
 
 class MemoryEffects(MemoryRounds):
@@ -74,6 +88,9 @@ class MemoryEffects(MemoryRounds):
 
         self._by_restart: dict[str, dict[str, None]] = {}
         """Unfinished calls with effects that can be started over, by name, the latest last."""
+
+        self._by_equal: dict[str, dict[str, None]] = {}
+        """Effects that equal calls find, by name, the oldest first."""
 
         self._fence = 0
         self._due_effects: ExpiryWheel[str] = ExpiryWheel()
@@ -105,13 +122,14 @@ class MemoryEffects(MemoryRounds):
             if holder is None:
                 return LeaseLost()
         row = self._effects.get(effect.id)
+        if row is not None and _is_same_claim(row, effect, nonce):
+            row.lease = now + lease
+            return Started(row.fence)
+        taken = row and _obstacle(row, effect, now, retry=retry, window=window)
+        taken = taken or self._in_equal_call(effect, now)
+        if taken is not None:
+            return taken
         if row is not None:
-            if nonce and row.nonce == nonce and row.settled is None and _agrees(row, effect):
-                row.lease = now + lease
-                return Started(row.fence)
-            taken = _obstacle(row, effect, now, retry=retry, window=window)
-            if taken is not None:
-                return taken
             self._drop_effect(row)
         else:
             self._check_space(about.caller)
@@ -133,6 +151,32 @@ class MemoryEffects(MemoryRounds):
             self.keep_segments(under.call, under.round, now + ttl)
         return Started(row.fence)
 
+    def _in_equal_call(self, effect: Effect, now: float) -> InEqualCall | None:
+        """Return the effect of an equal call that this one must not do again."""
+        equal = effect.equal
+        if equal is None:
+            return None
+        rows = (self._effects[id] for name in equal.names for id in self._by_equal.get(name, ()))
+        for row in rows:
+            mine = row.effect.id == effect.id or row.effect.call == effect.call
+            if not mine and row.expires > now and self._stands_for(row, equal, now):
+                return _in_equal_call(row, now)
+        return None
+
+    def _stands_for(self, row: BegunEffect, equal: EqualCalls, now: float) -> bool:
+        """Whether an effect stands for those of equal calls."""
+        if row.settled is None or row.error is not None:
+            return True
+        of = row.effect.equal
+        same = of is not None and (of.answers == equal.answers or of.inputs == equal.inputs)
+        known = row.told and row.stands <= now
+        return same and (not known or self._has_open_end(row.effect.call, now))
+
+    def _has_open_end(self, call: str, now: float) -> bool:
+        """Whether an effect of a call may have happened, so that no equal call repeats it."""
+        rows = (row for row in self._of_call(call) if row.equal)
+        return any(row.error is not None or _state_of(row, now) == "uncertain" for row in rows)
+
     def _check_space(self, owner: str) -> None:
         effects, results = self._effect_quota, self._result_quota
         if effects.fits(owner, 1) and results.fits(owner, 1):
@@ -146,10 +190,14 @@ class MemoryEffects(MemoryRounds):
     def _add_effect(self, row: BegunEffect) -> None:
         effect = row.effect
         row.restart = effect.restart
+        self._show(row, effect.shown)
         if row.restart is not None:
             calls = self._by_restart.setdefault(row.restart.name, {})
             calls.pop(effect.call, None)
             calls[effect.call] = None
+        if effect.equal is not None:
+            row.equal = effect.equal.names[0]
+            self._by_equal.setdefault(row.equal, {})[effect.id] = None
         row.earlier = self._latest.get(effect.call)
         self._latest[effect.call] = row
         self._effects[effect.id] = row
@@ -160,11 +208,13 @@ class MemoryEffects(MemoryRounds):
     def _drop_effect(self, row: BegunEffect) -> None:
         if row.restart is not None:
             self._forget_restart(row)
+        self._forget_equal(row)
         del self._effects[row.effect.id]
         self._due_effects.discard(row.effect.id, row.due)
         self._effect_quota.remove(row.about.caller, 1)
         if row.result:
             self._result_quota.remove(row.about.caller, len(row.result))
+        self._show(row, b"")
         call = row.effect.call
         later = self._latest[call]
         if later is row:
@@ -176,6 +226,24 @@ class MemoryEffects(MemoryRounds):
         while later.earlier is not None and later.earlier is not row:
             later = later.earlier
         later.earlier = row.earlier
+
+    def _show(self, row: BegunEffect, shown: bytes) -> None:
+        """Keep what the function of an effect is called with, or nothing any more."""
+        change = len(shown) - len(row.shown)
+        if change > 0:
+            self._result_quota.add(row.about.caller, change)
+        elif change < 0:
+            self._result_quota.remove(row.about.caller, -change)
+        row.shown = shown
+
+    def _forget_equal(self, row: BegunEffect) -> None:
+        """Let no equal call find this effect any more."""
+        name, row.equal = row.equal, ""
+        ids = self._by_equal.get(name)
+        if ids is not None:
+            ids.pop(row.effect.id, None)
+            if not ids:
+                del self._by_equal[name]
 
     def _forget_restart(self, row: BegunEffect) -> None:
         """Let nobody find the call by this effect any more."""
@@ -220,14 +288,40 @@ class MemoryEffects(MemoryRounds):
         return True
 
     async def settle(
-        self, effect: str, fence: int, *, result: bytes | None, error: str | None
+        self,
+        effect: str,
+        fence: int,
+        *,
+        result: bytes | None,
+        error: str | None,
+        told: bool = False,
+        lost: bool = False,
+        doubted: bool = False,
     ) -> bool:
         """Record the result or the failure; False if the fence is lost."""
         row = self._started(effect, fence)
         if row is None:
             return False
         self._settle(row, result, error)
+        row.told = told
+        row.stands = row.settled + STANDS if doubted and row.settled is not None else 0.0
+        if told and error is not None:
+            self._forget_equal(row)
+        if not _blocks(row):
+            self._show(row, b"")
+        if lost:
+            row.lease = self._clock()
         return True
+
+    async def tell(self, call: str, *, lost: bool = False) -> None:
+        """Note that the caller of a call knows what its effects did, or never will."""
+        now = self._clock()
+        if self._has_open_end(call, now):
+            return
+        for row in self._of_call(call):
+            if not row.told:
+                row.told = not lost
+                row.lease = now if row.settled is not None else row.lease
 
     def _settle(self, row: BegunEffect, result: bytes | None, error: str | None) -> None:
         row.settled = self._clock()
@@ -237,10 +331,6 @@ class MemoryEffects(MemoryRounds):
             if row.result:
                 self._result_quota.add(row.about.caller, len(row.result))
             self._results_gauge.show(self._result_quota.used)
-
-    async def has_effect(self, effect: str) -> bool:
-        """Return whether an effect of this id is begun or settled."""
-        return effect in self._effects
 
     async def abandon(self, effect: str, fence: int) -> None:
         """Free the claim: nothing happened."""
@@ -256,11 +346,15 @@ class MemoryEffects(MemoryRounds):
         if call not in self._latest:
             return
         now = self._clock()
+        open_end = self._has_open_end(call, now)
         for row in self._of_call(call):
             if row.restart is not None:
                 self._forget_restart(row)
-            if row.shared or row.settled is None:
+            if row.settled is not None:
+                row.lease = min(row.lease, now)  # nobody need wait for this call any more
+            if row.shared or row.settled is None or (row.equal and (open_end or row.stands > now)):
                 continue
+            row.told = True
             row.expires = min(row.expires, until)
             if row.expires <= now:
                 self._drop_effect(row)
@@ -278,7 +372,7 @@ class MemoryEffects(MemoryRounds):
             rows = [row for row in self._of_call(call) if row.restart is not None]
             if self.is_task(call) or all(row.expires <= now for row in rows):
                 continue
-            seed = next(row.restart.seed for row in rows if row.restart is not None)
+            seed = next(row.restart.seed for row in reversed(rows) if row.restart is not None)
             until = max(now + ttl, *(row.expires for row in rows))
             generation = self.supersede(call, until, about)
             self.free_segments(call, None)
@@ -300,6 +394,10 @@ class MemoryEffects(MemoryRounds):
                 _state_of(row, now),
                 row.started,
                 row.settled,
+                row.about.tool,
+                row.about.caller,
+                _blocks(row),
+                row.shown,
             )
             for row in self._of_call(call)
         ]
@@ -318,7 +416,7 @@ class MemoryEffects(MemoryRounds):
     def _call_rows(self, *, uncertain: bool) -> list[CallRow]:
         if uncertain:
             rows = [self._with_effects(call) for call in self._latest]
-            return [row for row in rows if row.uncertain]
+            return [row for row in rows if row.uncertain or row.blocking]
         redeemed = [
             self._with_effects(row.call) if row.call in self._latest else row
             for row in self.round_rows()
@@ -339,19 +437,21 @@ class MemoryEffects(MemoryRounds):
             tool=row.tool or about.tool,
             caller=row.caller or about.caller,
             uncertain=sum(_state_of(effect, now) == "uncertain" for effect in effects),
+            blocking=sum(_blocks(effect) for effect in effects),
         )
 
     async def settle_uncertain(self, call: str, key: str, *, result: bytes | None) -> bool:
         """Settle an uncertain effect by an operator's word, and let its call go on."""
         now = self._clock()
         for row in self._of_call(call):
-            if row.effect.key == key and _state_of(row, now) == "uncertain":
+            if row.effect.key == key and (_blocks(row) or _state_of(row, now) == "uncertain"):
                 if result is None:
                     self._drop_effect(row)
                 else:
                     self._fence += 1
                     row.fence = self._fence
                     row.by_operator = True
+                    row.told, row.lease, row.stands = False, now, now + STANDS
                     self._settle(row, result, None)
                 self.try_again(call, row.expires)
                 self.keep_segments(call, None, row.expires)
@@ -392,6 +492,11 @@ def _agrees(row: BegunEffect, effect: Effect) -> bool:
     return row.effect.function == effect.function and row.effect.arguments == effect.arguments
 
 
+def _is_same_claim(row: BegunEffect, effect: Effect, nonce: bytes) -> bool:
+    """Tell whether this is the claim whose reply was lost, asked for again."""
+    return bool(nonce) and row.nonce == nonce and row.settled is None and _agrees(row, effect)
+
+
 def _is_older(row: BegunEffect, effect: Effect) -> bool:
     """Tell whether an earlier generation of a restarted call has begun the effect."""
     known, now = row.effect.restart, effect.restart
@@ -404,7 +509,8 @@ def _obstacle(
     """Why an effect cannot be begun, or None when it may be begun anew."""
     if row.settled is not None and window is not None and now >= row.settled + window:
         return None
-    if window is not None and row.error is not None and row.effect.call != effect.call:
+    failed = row.error is not None and not row.equal
+    if window is not None and failed and row.effect.call != effect.call:
         return None  # a failure is shared with nobody: another call tries again
     if not _agrees(row, effect):
         if not _is_older(row, effect):
@@ -419,6 +525,21 @@ def _obstacle(
     if now < row.lease:
         return _BUSY
     return None if retry else Uncertain(row.effect.call)
+
+
+def _in_equal_call(row: BegunEffect, now: float) -> InEqualCall:
+    """Say how an effect of another call stands."""
+    state = _state_of(row, now)
+    if row.error is None and not row.told and now < row.lease:
+        state = "running"
+    of = row.effect
+    inputs = b"" if of.equal is None else of.equal.inputs
+    return InEqualCall(of.call, of.id, state, of.arguments, inputs, row.result, row.error)
+
+
+def _blocks(row: BegunEffect) -> bool:
+    """Whether an effect has failed and keeps equal calls from doing it."""
+    return row.error is not None and bool(row.equal)
 
 
 def _state_of(row: BegunEffect, now: float) -> str:

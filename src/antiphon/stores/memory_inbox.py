@@ -188,7 +188,7 @@ class MemoryInbox(MemoryTasks):
         return min(most, sum(self._fits(item, wanted) for item in self._inbox.values()))
 
     def _fits(self, item: Item, wanted: ItemFilter) -> bool:
-        if wanted.server is not None and item.server != wanted.server:
+        if item.server != wanted.server:
             return False
         if wanted.open is not None and (item.status == "open") != wanted.open:
             return False
@@ -353,4 +353,5 @@ def _item_of(new: NewItem, now: float) -> Item:
         status="open",
         kind=new.kind,
         face=new.face,
+        behind=new.behind,
     )

@@ -85,13 +85,22 @@ class MemorySettlements(MemoryEffects):
     async def uncertain_effects(
         self, *, after: tuple[float, str, str] | None = None, limit: int = 50
     ) -> Sequence[UncertainEffect]:
-        """List uncertain effects, oldest first."""
+        """List effects that an operator can settle, oldest first."""
         found: list[UncertainEffect] = []
         for call in await self.calls(limit=await self.count_calls(), uncertain=True):
             found += [
-                UncertainEffect(row.call, row.key, row.function, row.started, call.tool)
+                UncertainEffect(
+                    row.call,
+                    row.key,
+                    row.function,
+                    row.started,
+                    row.tool,
+                    row.caller,
+                    row.state,
+                    row.shown,
+                )
                 for row in await self.effects(call.call)
-                if row.state == "uncertain"
+                if row.open
             ]
         found.sort(key=_place)
         return [one for one in found if _place(one) > (after or (0.0, "", ""))][:limit]

@@ -163,7 +163,7 @@ class MemoryTasks:
         row = self._tasks.get(id)
         if row is None or row.revision != revision or row.status not in OPEN:
             return False
-        stays = change.keeps_ready or self._now() < row.lease
+        stays = self._now() < row.lease
         self._apply(row, change, row.ready if stays else self._after(change.ready))
         return True
 

@@ -41,6 +41,7 @@ from antiphon.stores.sql.dialect import (
     Transaction,
 )
 from antiphon.stores.sql.heartbeats import SqlHeartbeats
+from antiphon.stores.sql.incarnations import DatabasePlace, recognising
 from antiphon.stores.sql.store import SqlStore
 
 _T = TypeVar("_T")
@@ -72,6 +73,24 @@ _MIGRATING = 0x616E7469
 _BACKEND = "SELECT pg_backend_pid()"
 _PROBES = 5
 """How often two clients look whether they share a connection."""
+
+_PLACE = """
+SELECT (SELECT system_identifier FROM pg_control_system()) || '/' ||
+       CAST('antiphon_effects' AS regclass)::oid,
+       CASE WHEN pg_is_in_recovery() THEN 0
+            ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END,
+       current_setting('synchronous_standby_names') <> ''
+       AND current_setting('synchronous_commit') NOT IN ('off', 'local')
+"""
+"""A dump that is read again makes other tables. A standby that is promoted, and a server that is
+restored to an earlier time, begins another timeline."""
+
+_MAY_LOSE = """
+SELECT current_setting('synchronous_commit') = 'off'
+    OR (EXISTS (SELECT 1 FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup')
+        AND (current_setting('synchronous_standby_names') = ''
+             OR current_setting('synchronous_commit') = 'local'))
+"""
 
 _NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)"
 
@@ -115,7 +134,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         """After how many uses a statement is prepared."""
 
         self._hosts = Hosts(timeout)
-        self._doubt = 0.0
+        self.failed_at = 0.0
         self._left_at = 0.0
         """Connections made before this are closed: their server hangs or accepts no writes."""
 
@@ -148,6 +167,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
                 if await _is_direct(connection):
                     self._prepare = _USES
                 await _migrate(connection)
+                await self._recognise(connection)
             except BaseException:
                 await connection.close()
                 raise
@@ -160,7 +180,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         """Close the connections."""
         await self._creation.close()
         await self._notices.close()
-        if self._idle is not None and self._beat_at:
+        if self._idle is not None and self._beats:
             with suppress(StoreError, TimeoutError):
                 async with asyncio.timeout(_RETIRE):
                     await self.retire()
@@ -197,6 +217,19 @@ class PostgresStore(SqlHeartbeats, SqlStore):
             raise _failure(error) from error
         return False
 
+    async def may_lose_commits(self) -> bool:
+        """Tell whether a crash or a failover may forget commits: standbys for which none waits.
+
+        Raises:
+            StoreError: The database cannot be reached.
+        """
+
+        async def ask(connection: Connection) -> bool:
+            row = await (await connection.execute(_MAY_LOSE)).fetchone()
+            return bool(row and row[0])
+
+        return await self._with_connection(ask, Kind.READ)
+
     async def create_task(self, task: NewTask) -> bool:
         """Keep a new task; False when it is a held call and the same one waits already."""
         if task.held is not None:
@@ -232,7 +265,7 @@ class PostgresStore(SqlHeartbeats, SqlStore):
             self._tend_at = time.monotonic() + _TEND_EVERY
             self._tending = asyncio.create_task(self._tend(), name="antiphon tending")
         drive = _drive_together if kind is Kind.SEVERAL else _drive
-        done = await self._with_connection(lambda found: drive(found, begin()), kind)
+        done = await self._with_connection(lambda found: drive(found, begin(), self.server), kind)
         for notice in done.notices:
             self._announce(notice)
         return done.result
@@ -257,11 +290,13 @@ class PostgresStore(SqlHeartbeats, SqlStore):
                         if not _may_start_again(error, kind, tries):
                             raise
                         refused = error
+                        if error.sqlstate is None or error.sqlstate in _NO_WRITES:
+                            self.failed_at = time.monotonic()
                     await asyncio.sleep(pause)
                 raise AssertionError("the back-off has no end")
         except (psycopg.Error, TimeoutError) as error:
             if not isinstance(error, psycopg.DataError):
-                self._doubt = time.monotonic()
+                self.failed_at = time.monotonic()
             cause = error if isinstance(error, psycopg.Error) else refused or error
             raise _failure(cause) from error
 
@@ -290,7 +325,26 @@ class PostgresStore(SqlHeartbeats, SqlStore):
                 uses = self._prepare
                 connection.prepare_threshold = uses
                 return connection
-        return await self._connect()
+        connection = await self._connect()
+        try:
+            await self._recognise(connection)
+        except BaseException:
+            await self._hosts.drop(connection)
+            raise
+        return connection
+
+    async def _recognise(self, connection: Connection) -> None:
+        """Find out whether the server is the one that it was, before anything is asked of it."""
+        try:
+            row = await (await connection.execute(_PLACE)).fetchone()
+        except psycopg.ProgrammingError:
+            return  # a database that does not tell
+        found = self._place if row is None or not row[1] else DatabasePlace(*row)
+        if found != self._place:
+            self.incarnation = (
+                await _drive(connection, recognising(self._sql, found), self.server)
+            ).result
+            self._place = found
 
     def _open_connections(self) -> list[Connection]:
         if self._idle is None:
@@ -302,13 +356,14 @@ class PostgresStore(SqlHeartbeats, SqlStore):
         if connection.made < self._left_at:
             await connection.close()
             return False
-        if connection.used > self._doubt and time.monotonic() - connection.used < _IDLE:
+        if connection.used > self.failed_at and time.monotonic() - connection.used < _IDLE:
             return True
         try:
             async with asyncio.timeout(self._timeout * _PROBE_SHARE):
                 await connection.execute("")
         except (psycopg.Error, TimeoutError) as error:
             await connection.close()
+            self.failed_at = time.monotonic()
             if isinstance(error, TimeoutError):
                 await self._leave(connection)
             return False
@@ -351,7 +406,9 @@ class PostgresStore(SqlHeartbeats, SqlStore):
                 pass
 
     async def _sweep_once(self, connection: Connection) -> bool:
-        return (await _drive(connection, self._sweep(limit=_SLICE, grace=_GRACE))).result
+        return (
+            await _drive(connection, self._sweep(limit=_SLICE, grace=_GRACE), self.server)
+        ).result
 
     async def _compare_clocks(self, connection: Connection) -> None:
         before = self._clock()
@@ -360,18 +417,19 @@ class PostgresStore(SqlHeartbeats, SqlStore):
             self._clocks.compare(before, row[0], self._clock())
 
 
-async def _drive_together(connection: Connection, steps: Transaction[_T]) -> Committed:
+async def _drive_together(connection: Connection, steps: Transaction[_T], server: str) -> Committed:
     async with connection.transaction():
-        return await _drive(connection, steps)
+        return await _drive(connection, steps, server)
 
 
-async def _drive(connection: Connection, steps: Transaction[_T]) -> Committed:
+async def _drive(connection: Connection, steps: Transaction[_T], server: str) -> Committed:
     notices: list[Notice] = []
     try:
         step = next(steps)
         while True:
             if isinstance(step, Query):
-                cursor = await connection.execute(cast(LiteralString, step.text), step.parameters)
+                parameters = {"server": server, **step.parameters}
+                cursor = await connection.execute(cast(LiteralString, step.text), parameters)
                 step = steps.send(await cursor.fetchall() if cursor.description else ())
             else:
                 notices.append(step)
@@ -414,8 +472,9 @@ _PREPARED_ELSEWHERE = frozenset({"26000", "42P05"})
 _NO_WRITES = frozenset({"25006", "57P01", "57P02", "57P03"})
 """This server is read-only, shuts down or starts up: another one may be the primary now."""
 
-_ROLLED_BACK = _PREPARED_ELSEWHERE | _NO_WRITES | {"40001", "40P01", "53300"}
-"""The database says that it has not committed: a conflict, a deadlock, a switchover, no place."""
+_ROLLED_BACK = _PREPARED_ELSEWHERE | _NO_WRITES | {"23505", "40001", "40P01", "53300"}
+"""The database says that it has not committed: a conflict, a deadlock, a switchover, no place.
+23505 is the conflict of two equal calls that begin one effect: the second try sees the first."""
 
 _FINAL = (
     psycopg.DataError,
@@ -449,15 +508,17 @@ def _failure(error: Exception) -> StoreError:
     code = f" ({state})" if state else ""
     if isinstance(error, psycopg.errors.DiskFull):
         return StoreFull(f"the PostgreSQL store is full: {name}{code}. Make space on its disk.")
+    cause = find_postgres_cause(str(error))
+    final = isinstance(error, _FINAL)
     if isinstance(error, psycopg.DataError):
         advice = "It cannot keep a value that it was given"
-    elif isinstance(error, _FINAL):
+    elif final and (state is not None or cause is None):
         advice = "Check the rights and the tables of the database user"
     elif state == "25006":
         advice = "The server accepts no writes. Name the primary, or all hosts, in the store's URL"
-    elif (cause := find_postgres_cause(str(error))) is not None:
-        return StoreError(f"the PostgreSQL store failed: {cause.what} ({name}). {cause.advice}.")
+    elif cause is not None:
+        what = f"the PostgreSQL store failed: {cause.what} ({name}). {cause.advice}."
+        return StoreError(what, retryable=not final)
     else:
         advice = "Check that the database is reachable and try again"
-    final = isinstance(error, _FINAL)
     return StoreError(f"the PostgreSQL store failed: {name}{code}. {advice}.", retryable=not final)

@@ -25,6 +25,9 @@ _T = TypeVar("_T")
 Address: TypeAlias = tuple[str, str, str]
 """Host, port and resolved address of one server."""
 
+_LOOK = 5.0
+"""Seconds after which a statement that waits for its server is looked at without a reason."""
+
 _CANCEL = 2.0
 """Seconds in which a server is asked to cancel a statement that nobody waits for any more."""
 
@@ -38,16 +41,18 @@ class Connection(AsyncConnection[Any]):
     unfinished: PGcancelConn | None = None
     """The request to cancel the statement that was left running on the server."""
 
-    async def wait(self, gen: PQGen[_T], *args: Any, **options: Any) -> _T:
+    async def wait(
+        self, gen: PQGen[_T], interval: float = _LOOK, timeout: float | None = None
+    ) -> _T:
         """Wait for the server's answer; a cancelled wait ends at once.
 
         The driver asks the server to cancel the statement and waits, for ten seconds if the server
         hangs. Here the connection is given up, and whoever drops it sends the request.
         """
         if not psycopg.capabilities.has_cancel_safe():
-            return await super().wait(gen, *args, **options)
+            return await super().wait(gen, interval, timeout)
         try:
-            return await waiting.wait_async(gen, self.pgconn.socket, *args, **options)
+            return await waiting.wait_async(gen, self.pgconn.socket, interval, timeout)
         except asyncio.CancelledError:
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.unfinished = self.pgconn.cancel_conn()

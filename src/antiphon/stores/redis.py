@@ -8,7 +8,9 @@ here.
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, cast
+from urllib.parse import quote
 
 from redis.asyncio import BlockingConnectionPool, Connection, Redis
 from redis.asyncio.retry import Retry
@@ -26,6 +28,7 @@ from redis.exceptions import (
 from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import (
     NOTHING_KNOWN,
+    STANDS,
     About,
     Begin,
     Busy,
@@ -37,6 +40,7 @@ from antiphon.ports import (
     EffectRow,
     FailedEffect,
     Finished,
+    InEqualCall,
     LeasedRound,
     LeasedTaskRun,
     LeaseLost,
@@ -52,6 +56,7 @@ from antiphon.ports import (
 from antiphon.stores import clocks
 from antiphon.stores import redis_scripts as scripts
 from antiphon.stores.failure_causes import find_redis_cause
+from antiphon.stores.views import ServerViews
 from antiphon.stores.waiting import RoundState, RoundWaiters
 
 _OLDEST = (6, 2)
@@ -60,11 +65,17 @@ _OLDEST = (6, 2)
 _NO_TASKS = "Redis keeps no tasks. Use a SQLite or PostgreSQL store for tools that detach."
 
 
+@cache
+def _prefix_of(prefix: str, server: str) -> str:
+    """Return what the keys of one server begin with: no two servers share a beginning."""
+    return f"{prefix}{quote(server, safe='')}/"
+
+
 class _RefusedByRedis(RedisError):
     """A server that cannot be trusted with a ledger."""
 
 
-class RedisStore:
+class RedisStore(ServerViews):
     """A store in one Redis database; its keys begin with `prefix`. Not for Redis Cluster."""
 
     durable = True
@@ -84,7 +95,7 @@ class RedisStore:
 
         Args:
             url: A `redis://` or `rediss://` URL.
-            prefix: What the keys begin with; servers that share it share their ledger.
+            prefix: What the keys begin with; the name of the server follows.
             connections: Connections of this process at most.
             timeout: Seconds after which an operation is given up.
             outcome_bytes: A larger outcome is recorded without its body: its duplicate is refused.
@@ -103,7 +114,7 @@ class RedisStore:
             redis_connect_func=_connected,
         )
         self._redis: Redis = Redis(connection_pool=pool)
-        self._prefix = prefix
+        self._keys = prefix
         self._outcome_bytes = outcome_bytes
         self._clock = clock
         self._clocks = clocks.ClockCheck("the Redis store")
@@ -120,6 +131,8 @@ class RedisStore:
         """
         try:
             await self._check_server()
+            if self.server:
+                await cast(Any, self._redis.sadd(f"{self._keys}servers", self.server))
         except _RefusedByRedis as error:
             raise ConfigError(str(error)) from None
         except RedisError as error:
@@ -154,12 +167,26 @@ class RedisStore:
             self._clocks.check()
             return await ready(keys=keys, args=arguments)
         except RedisError as error:
+            self.failed_at = time.monotonic()
             if isinstance(error, _RefusedByRedis):
                 self._check_at = 0.0  # look again before the next operation
             if isinstance(error, ConnectionError):
                 # The others were made to the same server and may be as dead.
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
             raise _failure(error) from error
+
+    @property
+    def _prefix(self) -> str:
+        """What the keys of the server begin with."""
+        return _prefix_of(self._keys, self.server)
+
+    async def servers(self) -> Sequence[str]:
+        """Return the servers that have called here, by name."""
+        try:
+            names: Any = await cast(Any, self._redis.smembers(f"{self._keys}servers"))
+        except RedisError as error:
+            raise _failure(error) from error
+        return sorted(name.decode() for name in names)
 
     def _round(self, call: str, round: int) -> str:
         return f"{self._prefix}r:{call}:{round}"
@@ -279,7 +306,7 @@ class RedisStore:
             effect.id, effect.call, effect.key, effect.function, effect.arguments,
             lease, ttl, int(retry), "" if window is None else window,
             "" if under is None else under.fence, int(kept is not None), kept or b"",
-            nonce, about.tool, about.caller, *_restart(effect),
+            nonce, about.tool, about.caller, effect.shown, *_restart(effect), *_equal(effect),
         )  # fmt: skip
         return _begin(found)
 
@@ -304,22 +331,32 @@ class RedisStore:
         return f"{self._prefix}e:{effect}", f"{self._prefix}started"
 
     async def settle(
-        self, effect: str, fence: int, *, result: bytes | None, error: str | None
+        self,
+        effect: str,
+        fence: int,
+        *,
+        result: bytes | None,
+        error: str | None,
+        told: bool = False,
+        lost: bool = False,
+        doubted: bool = False,
     ) -> bool:
         """Record the result or the failure; False if the fence is lost."""
         state, field, value = ("failed", "w", error) if error is not None else ("done", "r", result)
-        keys = self._effect(effect)
-        return bool(
-            await self._run(scripts.SETTLE, keys, fence, state, field, value or b"", effect)
-        )
+        done = await self._run(
+            scripts.SETTLE, self._effect(effect), fence, state, field, value or b"", effect,
+            int(told), int(lost), STANDS if doubted else 0, self._prefix,
+        )  # fmt: skip
+        return bool(done)
+
+    async def tell(self, call: str, *, lost: bool = False) -> None:
+        """Note that the caller of a call knows what its effects did, or never will."""
+        keys = (f"{self._prefix}ec:{call}",)
+        await self._run(scripts.TELL, keys, self._prefix, call, 0 if lost else 1)
 
     async def abandon(self, effect: str, fence: int) -> None:
         """Free the claim: nothing happened."""
         await self._run(scripts.ABANDON, self._effect(effect), fence, effect)
-
-    async def has_effect(self, effect: str) -> bool:
-        """Return whether an effect of this id is begun or settled."""
-        return bool(await self._run(scripts.HAS_EFFECT, self._effect(effect)[:1]))
 
     async def effects(self, call: str) -> Sequence[EffectRow]:
         """List the effects of a call, oldest first."""
@@ -332,8 +369,12 @@ class RedisStore:
                 state.decode(),
                 float(started),
                 None if settled is None else float(settled),
+                tool.decode(),
+                caller.decode(),
+                bool(blocks),
+                shown,
             )
-            for key, function, state, started, settled in rows
+            for key, function, state, started, settled, tool, caller, blocks, shown in rows
         ]
 
     async def calls(self, *, limit: int = 100, uncertain: bool = False) -> Sequence[CallRow]:
@@ -349,8 +390,9 @@ class RedisStore:
                 tool.decode(),
                 caller.decode(),
                 number,
+                blocking,
             )
-            for call, mark, state, expires, started, tool, caller, number in rows
+            for call, mark, state, expires, started, tool, caller, number, blocking in rows
         ]
         if uncertain:
             return sorted(found, key=lambda row: row.started)
@@ -369,9 +411,8 @@ class RedisStore:
         """Settle an uncertain effect by an operator's word, and let its call go on."""
         keys = (f"{self._prefix}ec:{call}",)
         done = int(result is not None)
-        return bool(
-            await self._run(scripts.DECIDE, keys, self._prefix, call, key, done, result or b"")
-        )
+        given = (self._prefix, call, key, done, result or b"", STANDS)
+        return bool(await self._run(scripts.DECIDE, keys, *given))
 
     async def unsettle(self, call: str, key: str, *, result: bytes) -> bool:
         """Take back a result that an operator gave and that is of no use."""
@@ -413,6 +454,11 @@ def _restart(effect: Effect) -> tuple[str, bytes, int]:
     return ("", b"", 0) if restart is None else (restart.name, restart.seed, restart.generation)
 
 
+def _equal(effect: Effect) -> tuple[bytes | str, ...]:
+    equal = effect.equal
+    return (b"", b"") if equal is None else (equal.answers, equal.inputs, *equal.names)
+
+
 async def _connected(connection: Connection) -> None:
     """Check a server with every new connection: it may be another one after a failover."""
     await connection.on_connect()
@@ -451,6 +497,12 @@ def _begin(found: Sequence[Any]) -> Begin:
             return Mismatch(found[1].decode())
         case b"busy":
             return Busy()
+        case b"equal":
+            call, id, state, arguments, inputs, result, error = found[1:]
+            text = None if error is None else error.decode()
+            return InEqualCall(
+                call.decode(), id.decode(), state.decode(), arguments, inputs or b"", result, text
+            )
         case b"fenced":
             return LeaseLost()
         case _:

@@ -1,6 +1,7 @@
 """The operations of a store as Redis scripts: Redis runs each to its end before anything else.
 
-Owns the layout of the keys. Leases and lifetimes run on the server's clock. A row is a hash:
+Owns the layout of the keys. Leases and lifetimes run on the clock of Redis. `<prefix>` ends with
+the name of the server whose rows they are. A row is a hash:
 
     <prefix>r:<call>:<round>    a answers, f fence, s state, l lease, x expires, b body,
                                 q failures, t started, u tool, v caller
@@ -8,7 +9,9 @@ Owns the layout of the keys. Leases and lifetimes run on the server's clock. A r
     <prefix>calls               calls by the expiry of their mark
     <prefix>e:<id>              c call, k key, n function, a arguments, f fence, s state, l lease,
                                 x expires, t started, d settled, r result, w error, o nonce,
-                                h shared, u tool, v caller, g restart, y seed, z generation
+                                h shared, u tool, v caller, g restart, y seed, z generation,
+                                q equal, i inputs, j answers, p told, m stands until
+    <prefix>q:<equal>           effects that equal calls of one caller find, by their start
     <prefix>l:<restart>         unfinished calls that can be started over, by their latest effect
     <prefix>ec:<call>           effects of a call by their start
     <prefix>started             effects that were begun and not settled, by the end of their lease
@@ -66,18 +69,41 @@ local function free_segments(prefix, call, upto)
   end
 end
 local function end_effects(prefix, call, ttl)
+  local open_end = has_open_end(prefix, call)
   for _, id in ipairs(redis.call('ZRANGE', prefix .. 'ec:' .. call, 0, -1)) do
     local key = prefix .. 'e:' .. id
-    local row = redis.call('HMGET', key, 's', 'h', 'x', 'g')
+    local row = redis.call('HMGET', key, 's', 'h', 'x', 'g', 'q', 'm', 'l')
+    if row[1] and row[1] ~= 'started' and tonumber(row[7]) > now then
+      redis.call('HSET', key, 'l', now)
+    end
+    local kept = row[5] and row[5] ~= '' and (open_end or tonumber(row[6] or '0') > now)
     if row[4] and row[4] ~= '' then
       redis.call('HSET', key, 'g', '')
       redis.call('ZREM', prefix .. 'l:' .. row[4], call)
     end
-    if row[1] and row[1] ~= 'started' and row[2] ~= '1' then
-      if ttl <= 0 then redis.call('DEL', key)
+    if row[1] and row[1] ~= 'started' and row[2] ~= '1' and not kept then
+      redis.call('HSET', key, 'p', '1')
+      if ttl <= 0 then
+        forget_equal(prefix, key, id, row[5])
+        redis.call('DEL', key)
       else live_until(key, math.min(tonumber(row[3]), now + ttl)) end
     end
   end
+end
+"""
+
+_OPEN_END = """
+local function has_open_end(prefix, call)
+  for _, id in ipairs(redis.call('ZRANGE', prefix .. 'ec:' .. call, 0, -1)) do
+    local row = redis.call('HMGET', prefix .. 'e:' .. id, 's', 'l', 'q')
+    if row[3] and row[3] ~= '' and (row[1] == 'failed'
+        or (row[1] == 'started' and tonumber(row[2]) <= now)) then return true end
+  end
+  return false
+end
+local function forget_equal(prefix, key, id, equal)
+  if equal and equal ~= '' then redis.call('ZREM', prefix .. 'q:' .. equal, id) end
+  redis.call('HSET', key, 'q', '')
 end
 """
 
@@ -140,6 +166,7 @@ return 1
 RECORD = (
     _NOW
     + _HELD
+    + _OPEN_END
     + _FREEING
     + """
 local rkey, mkey, prefix, call, round = KEYS[1], KEYS[2], ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -159,6 +186,7 @@ return 1
 
 END_CALL = (
     _NOW
+    + _OPEN_END
     + _FREEING
     + """
 local mark = ARGV[4] ~= '' and redis.call('GET', ARGV[1] .. 'm:' .. ARGV[2])
@@ -191,23 +219,50 @@ return {1, string.format('%.6f', left)}
 """
 )
 
+_IN_EQUAL_CALL = """
+local function stands_for(prefix, row, answers, inputs)
+  if row[2] == 'started' or row[2] == 'failed' then return true end
+  if row[2] ~= 'done' or (row[6] ~= answers and row[5] ~= inputs) then return false end
+  return row[7] ~= '1' or tonumber(row[8] or '0') > now or has_open_end(prefix, row[1])
+end
+local function in_equal_call(prefix, id, call, names, answers, inputs)
+  for _, name in ipairs(names) do
+    for _, other in ipairs(redis.call('ZRANGE', prefix .. 'q:' .. name, 0, -1)) do
+      local row = redis.call('HMGET', prefix .. 'e:' .. other, 'c', 's', 'l', 'x', 'i', 'j', 'p',
+                             'm', 'a', 'r', 'w')
+      if other ~= id and row[1] and row[1] ~= call and tonumber(row[4]) > now
+          and stands_for(prefix, row, answers, inputs) then
+        local state = row[2] == 'started' and 'uncertain' or row[2]
+        local waits = state ~= 'failed' and row[7] ~= '1'
+        if waits and tonumber(row[3]) > now then state = 'running' end
+        return {'equal', row[1], other, state, row[9], row[5], row[10], row[11]}
+      end
+    end
+  end
+end
+"""
+
 BEGIN = (
     _NOW
     + _HELD
+    + _OPEN_END
+    + _IN_EQUAL_CALL
     + """
 local rkey, ekey, ckey, started, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local id, call, key, name, args = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local lease, ttl = tonumber(ARGV[7]), tonumber(ARGV[8])
 local retry, window, fence = ARGV[9] == '1', tonumber(ARGV[10]), ARGV[11]
-local nonce, tool, caller = ARGV[14], ARGV[15], ARGV[16]
-local restart, seed, generation = ARGV[17], ARGV[18], tonumber(ARGV[19])
+local nonce, tool, caller, shown = ARGV[14], ARGV[15], ARGV[16], ARGV[17]
+local restart, seed, generation = ARGV[18], ARGV[19], tonumber(ARGV[20])
+local answers, inputs, equal, names = ARGV[21], ARGV[22], ARGV[23] or '', {unpack(ARGV, 23)}
 if fence ~= '' and not held(rkey, fence) then return {'fenced'} end
 local row = redis.call('HMGET', ekey, 'n', 'a', 's', 'l', 'd', 'r', 'w', 'c', 'o', 'f',
-                       'z')
+                       'z', 'q')
 local state = row[3]
 if state and state ~= 'free' then
   local over = window and row[5] and now >= tonumber(row[5]) + window
-  if window and state == 'failed' and row[8] ~= call then over = true end
+  local free = not row[12] or row[12] == ''
+  if window and state == 'failed' and free and row[8] ~= call then over = true end
   if not over then
     local other = row[1] ~= name or row[2] ~= args
     local older = other and tonumber(row[11] or '0') < generation
@@ -228,9 +283,19 @@ if state and state ~= 'free' then
     if not over and not retry then return {'uncertain', row[8]} end
   end
 end
+if state ~= 'started' then
+  local found = in_equal_call(prefix, id, call, names, answers, inputs)
+  if found then return found end
+end
 redis.call('HSET', ekey, 'c', call, 'k', key, 'n', name, 'a', args, 's', 'started',
            'l', now + lease, 't', now, 'o', nonce, 'h', window and '1' or '0',
-           'u', tool, 'v', caller, 'g', restart, 'y', seed, 'z', generation)
+           'u', tool, 'v', caller, 'g', restart, 'y', seed, 'z', generation,
+           'q', equal, 'i', inputs, 'j', answers, 'p', '0', 'm', '0', 'b', shown)
+if row[12] and row[12] ~= equal then redis.call('ZREM', prefix .. 'q:' .. row[12], id) end
+if equal ~= '' then
+  redis.call('ZADD', prefix .. 'q:' .. equal, now, id)
+  outlive(prefix .. 'q:' .. equal, ttl)
+end
 if restart ~= '' then
   redis.call('ZADD', prefix .. 'l:' .. restart, now, call)
   outlive(prefix .. 'l:' .. restart, ttl)
@@ -265,6 +330,7 @@ return {'begun', begun}
 TAKE_OVER = (
     _NOW
     + _GENERATION
+    + _OPEN_END
     + _FREEING
     + f"""
 local index, prefix, name, ttl = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -321,10 +387,39 @@ return 1
 SETTLE = (
     _NOW
     + _STARTED
+    + _OPEN_END
     + """
 if not is_started(KEYS[1], ARGV[1]) then return 0 end
-redis.call('HSET', KEYS[1], 's', ARGV[2], 'd', now, ARGV[3], ARGV[4])
-redis.call('ZREM', KEYS[2], ARGV[5])
+local told, stands = ARGV[6] == '1', ARGV[8] ~= '0' and now + tonumber(ARGV[8]) or 0
+redis.call('HSET', KEYS[1], 's', ARGV[2], 'd', now, ARGV[3], ARGV[4], 'p', ARGV[6], 'm', stands)
+if ARGV[7] == '1' then redis.call('HSET', KEYS[1], 'l', now) end
+if told and ARGV[2] == 'failed' then
+  forget_equal(ARGV[9], KEYS[1], ARGV[5], redis.call('HGET', KEYS[1], 'q'))
+end
+local equal = redis.call('HGET', KEYS[1], 'q')
+if ARGV[2] == 'failed' and equal and equal ~= '' then redis.call('ZADD', KEYS[2], now, ARGV[5])
+else
+  redis.call('ZREM', KEYS[2], ARGV[5])
+  redis.call('HDEL', KEYS[1], 'b')
+end
+return 1
+"""
+)
+
+TELL = (
+    _NOW
+    + _OPEN_END
+    + """
+local prefix, call, told = ARGV[1], ARGV[2], ARGV[3]
+if has_open_end(prefix, call) then return 0 end
+for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  local key = prefix .. 'e:' .. id
+  local row = redis.call('HMGET', key, 's', 'p')
+  if row[1] and row[2] ~= '1' then
+    redis.call('HSET', key, 'p', told)
+    if row[1] == 'done' then redis.call('HSET', key, 'l', now) end
+  end
+end
 return 1
 """
 )
@@ -334,27 +429,26 @@ ABANDON = (
     + """
 if is_started(KEYS[1], ARGV[1]) then
   redis.call('HSET', KEYS[1], 's', 'free')
+  redis.call('HDEL', KEYS[1], 'b')
   redis.call('ZREM', KEYS[2], ARGV[2])
 end
 return 1
 """
 )
 
-HAS_EFFECT = """
-local state = redis.call('HGET', KEYS[1], 's')
-return (state and state ~= 'free') and 1 or 0
-"""
-
 EFFECTS = (
     _NOW
     + """
 local found = {}
 for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
-  local row = redis.call('HMGET', ARGV[1] .. 'e:' .. id, 'k', 'n', 's', 't', 'd', 'l')
+  local row = redis.call('HMGET', ARGV[1] .. 'e:' .. id, 'k', 'n', 's', 't', 'd', 'l', 'u',
+                         'v', 'q', 'b')
   if row[3] and row[3] ~= 'free' then
     local state = row[3]
+    local blocks = state == 'failed' and row[9] and row[9] ~= ''
     if state == 'started' and tonumber(row[6]) <= now then state = 'uncertain' end
-    found[#found + 1] = {row[1], row[2], state, row[4], row[5]}
+    found[#found + 1] = {row[1], row[2], state, row[4], row[5], row[7] or '', row[8] or '',
+                         blocks and 1 or 0, row[10] or ''}
   end
 end
 return found
@@ -369,9 +463,9 @@ local function call_row(prefix, call)
     row = redis.call('HMGET', prefix .. 'r:' .. call .. ':' .. mark, 's', 'x', 't', 'u', 'v')
   end
   local first, tool, caller, number, expires = row[3], row[4], row[5], 0, row[2]
-  local effects = 0
+  local effects, blocking = 0, 0
   for _, id in ipairs(redis.call('ZRANGE', prefix .. 'ec:' .. call, 0, -1)) do
-    local e = redis.call('HMGET', prefix .. 'e:' .. id, 's', 'l', 't', 'u', 'v', 'x')
+    local e = redis.call('HMGET', prefix .. 'e:' .. id, 's', 'l', 't', 'u', 'v', 'x', 'q')
     if e[1] and e[1] ~= 'free' then
       effects = effects + 1
       if not first or tonumber(e[3]) < tonumber(first) then first = e[3] end
@@ -380,11 +474,12 @@ local function call_row(prefix, call)
         expires = e[6]
       end
       if e[1] == 'started' and tonumber(e[2]) <= now then number = number + 1 end
+      if e[1] == 'failed' and e[7] and e[7] ~= '' then blocking = blocking + 1 end
     end
   end
   if not row[1] and effects == 0 then return nil end
   return {call, row[1] and tonumber(mark) or 1, row[1] or 'unredeemed', expires, first or '0',
-          tool or '', caller or '', number}
+          tool or '', caller or '', number, blocking}
 end
 """
 
@@ -414,8 +509,9 @@ UNCERTAIN_CALLS = (
 local found, total, seen = {}, 0, {}
 local prefix, limit = ARGV[1], tonumber(ARGV[2])
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do
-  local row = redis.call('HMGET', prefix .. 'e:' .. id, 'c', 's')
-  if not row[1] or row[2] ~= 'started' then redis.call('ZREM', KEYS[1], id)
+  local row = redis.call('HMGET', prefix .. 'e:' .. id, 'c', 's', 'q')
+  local blocks = row[2] == 'failed' and row[3] and row[3] ~= ''
+  if not row[1] or not (row[2] == 'started' or blocks) then redis.call('ZREM', KEYS[1], id)
   elseif not seen[row[1]] then
     seen[row[1]] = true
     total = total + 1
@@ -432,12 +528,18 @@ DECIDE = (
 local prefix, call = ARGV[1], ARGV[2]
 for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
   local ekey = prefix .. 'e:' .. id
-  local row = redis.call('HMGET', ekey, 'k', 's', 'l', 'x')
-  if row[1] == ARGV[3] and row[2] == 'started' and tonumber(row[3]) <= now then
+  local row = redis.call('HMGET', ekey, 'k', 's', 'l', 'x', 'q')
+  local failed = row[2] == 'failed' and row[5] and row[5] ~= ''
+  if row[1] == ARGV[3] and (failed or (row[2] == 'started' and tonumber(row[3]) <= now)) then
     redis.call('HINCRBY', ekey, 'f', 1)
+    redis.call('HDEL', ekey, 'w')
     if ARGV[4] == '1' then
-      redis.call('HSET', ekey, 's', 'done', 'd', now, 'r', ARGV[5], 'o', 'operator')
-    else redis.call('HSET', ekey, 's', 'free') end
+      redis.call('HSET', ekey, 's', 'done', 'd', now, 'r', ARGV[5], 'o', 'operator', 'p', '0',
+                 'l', now, 'm', now + tonumber(ARGV[6]))
+    else
+      redis.call('HSET', ekey, 's', 'free')
+      redis.call('HDEL', ekey, 'b')
+    end
     redis.call('ZREM', prefix .. 'started', id)
     local ends = tonumber(row[4])
     local mark = redis.call('GET', prefix .. 'm:' .. call)

@@ -25,7 +25,9 @@ from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import Clock
 from antiphon.stores.sql import dialect, schema
 from antiphon.stores.sql.dialect import Committed, Kind, Notice, Query, Transaction
+from antiphon.stores.sql.incarnations import COUNT_COMMIT, LATEST, beginning
 from antiphon.stores.sql.store import SqlStore
+from antiphon.stores.sqlite_position import PositionFile
 
 _T = TypeVar("_T")
 
@@ -53,6 +55,7 @@ _AGAIN = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_INTERRUPT", "S
 
 class _Job(NamedTuple):
     begin: Callable[[], Transaction[Any]]
+    server: str
     write: bool
     future: "asyncio.Future[Any]"
     loop: asyncio.AbstractEventLoop
@@ -89,6 +92,7 @@ class SqliteStore(SqlStore):
         self._files: dict[str, os.stat_result] = {}
         """The file that is open, with its log and the index of that."""
 
+        self._position: PositionFile | None = None
         self._sweep_at = 0.0
 
     async def open(self) -> None:
@@ -135,7 +139,7 @@ class SqliteStore(SqlStore):
             raise StoreError("the SQLite store is not open. Await its open() first.")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
-        self._jobs.put(_Job(begin, kind is not Kind.READ, future, loop))
+        self._jobs.put(_Job(begin, self.server, kind is not Kind.READ, future, loop))
         return await future
 
     # --- in the thread -------------------------------------------------------------------------
@@ -160,8 +164,10 @@ class SqliteStore(SqlStore):
             connection.execute("PRAGMA synchronous=FULL")
             self._migrate(connection)
             self._files = self._companions()
-        except sqlite3.Error as error:
+            self._recognise(connection)
+        except (OSError, sqlite3.Error) as error:
             connection.close()
+            self._close_position()
             raise self._failure(error) from error
         except ConfigError:
             connection.close()
@@ -217,6 +223,26 @@ class SqliteStore(SqlStore):
             raise
         connection.execute("COMMIT")
 
+    def _recognise(self, connection: sqlite3.Connection) -> None:
+        """Find out whether the file is the one that it was, or an earlier state of it."""
+        position = self._position = PositionFile(self.path)
+        connection.execute("BEGIN IMMEDIATE")
+        rows = connection.execute(LATEST).fetchall()
+        seen = position.read()
+        if rows and seen is not None and seen[0] == rows[0][0] and seen[1] <= rows[0][4]:
+            self.incarnation = seen[0]
+        else:
+            reason = "restored from a backup, or moved" if rows else "the file was made"
+            steps = beginning(self._sql, self._place, reason, anyway=True)
+            self.incarnation = _drive(connection, steps, self.server, self._clock).result
+            position.write((self.incarnation, 0))
+        connection.execute("COMMIT")
+
+    def _close_position(self) -> None:
+        position, self._position = self._position, None
+        if position is not None:
+            position.close()
+
     def _work(self, connection: sqlite3.Connection) -> None:
         try:
             last = False
@@ -226,6 +252,7 @@ class SqliteStore(SqlStore):
                     _deliver(self, self._answers(connection, jobs))
         finally:
             connection.close()
+            self._close_position()
 
     def _gather(self) -> tuple[list[_Job], bool]:
         """Wait for a job, then take what else is there."""
@@ -267,14 +294,17 @@ class SqliteStore(SqlStore):
         self._check_file()
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
-            done = [_drive(connection, job.begin(), self._clock) for job in jobs]
+            done = [_drive(connection, job.begin(), job.server, self._clock) for job in jobs]
             if writes and sweep:
                 self._sweep_some(connection, writes)
+            [(number,)] = connection.execute(COUNT_COMMIT).fetchall() if writes else [(0,)]
             connection.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):  # it may have been rolled back by itself
                 connection.execute("ROLLBACK")
             raise
+        if writes and self._position is not None:
+            self._position.write((self.incarnation, number))
         return done
 
     def _sweep_some(self, connection: sqlite3.Connection, writes: int) -> None:
@@ -286,7 +316,7 @@ class SqliteStore(SqlStore):
         now = self._clock()
         if now >= self._sweep_at:
             sweep = self._sweep(limit=_SLICE + writes, grace=_GRACE)
-            more = _drive(connection, sweep, self._clock).result
+            more = _drive(connection, sweep, self.server, self._clock).result
             self._sweep_at = now if more else now + _SWEEP_EVERY
 
     def _check_file(self) -> None:
@@ -311,6 +341,7 @@ class SqliteStore(SqlStore):
     def _failure(self, error: Exception) -> StoreError:
         if isinstance(error, StoreError):
             return error  # it says itself what is wrong with a row
+        self.failed_at = time.monotonic()
         failure = self._named(error)
         failure.__cause__ = error
         return failure
@@ -327,6 +358,12 @@ class SqliteStore(SqlStore):
         name = getattr(error, "sqlite_errorname", "") or type(error).__name__
         if name == "SQLITE_FULL":
             return StoreFull(f"{where} is full: its disk has no space left. Make space.")
+        if name == "SQLITE_NOTADB":
+            return StoreError(
+                f"{where} failed: the file is no SQLite database ({name}). Name another file, or "
+                "restore this one from a backup.",
+                retryable=False,
+            )
         if name.startswith(_AGAIN):
             return StoreError(f"{where} failed: {name}. Try again.")
         return StoreError(
@@ -357,14 +394,17 @@ class _Replaced(Exception):
 
 
 def _drive(
-    connection: sqlite3.Connection, steps: Transaction[Any], clock: Callable[[], float]
+    connection: sqlite3.Connection,
+    steps: Transaction[Any],
+    server: str,
+    clock: Callable[[], float],
 ) -> Committed:
     notices: list[Notice] = []
     try:
         step = next(steps)
         while True:
             if isinstance(step, Query):
-                parameters = {**step.parameters, "now": clock()}
+                parameters = {"server": server, **step.parameters, "now": clock()}
                 step = steps.send(connection.execute(step.text, parameters).fetchall())
             else:
                 notices.append(step)

@@ -2,6 +2,7 @@
 
 import time
 from importlib import import_module
+from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -36,9 +37,9 @@ def open_store(store: "str | Store | None", *, clock: Clock = time.time) -> Stor
         case "sqlite":
             return _load("sqlite", "SqliteStore", "")(_path(store))
         case "postgresql" | "postgres":
-            return _load("postgres", "PostgresStore", "psycopg[binary]")(store)
+            return _load("postgres", "PostgresStore", "antiphon[postgres]")(store)
         case "redis" | "rediss":
-            return _load("redis", "RedisStore", "redis")(store)
+            return _load("redis", "RedisStore", "antiphon[redis]")(store)
         case _:
             # Without the rest: a URL may carry a password.
             if not scheme:
@@ -52,10 +53,13 @@ def _path(url: str) -> str:
         raise ConfigError(
             "a SQLite store is written sqlite:///relative/path.db or sqlite:////absolute/path.db"
         )
+    if path.endswith(("/", "\\")) or Path(path).name in ("", ".", "..") or Path(path).is_dir():
+        name = Path(path) / "antiphon.db"
+        raise ConfigError(f"{url} names a folder. Name a file in it: sqlite:///{name}")
     return path
 
 
-def _load(module: str, name: str, driver: str) -> "type[_Named]":
+def _load(module: str, name: str, extra: str) -> "type[_Named]":
     """Import a store with its driver."""
     try:
         return cast("type[_Named]", getattr(import_module(f"antiphon.stores.{module}"), name))
@@ -63,7 +67,7 @@ def _load(module: str, name: str, driver: str) -> "type[_Named]":
         if (error.name or "").startswith("antiphon"):
             raise
         raise ConfigError(
-            f'the store {module!r} needs a driver that is not installed: pip install "{driver}"'
+            f'the store {module!r} needs a driver that is not installed: pip install "{extra}"'
         ) from error
 
 

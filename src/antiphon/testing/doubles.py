@@ -124,6 +124,10 @@ class Process:
         self.points: int = 0
         self._crash_at = crash_at
 
+    def crash_in(self, points: int) -> None:
+        """Crash so many points from here."""
+        self._crash_at = self.points + points
+
     def point(self) -> None:
         """Come past a point at which the process may crash.
 
@@ -146,6 +150,10 @@ class MortalStore:
         self._process = process
         self.durable: bool = store.durable
         self.shared: bool = store.shared
+
+    def for_server(self, server: str) -> "MortalStore":
+        """Return the view of a server, as this process sees it."""
+        return MortalStore(self._store.for_server(server), self._process)
 
     def __getattr__(self, name: str) -> Any:
         """Return an operation of the store with a crash point on either side."""

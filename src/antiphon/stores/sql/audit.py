@@ -54,7 +54,7 @@ SELECT server, sequence, at, call, hash, record FROM antiphon_audit
 """
 OF_CALL = """
 SELECT server, sequence, at, call, hash, record FROM antiphon_audit
- WHERE call = :call AND call <> '' ORDER BY server, sequence LIMIT :limit
+ WHERE server = :server AND call = :call AND call <> '' ORDER BY sequence LIMIT :limit
 """
 OLDEST = """
 SELECT sequence, at, hash FROM antiphon_audit WHERE server = :server ORDER BY sequence LIMIT :limit

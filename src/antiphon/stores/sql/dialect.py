@@ -19,6 +19,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from antiphon.ports import Due, NewTask, caller_of
+from antiphon.stores.views import ServerViews
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
@@ -100,8 +101,8 @@ class Kind(Enum):
     READ = "nothing is written"
 
 
-class Runs(ABC):
-    """Whatever runs transactions: a store over SQL."""
+class Runs(ServerViews, ABC):
+    """Whatever runs transactions: a store over SQL. A driver binds `:server` in each statement."""
 
     @abstractmethod
     async def _run(self, begin: Callable[[], Transaction[_T]], kind: Kind) -> _T:
@@ -187,6 +188,43 @@ class Dialect(NamedTuple):
         )
 
 
+class OfEveryServer(str):
+    """A statement that removes what has expired, whichever server it belonged to.
+
+    Nothing else reads or changes rows without naming a server.
+    """
+
+    __slots__ = ()
+
+
+_OF_SERVERS = r"antiphon_(?!incarnations\b)\w+"
+"""Every table but the one that is about the database itself."""
+
+_TABLE = re.compile(rf"\b(?:FROM|JOIN|UPDATE)\s+{_OF_SERVERS}")
+_INSERT = re.compile(rf"\bINSERT INTO {_OF_SERVERS}\s*\(\s*([^)]*)\)")
+_INNERMOST = re.compile(r"\(([^()]*)\)")
+_SERVER = re.compile(r"\bserver\s*=\s*(?::server|\w+\.server)\b")
+
+
+def names_its_server(statement: str) -> bool:
+    """Tell whether each part of a statement that reads or changes a table names its server."""
+    inserts = [[name.strip() for name in found.split(",")] for found in _INSERT.findall(statement)]
+    if not all("server" in columns for columns in inserts):
+        return False
+    parts, rest = list[str](), statement
+    while (shorter := _INNERMOST.sub(lambda found: parts.append(found[1]) or " ", rest)) != rest:
+        rest = shorter
+    return all(
+        len(_SERVER.findall(part)) >= len(_TABLE.findall(part))
+        for part in _branches([*parts, rest])
+    )
+
+
+def _branches(parts: Sequence[str]) -> Iterator[str]:
+    """Return the parts of a statement, each branch of a union by itself."""
+    return (branch for part in parts for branch in part.split("UNION ALL"))
+
+
 class Written(dict[str, str]):
     """Statements in one dialect, each written when it is first used."""
 
@@ -195,6 +233,8 @@ class Written(dict[str, str]):
         self.dialect = dialect
 
     def __missing__(self, statement: str) -> str:
+        if not (isinstance(statement, OfEveryServer) or names_its_server(statement)):
+            raise AssertionError(f"a statement does not name its server: {statement}")
         text = self[statement] = self.dialect.write(statement)
         return text
 

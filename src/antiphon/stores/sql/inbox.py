@@ -26,7 +26,9 @@ from antiphon.ports import HeldCall, ItemFilter, NewTask
 from antiphon.stores.sql.dialect import (
     READY,
     Dialect,
+    OfEveryServer,
     Query,
+    Rows,
     Runs,
     Transaction,
     Written,
@@ -40,31 +42,39 @@ from antiphon.stores.sql.schema import OPEN
 
 _ITEM = """
 id, server, call, key, task, tool, owner, role, need, own, assurance, digest, arguments, created,
-expires, closed, status, kind, face, answer
+expires, closed, status, kind, face, answer, behind
 """
 
 _RECORD = """
 sequence, server, item, call, key, tool, issuer, subject, name, roles, decision, how, auth_time,
-shown, at, digest, note, previous, hash, arguments
+shown, at, digest, note, previous, hash, arguments, mac
 """
 
 ADD_ITEM = """
 INSERT INTO antiphon_inbox (id, server, call, key, task, tool, owner, role, need, own, assurance,
-       digest, arguments, created, expires, until, closed, status, kind, face, answer)
+       digest, arguments, created, expires, until, closed, status, kind, face, answer, behind)
 VALUES (:id, :server, :call, :key, :task, :tool, :owner, :role, :need, :own, :assurance,
        CAST(:digest AS {blob}), CAST(:arguments AS {blob}), {now},
        {now} + CAST(:within AS double precision),
        {now} + CAST(:within AS double precision) + :kept, NULL, 'open', :kind,
-       CAST(:face AS {blob}), CAST('' AS {blob}))
-    ON CONFLICT (call, key, digest) DO NOTHING
+       CAST(:face AS {blob}), CAST('' AS {blob}), :behind)
+    ON CONFLICT (server, call, key, digest) DO NOTHING
 """
 """A run that is repeated after its end was lost puts the same item again."""
 
-ITEM = f"SELECT {_ITEM} FROM antiphon_inbox WHERE id = :id"  # noqa: S608
-ITEM_LOCKED = f"SELECT {_ITEM} FROM antiphon_inbox WHERE id = :id {{lock}}"  # noqa: S608
-ITEMS_OF = f"SELECT {_ITEM} FROM antiphon_inbox WHERE call = :call ORDER BY created, id"  # noqa: S608
-SAID = f"SELECT {_RECORD} FROM antiphon_decisions WHERE item = :id ORDER BY sequence"  # noqa: S608
-SAID_OF = f"SELECT {_RECORD} FROM antiphon_decisions WHERE call = :call ORDER BY sequence"  # noqa: S608
+ITEM = f"SELECT {_ITEM} FROM antiphon_inbox WHERE server = :server AND id = :id"  # noqa: S608
+ITEM_LOCKED = f"{ITEM} {{lock}}"
+ITEMS_OF = f"""
+SELECT {_ITEM} FROM antiphon_inbox WHERE server = :server AND call = :call
+"""  # noqa: S608
+"""In no order: for an order SQLite would take its index, and read every item of the server."""
+
+SAID = f"""
+SELECT {_RECORD} FROM antiphon_decisions WHERE server = :server AND item = :id
+"""  # noqa: S608
+SAID_OF = f"""
+SELECT {_RECORD} FROM antiphon_decisions WHERE server = :server AND call = :call
+"""  # noqa: S608
 CHAIN = f"""
 SELECT {_RECORD} FROM antiphon_decisions WHERE server = :server AND sequence > :after
  ORDER BY sequence LIMIT :limit
@@ -79,58 +89,60 @@ ADD_RECORD = f"""
 INSERT INTO antiphon_decisions ({_RECORD})
 VALUES (:sequence, :server, :item, :call, :key, :tool, :issuer, :subject, :name, :roles, :decision,
         :how, :auth_time, :shown, :at, CAST(:digest AS {{blob}}), CAST(:note AS {{blob}}),
-        CAST(:previous AS {{blob}}), CAST(:hash AS {{blob}}), CAST(:arguments AS {{blob}}))
+        CAST(:previous AS {{blob}}), CAST(:hash AS {{blob}}), CAST(:arguments AS {{blob}}),
+        CAST(:mac AS {{blob}}))
 """  # noqa: S608
 
 CLOSE = """
 UPDATE antiphon_inbox
    SET status = :status, closed = {now}, answer = CAST(:answer AS {blob})
- WHERE id = :id AND status = 'open'
+ WHERE server = :server AND id = :id AND status = 'open'
 RETURNING task
 """
 
 EXPIRE = """
 UPDATE antiphon_inbox SET status = 'expired', closed = {now}
- WHERE call = :call AND status = 'open' AND expires <= {now}
+ WHERE server = :server AND call = :call AND status = 'open' AND expires <= {now}
 """
 
 WITHDRAW = """
 UPDATE antiphon_inbox SET status = 'withdrawn', closed = {now}
- WHERE id = :id AND owner = :owner AND owner <> '' AND status = 'open' AND expires > {now}
+ WHERE server = :server AND id = :id AND owner = :owner AND owner <> '' AND status = 'open'
+   AND expires > {now}
 RETURNING task
 """
 
 WITHDRAW_KEYS = """
 UPDATE antiphon_inbox SET status = 'withdrawn', closed = {now}
- WHERE task = :task AND status = 'open' AND key IN ({listed})
+ WHERE server = :server AND task = :task AND status = 'open' AND key IN ({listed})
 """
 
 WITHDRAW_TASK = """
 UPDATE antiphon_inbox SET status = 'withdrawn', closed = {now}
- WHERE task = :task AND status = 'open'
+ WHERE server = :server AND task = :task AND status = 'open'
 """
 """The task has ended: nobody waits for the answer."""
 
 EXPIRE_TASKS = """
 UPDATE antiphon_inbox SET status = 'expired', closed = {now}
- WHERE task IN ({listed}) AND status = 'open'
+ WHERE server = :server AND task IN ({listed}) AND status = 'open'
 """
 """The tasks are removed: whatever is decided, nothing runs any more."""
 
 KEEP_TASK = """
 UPDATE antiphon_tasks SET expires = {now} + CAST(:lasts AS double precision)
- WHERE id = :task AND expires < {now} + CAST(:lasts AS double precision)
+ WHERE server = :server AND id = :task AND expires < {now} + CAST(:lasts AS double precision)
 """
 KEEP_HELD = """
 UPDATE antiphon_held SET expires = {now} + CAST(:lasts AS double precision)
- WHERE task = :task AND expires < {now} + CAST(:lasts AS double precision)
+ WHERE server = :server AND task = :task AND expires < {now} + CAST(:lasts AS double precision)
 """
 """A task outlives what people may still decide about it, and so does the name of a held call."""
 
 WAKE_TASK = f"""
 UPDATE antiphon_tasks
    SET revision = revision + 1, ready = CASE WHEN lease > {{now}} THEN ready ELSE {{now}} END
- WHERE id = :task AND {OPEN}
+ WHERE server = :server AND id = :task AND {OPEN}
 RETURNING {READY}
 """  # noqa: S608
 
@@ -151,22 +163,24 @@ SELECT task FROM antiphon_held
    AND arguments = CAST(:held_arguments AS {blob}) AND expires > {now}
 """
 
-COLLECT = "DELETE FROM antiphon_held WHERE task = :task RETURNING task"
+IS_HELD = "SELECT 1 FROM antiphon_held WHERE server = :server AND task = :task"
+
+COLLECT = "DELETE FROM antiphon_held WHERE server = :server AND task = :task RETURNING task"
 
 # --- expiry ------------------------------------------------------------------------------------
 
-SWEEP_ITEMS = """
-DELETE FROM antiphon_inbox WHERE id IN (
-    SELECT id FROM antiphon_inbox WHERE until < {moment} - :grace AND status <> 'open'
+SWEEP_ITEMS = OfEveryServer("""
+DELETE FROM antiphon_inbox WHERE (server, id) IN (
+    SELECT server, id FROM antiphon_inbox WHERE until < {moment} - :grace AND status <> 'open'
      ORDER BY until LIMIT :limit {skip_locked})
 RETURNING 1
-"""
-SWEEP_HELD = """
-DELETE FROM antiphon_held WHERE task IN (
-    SELECT task FROM antiphon_held WHERE expires < {moment} - :grace
+""")
+SWEEP_HELD = OfEveryServer("""
+DELETE FROM antiphon_held WHERE (server, task) IN (
+    SELECT server, task FROM antiphon_held WHERE expires < {moment} - :grace
      ORDER BY expires LIMIT :limit {skip_locked})
 RETURNING 1
-"""
+""")
 SWEEPS = (SWEEP_ITEMS, SWEEP_HELD, SWEEP_SESSIONS)
 
 KEPT = 30 * 86_400.0
@@ -196,6 +210,7 @@ def add_items(sql: Written, items: Iterable[NewItem]) -> Transaction[None]:
                 "kept": KEPT,
                 "kind": item.kind,
                 "face": item.face,
+                "behind": json.dumps(item.behind),
             },
         )
         yield from add_notices(sql, item.id, item.notices)
@@ -275,8 +290,9 @@ class SqlInbox(Runs):
         yield Query(self._sql[EXPIRE], {"call": call})
         items = yield Query(self._sql[ITEMS_OF], {"call": call})
         records = yield Query(self._sql[SAID_OF], {"call": call})
-        said = [_record(row) for row in records]
-        return [(_item(row), [one for one in said if one.item == row[0]]) for row in items]
+        said = _in_order(records)
+        found = sorted(map(_item, items), key=lambda item: (item.created, item.id))
+        return [(item, [one for one in said if one.item == item.id]) for item in found]
 
     @transaction
     def decide(
@@ -288,7 +304,7 @@ class SqlInbox(Runs):
         item = _item(rows[0]) if rows else None
         said = yield Query(self._sql[SAID], {"id": id})
         ((now,),) = yield Query(self._sql[TIME], {})
-        found = judge(item, attempt, [_record(row) for row in said], now)
+        found = judge(item, attempt, _in_order(said), now)
         if item is None or not isinstance(found, str):
             assert not isinstance(found, str)
             return found
@@ -347,18 +363,24 @@ class SqlInbox(Runs):
         )
         return rows[0][0] if rows else None
 
-    @single_statement
-    def collect(self, task: str) -> Transaction[bool]:
+    async def collect(self, task: str) -> bool:
         """Note that the result of a held call was handed out."""
+        return await self._is_held(task) and await self._collect(task)
+
+    @reading
+    def _is_held(self, task: str) -> Transaction[bool]:
+        """Look first: most tasks were never held, and looking at one writes nothing."""
+        return bool((yield Query(self._sql[IS_HELD], {"task": task})))
+
+    @single_statement
+    def _collect(self, task: str) -> Transaction[bool]:
         return bool((yield Query(self._sql[COLLECT], {"task": task})))
 
 
 def _selections(wanted: ItemFilter) -> list[tuple[str, dict[str, Any]]]:
     """Return one condition for each index that must be read: one for each role, one for owners."""
-    where: list[str] = ["1 = 1"]
-    parameters: dict[str, Any] = {}
-    if wanted.server is not None:
-        where, parameters = ["server = :server"], {"server": wanted.server}
+    where: list[str] = ["server = :server"]
+    parameters: dict[str, Any] = {"server": wanted.server}
     if wanted.open is not None:
         # Said so that an index over open items can be used; the others are few beside them.
         where.append("status = 'open'" if wanted.open else "status <> 'open'")
@@ -368,7 +390,7 @@ def _selections(wanted: ItemFilter) -> list[tuple[str, dict[str, Any]]]:
     if wanted.decided_by is not None:
         where.append(
             "id IN (SELECT item FROM antiphon_decisions "
-            "WHERE issuer = :issuer AND subject = :subject)"
+            "WHERE server = :server AND issuer = :issuer AND subject = :subject)"
         )
         parameters |= {"issuer": wanted.decided_by[0], "subject": wanted.decided_by[1]}
     if wanted.roles is None:
@@ -397,15 +419,20 @@ def _item(row: Sequence[Any]) -> Item:
     values[9] = bool(values[9])
     for place in (11, 12, 18, 19):
         values[place] = bytes(values[place])
+    values[20] = tuple(json.loads(values[20]))
     return Item(*values)
 
 
 def _record(row: Sequence[Any]) -> DecisionRecord:
     values = list(row)
     values[9] = tuple(json.loads(values[9]))
-    for place in (15, 16, 17, 18, 19):
+    for place in (15, 16, 17, 18, 19, 20):
         values[place] = bytes(values[place] or b"")
     return DecisionRecord(*values)
+
+
+def _in_order(rows: Rows) -> list[DecisionRecord]:
+    return sorted(map(_record, rows), key=lambda record: record.sequence)
 
 
 def _recorded(record: DecisionRecord) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from antiphon.ports import (
 from antiphon.stores.sql import inbox
 from antiphon.stores.sql.dialect import (
     Dialect,
+    OfEveryServer,
     Query,
     RoundChanged,
     Rows,
@@ -31,7 +32,7 @@ from antiphon.stores.sql.dialect import (
     transaction,
 )
 from antiphon.stores.sql.inbox import add_items, hold
-from antiphon.stores.sql.tasks import CREATE, DROP_EFFECTS, NEW, new_task
+from antiphon.stores.sql.tasks import CREATE, DROP_EFFECTS, KEPT_FOR_EQUAL, NEW, new_task
 from antiphon.stores.waiting import RoundState, RoundWaiters
 
 _FREE = """
@@ -44,13 +45,15 @@ _FREE = """
 
 CLAIM = f"""
 INSERT INTO antiphon_rounds
-       (call, round, answers, fence, state, lease, expires, started, tool, caller)
-SELECT CAST(:call AS text), CAST(:round AS bigint), CAST(:answers AS {{blob}}), 1, 'running',
-       {{now}} + CAST(:lease AS double precision), {{now}} + CAST(:ttl AS double precision),
-       {{now}}, CAST(:tool AS text), CAST(:caller AS text)
- WHERE NOT EXISTS (SELECT 1 FROM antiphon_rounds WHERE call = :call AND round > :round)
-    OR EXISTS (SELECT 1 FROM antiphon_rounds WHERE call = :call AND round = :round)
-    ON CONFLICT (call, round) DO UPDATE
+       (server, call, round, answers, fence, state, lease, expires, started, tool, caller)
+SELECT CAST(:server AS text), CAST(:call AS text), CAST(:round AS bigint),
+       CAST(:answers AS {{blob}}), 1, 'running', {{now}} + CAST(:lease AS double precision),
+       {{now}} + CAST(:ttl AS double precision), {{now}}, CAST(:tool AS text), CAST(:caller AS text)
+ WHERE NOT EXISTS (SELECT 1 FROM antiphon_rounds
+                    WHERE server = :server AND call = :call AND round > :round)
+    OR EXISTS (SELECT 1 FROM antiphon_rounds
+                WHERE server = :server AND call = :call AND round = :round)
+    ON CONFLICT (server, call, round) DO UPDATE
    SET fence = antiphon_rounds.fence + 1, state = 'running', lease = excluded.lease,
        expires = {{greatest}}(excluded.expires, antiphon_rounds.expires)
  WHERE {_FREE}
@@ -60,17 +63,19 @@ RETURNING fence, body
 CLAIM_AGAIN = f"""
 UPDATE antiphon_rounds
    SET fence = fence + 1, state = 'running', lease = {{now}} + CAST(:lease AS double precision)
- WHERE call = :call AND round = :round AND expires > {{now}} AND {_FREE}
+ WHERE server = :server AND call = :call AND round = :round AND expires > {{now}} AND {_FREE}
 RETURNING fence, body
 """  # noqa: S608
 
 ROUND = """
 SELECT answers, failures, state, body, CASE WHEN lease > {now} THEN lease - {now} ELSE 0 END,
        CASE WHEN expires > {now} THEN 1 ELSE 0 END
-  FROM antiphon_rounds WHERE call = :call AND round = :round
+  FROM antiphon_rounds WHERE server = :server AND call = :call AND round = :round
 """
 
-_HELD = "call = :call AND round = :round AND fence = :fence AND state = 'running'"
+_HELD = """
+server = :server AND call = :call AND round = :round AND fence = :fence AND state = 'running'
+"""
 
 RENEW = f"""
 UPDATE antiphon_rounds SET lease = {{now}} + CAST(:lease AS double precision)
@@ -86,23 +91,38 @@ UPDATE antiphon_rounds
 RETURNING fence
 """  # noqa: S608
 
-FREE_JOURNALS = "DELETE FROM antiphon_journals WHERE call = :call AND round <= :round"
-
-FREE_EFFECTS = """
-UPDATE antiphon_effects
-   SET expires = CASE WHEN state = 'started' THEN expires
-                      ELSE {least}(expires, {now} + CAST(:ttl AS double precision)) END,
-       restart = ''
- WHERE call = :call AND shared = 0
+FREE_JOURNALS = """
+DELETE FROM antiphon_journals WHERE server = :server AND call = :call AND round <= :round
 """
+
+FREE_EFFECTS = f"""
+UPDATE antiphon_effects
+   SET expires = CASE WHEN state = 'started' OR {KEPT_FOR_EQUAL} THEN expires
+                      ELSE {{least}}(expires, {{now}} + CAST(:ttl AS double precision)) END,
+       told = CASE WHEN {KEPT_FOR_EQUAL} THEN told ELSE 1 END, restart = '',
+       lease = CASE WHEN state = 'started' THEN lease ELSE {{least}}(lease, {{now}}) END
+ WHERE server = :server AND call = :call AND shared = 0
+"""  # noqa: S608 - joined from constants
 """An effect of unknown end stays for its operator, whatever became of the call. Whoever starts a
 call over finds none that has ended."""
 
-FORGET_RESTART = "UPDATE antiphon_effects SET restart = '' WHERE call = :call AND restart <> ''"
+FORGET_RESTART = """
+UPDATE antiphon_effects
+   SET restart = '', lease = CASE WHEN state = 'started' THEN lease ELSE {least}(lease, {now}) END
+ WHERE server = :server AND call = :call AND (restart <> '' OR equal <> '')
+"""
+"""Nobody starts the call over, and no equal call waits for what it has ended."""
 
-HOLD_EFFECTS = "SELECT id FROM antiphon_effects WHERE call = :call ORDER BY id {lock}"
+HOLD_EFFECTS = """
+SELECT id FROM antiphon_effects WHERE server = :server AND call = :call ORDER BY key, id {lock}
+"""
+"""In the order in which an effect under several names takes its rows, so that none waits for the
+other."""
 
-LATER_ROUND = "SELECT 1 FROM antiphon_rounds WHERE call = :call AND round > :round LIMIT 1"
+LATER_ROUND = """
+SELECT 1 FROM antiphon_rounds
+ WHERE server = :server AND call = :call AND round > :round LIMIT 1
+"""
 
 _FREEING = f"""
   WITH done AS ({RECORD}),
@@ -124,48 +144,51 @@ RETURNING fence
 # --- segments ----------------------------------------------------------------------------------
 
 KEEP = """
-INSERT INTO antiphon_journals (call, round, digest, owner, size, expires, data)
-SELECT CAST(:call AS text), CAST(:round AS bigint), CAST(:digest AS {blob}), CAST(:owner AS text),
-       CAST(:size AS bigint), {now} + CAST(:ttl AS double precision), CAST(:data AS {blob})
+INSERT INTO antiphon_journals (server, call, round, digest, owner, size, expires, data)
+SELECT CAST(:server AS text), CAST(:call AS text), CAST(:round AS bigint),
+       CAST(:digest AS {blob}), CAST(:owner AS text), CAST(:size AS bigint),
+       {now} + CAST(:ttl AS double precision), CAST(:data AS {blob})
  WHERE CAST(:size AS bigint) + (
        SELECT COALESCE(sum(size), 0) FROM antiphon_journals
-        WHERE owner = :owner AND expires > {now}
+        WHERE server = :server AND owner = :owner AND expires > {now}
           AND NOT (call = :call AND round = :round AND digest = CAST(:digest AS {blob}))) <= :quota
-    ON CONFLICT (call, round, digest) DO UPDATE
+    ON CONFLICT (server, call, round, digest) DO UPDATE
    SET expires = {greatest}(excluded.expires, antiphon_journals.expires)
 RETURNING round
 """
 
 FETCH = """
 SELECT data FROM antiphon_journals
- WHERE call = :call AND round = :round AND digest = CAST(:digest AS {blob}) AND expires > {now}
+ WHERE server = :server AND call = :call AND round = :round AND digest = CAST(:digest AS {blob})
+   AND expires > {now}
 """
 
 # --- expiry ------------------------------------------------------------------------------------
 
-SWEEP_ROUNDS = """
-DELETE FROM antiphon_rounds WHERE (call, round) IN (
-    SELECT call, round FROM antiphon_rounds
+SWEEP_ROUNDS = OfEveryServer("""
+DELETE FROM antiphon_rounds WHERE (server, call, round) IN (
+    SELECT server, call, round FROM antiphon_rounds
      WHERE expires < {moment} - :grace AND NOT (state = 'running' AND lease > {moment})
      ORDER BY expires LIMIT :limit {skip_locked})
 RETURNING 1
-"""
+""")
 """A round that somebody holds is never removed, however old its token is."""
 
-SWEEP_EFFECTS = """
-DELETE FROM antiphon_effects WHERE id IN (
-    SELECT id FROM antiphon_effects
+SWEEP_EFFECTS = OfEveryServer("""
+DELETE FROM antiphon_effects WHERE (server, id) IN (
+    SELECT server, id FROM antiphon_effects
      WHERE expires < {moment} - :grace AND NOT (state = 'started' AND lease > {moment})
      ORDER BY expires LIMIT :limit {skip_locked})
 RETURNING 1
-"""
+""")
 
-SWEEP_JOURNALS = """
-DELETE FROM antiphon_journals WHERE (call, round, digest) IN (
-    SELECT call, round, digest FROM antiphon_journals WHERE expires < {moment} - :grace
+SWEEP_JOURNALS = OfEveryServer("""
+DELETE FROM antiphon_journals WHERE (server, call, round, digest) IN (
+    SELECT server, call, round, digest FROM antiphon_journals
+     WHERE expires < {moment} - :grace
      ORDER BY expires LIMIT :limit {skip_locked})
 RETURNING 1
-"""
+""")
 
 SWEEPS = (SWEEP_ROUNDS, SWEEP_EFFECTS, SWEEP_JOURNALS, *inbox.SWEEPS)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from antiphon.core.inbox import NewNotice
 from antiphon.ports import Notification
 from antiphon.stores.sql.dialect import (
+    OfEveryServer,
     Query,
     Runs,
     Transaction,
@@ -22,55 +23,59 @@ ADD_NOTICE = """
 INSERT INTO antiphon_notices (id, server, item, kind, target, due, tries)
 SELECT CAST(:id AS text), server, id, CAST(:kind AS text), CAST(:target AS text),
        {now} + CAST(:delay AS double precision), 0
-  FROM antiphon_inbox WHERE id = :item
-    ON CONFLICT (id) DO NOTHING
+  FROM antiphon_inbox WHERE server = :server AND id = :item
+    ON CONFLICT (server, id) DO NOTHING
 """
 
 DROP_REMINDERS = """
 DELETE FROM antiphon_notices
  WHERE server = :server AND kind = 'reminded' AND due <= {now}
    AND NOT EXISTS (SELECT 1 FROM antiphon_inbox
-                    WHERE antiphon_inbox.id = antiphon_notices.item AND status = 'open')
+                    WHERE antiphon_inbox.server = :server
+                      AND antiphon_inbox.id = antiphon_notices.item AND status = 'open')
 """
 
 DUE = """
 UPDATE antiphon_notices SET due = {now} + CAST(:lease AS double precision), tries = tries + 1
- WHERE id IN (SELECT id FROM antiphon_notices WHERE server = :server AND due <= {moment}
+ WHERE server = :server
+   AND id IN (SELECT id FROM antiphon_notices WHERE server = :server AND due <= {moment}
                ORDER BY due LIMIT :limit {skip_locked})
 RETURNING id, item, kind, target, tries - 1
 """
 
-SENT = "DELETE FROM antiphon_notices WHERE id = :id"
+SENT = "DELETE FROM antiphon_notices WHERE server = :server AND id = :id"
 AGAIN = """
-UPDATE antiphon_notices SET due = {now} + CAST(:again AS double precision) WHERE id = :id
+UPDATE antiphon_notices SET due = {now} + CAST(:again AS double precision)
+ WHERE server = :server AND id = :id
 """
 
 # --- sessions ----------------------------------------------------------------------------------
 
 KEEP_SESSION = """
-INSERT INTO antiphon_sessions (id, data, expires)
-VALUES (CAST(:id AS {blob}), CAST(:data AS {blob}), {now} + CAST(:ttl AS double precision))
-    ON CONFLICT (id) DO UPDATE SET data = excluded.data, expires = excluded.expires
+INSERT INTO antiphon_sessions (server, id, data, expires)
+VALUES (:server, CAST(:id AS {blob}), CAST(:data AS {blob}),
+        {now} + CAST(:ttl AS double precision))
+    ON CONFLICT (server, id) DO UPDATE SET data = excluded.data, expires = excluded.expires
 """
 
 SESSION = """
 UPDATE antiphon_sessions
    SET expires = COALESCE({now} + CAST(:ttl AS double precision), expires)
- WHERE id = CAST(:id AS {blob}) AND expires > {now}
+ WHERE server = :server AND id = CAST(:id AS {blob}) AND expires > {now}
 RETURNING data
 """
 
 TAKE_SESSION = """
-DELETE FROM antiphon_sessions WHERE id = CAST(:id AS {blob})
+DELETE FROM antiphon_sessions WHERE server = :server AND id = CAST(:id AS {blob})
 RETURNING data, CASE WHEN expires > {now} THEN 1 ELSE 0 END
 """
 
-SWEEP_SESSIONS = """
-DELETE FROM antiphon_sessions WHERE id IN (
-    SELECT id FROM antiphon_sessions WHERE expires < {moment} - :grace
+SWEEP_SESSIONS = OfEveryServer("""
+DELETE FROM antiphon_sessions WHERE (server, id) IN (
+    SELECT server, id FROM antiphon_sessions WHERE expires < {moment} - :grace
      ORDER BY expires LIMIT :limit {skip_locked})
 RETURNING 1
-"""
+""")
 
 
 def add_notices(sql: Written, item: str, notices: Iterable[NewNotice]) -> Transaction[None]:

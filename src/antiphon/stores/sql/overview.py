@@ -1,6 +1,7 @@
 """What operators see, over SQL: each method is one transaction. Does no I/O."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from antiphon.ports import MinuteCount, Settlement, UncertainEffect, WaitingTask
 from antiphon.stores.sql.dialect import (
@@ -11,7 +12,7 @@ from antiphon.stores.sql.dialect import (
     reading,
     transaction,
 )
-from antiphon.stores.sql.effects import settling
+from antiphon.stores.sql.effects import SETTLEABLE, settling
 from antiphon.stores.sql.schema import OPEN
 
 KEPT_MINUTES = 2 * 24 * 60
@@ -42,25 +43,26 @@ SELECT id, tool, status, created FROM antiphon_tasks
 """  # noqa: S608
 DECIDED = """
 SELECT d.at, d.at - i.created FROM antiphon_decisions AS d
-  JOIN antiphon_inbox AS i ON i.id = d.item
+  JOIN antiphon_inbox AS i ON i.server = d.server AND i.id = d.item
  WHERE d.server = :server AND d.at >= CAST(:at AS double precision)
  ORDER BY d.at DESC LIMIT :limit
 """
-UNCERTAIN = """
-SELECT call, key, function, started, tool FROM antiphon_effects
- WHERE state = 'started' AND lease <= {moment}
-   AND (started > CAST(:started AS double precision)
+UNCERTAIN = f"""
+SELECT call, key, function, started, tool, caller, state, shown FROM {SETTLEABLE}
+ WHERE (started > CAST(:started AS double precision)
         OR (started = CAST(:started AS double precision)
             AND (call > :call OR (call = :call AND key > :key))))
  ORDER BY started, call, key LIMIT :limit
-"""
+"""  # noqa: S608
 ADD_SETTLEMENT = """
-INSERT INTO antiphon_settlements (call, key, happened, issuer, subject, name, reason, at)
-VALUES (:call, :key, :happened, :issuer, :subject, :name, :reason, {now})
+INSERT INTO antiphon_settlements
+       (server, call, key, happened, issuer, subject, name, reason, at, mac)
+VALUES (:server, :call, :key, :happened, :issuer, :subject, :name, :reason, {now},
+        CAST(:mac AS {blob}))
 """
 SETTLEMENTS = """
-SELECT call, key, happened, issuer, subject, name, reason, at FROM antiphon_settlements
- ORDER BY at DESC LIMIT :limit
+SELECT call, key, happened, issuer, subject, name, reason, at, mac FROM antiphon_settlements
+ WHERE server = :server ORDER BY at DESC LIMIT :limit
 """
 
 
@@ -116,10 +118,11 @@ class SqlOverview(Runs):
     def uncertain_effects(
         self, *, after: tuple[float, str, str] | None = None, limit: int = 50
     ) -> Transaction[Sequence[UncertainEffect]]:
-        """List uncertain effects, oldest first."""
+        """List effects that an operator can settle, oldest first."""
         started, call, key = after or (0.0, "", "")
         asked = {"started": started, "call": call, "key": key, "limit": limit}
-        return [UncertainEffect(*row) for row in (yield Query(self._sql[UNCERTAIN], asked))]
+        rows = yield Query(self._sql[UNCERTAIN], asked)
+        return [UncertainEffect(*row[:7], shown=bytes(row[7] or b"")) for row in rows]
 
     @transaction
     def settle_effect(self, settlement: Settlement, *, result: bytes | None) -> Transaction[bool]:
@@ -136,6 +139,7 @@ class SqlOverview(Runs):
                     "subject": settlement.subject,
                     "name": settlement.name,
                     "reason": settlement.reason,
+                    "mac": settlement.mac,
                 },
             )
         return settled
@@ -144,4 +148,10 @@ class SqlOverview(Runs):
     def settlements(self, *, limit: int = 50) -> Transaction[Sequence[Settlement]]:
         """Return the last settlements, the newest first."""
         rows = yield Query(self._sql[SETTLEMENTS], {"limit": limit})
-        return [Settlement(row[0], row[1], bool(row[2]), *row[3:]) for row in rows]
+        return [_settlement(row) for row in rows]
+
+
+def _settlement(row: Sequence[Any]) -> Settlement:
+    values = list(row)
+    values[2], values[8] = bool(values[2]), bytes(values[8])
+    return Settlement(*values)

@@ -20,23 +20,27 @@ from antiphon.stores.sql.ledger import FREE_JOURNALS
 _FIND = """
 SELECT call, seed, expires
   FROM antiphon_effects AS effect
- WHERE restart = :name AND state <> 'free' AND expires > {now}
+ WHERE server = :server AND restart = :name AND restart <> ''
+   AND state <> 'free' AND expires > {now}
    AND NOT EXISTS (SELECT 1 FROM antiphon_tasks AS task
-                    WHERE task.call = effect.call AND task.call <> '')
+                    WHERE task.server = :server AND task.call = effect.call AND task.call <> '')
 """
 
 FIND = f"{_FIND} ORDER BY started DESC LIMIT 1"
 FIND_IN_CALL = f"{_FIND} AND call = :call ORDER BY started DESC LIMIT 1 {{lock}}"
 
-ROUNDS = "SELECT round, state FROM antiphon_rounds WHERE call = :call ORDER BY round {lock}"
+ROUNDS = """
+SELECT round, state FROM antiphon_rounds
+ WHERE server = :server AND call = :call ORDER BY round {lock}
+"""
 
 SPEND = """
 INSERT INTO antiphon_rounds
-       (call, round, answers, fence, state, lease, expires, started, tool, caller)
-VALUES (:call, :round, CAST(:answers AS {blob}), 1, 'superseded', 0,
+       (server, call, round, answers, fence, state, lease, expires, started, tool, caller)
+VALUES (:server, :call, :round, CAST(:answers AS {blob}), 1, 'superseded', 0,
         {greatest}(CAST(:expires AS double precision), {now} + CAST(:ttl AS double precision)),
         {now}, :tool, :caller)
-    ON CONFLICT (call, round) DO NOTHING
+    ON CONFLICT (server, call, round) DO NOTHING
 RETURNING round
 """
 
@@ -44,13 +48,13 @@ SUPERSEDE = """
 UPDATE antiphon_rounds
    SET state = 'superseded', body = NULL,
        expires = {greatest}(expires, {now} + CAST(:ttl AS double precision))
- WHERE call = :call AND round < :round
+ WHERE server = :server AND call = :call AND round < :round
 """
 
 KEEP_EFFECTS = """
 UPDATE antiphon_effects
    SET expires = {greatest}(expires, {now} + CAST(:ttl AS double precision))
- WHERE call = :call AND shared = 0
+ WHERE server = :server AND call = :call AND shared = 0
 """
 
 

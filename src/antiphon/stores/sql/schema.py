@@ -7,6 +7,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """
         CREATE TABLE antiphon_rounds (
+            server text NOT NULL,
             call text NOT NULL,
             round bigint NOT NULL,
             answers {blob} NOT NULL,
@@ -19,13 +20,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             started double precision NOT NULL,
             tool text NOT NULL,
             caller text NOT NULL,
-            PRIMARY KEY (call, round)
+            PRIMARY KEY (server, call, round)
         )
         """,
         "CREATE INDEX antiphon_rounds_expires ON antiphon_rounds (expires)",
         """
         CREATE TABLE antiphon_effects (
-            id text NOT NULL PRIMARY KEY,
+            server text NOT NULL,
+            id text NOT NULL,
             call text NOT NULL,
             key text NOT NULL,
             function text NOT NULL,
@@ -44,22 +46,39 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             caller text NOT NULL,
             restart text NOT NULL,
             seed {blob},
-            generation bigint NOT NULL
+            generation bigint NOT NULL,
+            equal text NOT NULL,
+            answers {blob},
+            inputs {blob},
+            told bigint NOT NULL,
+            stands double precision NOT NULL,
+            shown {blob},
+            PRIMARY KEY (server, id)
         )
         """,
-        "CREATE INDEX antiphon_effects_call ON antiphon_effects (call, key)",
+        "CREATE INDEX antiphon_effects_call ON antiphon_effects (server, call, key)",
         "CREATE INDEX antiphon_effects_expires ON antiphon_effects (expires)",
         """
-        CREATE INDEX antiphon_effects_started ON antiphon_effects (lease) WHERE state = 'started'
+        CREATE INDEX antiphon_effects_started ON antiphon_effects (server, lease)
+         WHERE state = 'started'
         """,
         """
-        CREATE INDEX antiphon_effects_restart ON antiphon_effects (restart, started)
+        CREATE INDEX antiphon_effects_restart ON antiphon_effects (server, restart, started)
          WHERE restart <> ''
         """,
         """
+        CREATE INDEX antiphon_effects_failed ON antiphon_effects (server, started)
+         WHERE state = 'failed' AND equal <> ''
+        """,
+        "CREATE INDEX antiphon_effects_equal ON antiphon_effects (server, equal) WHERE equal <> ''",
+        """
+        CREATE UNIQUE INDEX antiphon_effects_one ON antiphon_effects (server, equal)
+         WHERE equal <> '' AND state = 'started'
+        """,
+        """
         CREATE TABLE antiphon_tasks (
-            id text NOT NULL PRIMARY KEY,
             server text NOT NULL,
+            id text NOT NULL,
             owner text NOT NULL,
             tool text NOT NULL,
             status text NOT NULL,
@@ -77,20 +96,22 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             version text NOT NULL,
             worker text,
             claimant text,
-            before text
+            before text,
+            PRIMARY KEY (server, id)
         )
         """,
         """
         CREATE INDEX antiphon_tasks_ready ON antiphon_tasks (server, ready) WHERE ready IS NOT NULL
         """,
-        f"CREATE INDEX antiphon_tasks_owner ON antiphon_tasks (owner) WHERE {OPEN}",
+        f"CREATE INDEX antiphon_tasks_owner ON antiphon_tasks (server, owner) WHERE {OPEN}",
         "CREATE INDEX antiphon_tasks_expires ON antiphon_tasks (expires)",
-        "CREATE INDEX antiphon_tasks_call ON antiphon_tasks (call) WHERE call <> ''",
+        "CREATE INDEX antiphon_tasks_call ON antiphon_tasks (server, call) WHERE call <> ''",
         "CREATE INDEX antiphon_tasks_worker ON antiphon_tasks (worker) WHERE worker IS NOT NULL",
         f"CREATE INDEX antiphon_tasks_age ON antiphon_tasks (server, created, id) WHERE {OPEN}",
         "CREATE INDEX antiphon_tasks_status ON antiphon_tasks (server, status)",
         """
         CREATE TABLE antiphon_journals (
+            server text NOT NULL,
             call text NOT NULL,
             round bigint NOT NULL,
             digest {blob} NOT NULL,
@@ -98,15 +119,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             size bigint NOT NULL,
             expires double precision NOT NULL,
             data {blob} NOT NULL,
-            PRIMARY KEY (call, round, digest)
+            PRIMARY KEY (server, call, round, digest)
         )
         """,
-        "CREATE INDEX antiphon_journals_owner ON antiphon_journals (owner, expires, size)",
+        "CREATE INDEX antiphon_journals_owner ON antiphon_journals (server, owner, expires, size)",
         "CREATE INDEX antiphon_journals_expires ON antiphon_journals (expires)",
         """
         CREATE TABLE antiphon_inbox (
-            id text NOT NULL PRIMARY KEY,
             server text NOT NULL,
+            id text NOT NULL,
             call text NOT NULL,
             key text NOT NULL,
             task text NOT NULL,
@@ -126,7 +147,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             kind text NOT NULL,
             face {blob} NOT NULL,
             answer {blob} NOT NULL,
-            UNIQUE (call, key, digest)
+            behind text NOT NULL,
+            PRIMARY KEY (server, id),
+            UNIQUE (server, call, key, digest)
         )
         """,
         """
@@ -135,7 +158,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         "CREATE INDEX antiphon_inbox_owner ON antiphon_inbox (server, owner, created, id)",
         "CREATE INDEX antiphon_inbox_closed ON antiphon_inbox (server, created, id)",
-        "CREATE INDEX antiphon_inbox_task ON antiphon_inbox (task) WHERE status = 'open'",
+        "CREATE INDEX antiphon_inbox_task ON antiphon_inbox (server, task) WHERE status = 'open'",
         "CREATE INDEX antiphon_inbox_until ON antiphon_inbox (until)",
         """
         CREATE TABLE antiphon_decisions (
@@ -159,13 +182,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             previous {blob} NOT NULL,
             hash {blob} NOT NULL,
             arguments {blob},
+            mac {blob} NOT NULL,
             PRIMARY KEY (server, sequence),
-            UNIQUE (item, issuer, subject)
+            UNIQUE (server, item, issuer, subject)
         )
         """,
-        "CREATE INDEX antiphon_decisions_call ON antiphon_decisions (call)",
+        "CREATE INDEX antiphon_decisions_call ON antiphon_decisions (server, call)",
         "CREATE INDEX antiphon_decisions_at ON antiphon_decisions (server, at)",
-        "CREATE INDEX antiphon_decisions_person ON antiphon_decisions (issuer, subject, at)",
+        """
+        CREATE INDEX antiphon_decisions_person
+            ON antiphon_decisions (server, issuer, subject, at)
+        """,
         """
         CREATE TABLE antiphon_held (
             server text NOT NULL,
@@ -177,25 +204,28 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (server, owner, tool, arguments)
         )
         """,
-        "CREATE INDEX antiphon_held_task ON antiphon_held (task)",
+        "CREATE INDEX antiphon_held_task ON antiphon_held (server, task)",
         "CREATE INDEX antiphon_held_expires ON antiphon_held (expires)",
         """
         CREATE TABLE antiphon_notices (
-            id text NOT NULL PRIMARY KEY,
             server text NOT NULL,
+            id text NOT NULL,
             item text NOT NULL,
             kind text NOT NULL,
             target text NOT NULL,
             due double precision NOT NULL,
-            tries bigint NOT NULL
+            tries bigint NOT NULL,
+            PRIMARY KEY (server, id)
         )
         """,
         "CREATE INDEX antiphon_notices_due ON antiphon_notices (server, due)",
         """
         CREATE TABLE antiphon_sessions (
-            id {blob} NOT NULL PRIMARY KEY,
+            server text NOT NULL,
+            id {blob} NOT NULL,
             data {blob} NOT NULL,
-            expires double precision NOT NULL
+            expires double precision NOT NULL,
+            PRIMARY KEY (server, id)
         )
         """,
         "CREATE INDEX antiphon_sessions_expires ON antiphon_sessions (expires)",
@@ -210,6 +240,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         """
         CREATE TABLE antiphon_settlements (
+            server text NOT NULL,
             call text NOT NULL,
             key text NOT NULL,
             happened bigint NOT NULL,
@@ -217,15 +248,29 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             subject text NOT NULL,
             name text NOT NULL,
             reason text NOT NULL,
-            at double precision NOT NULL
+            at double precision NOT NULL,
+            mac {blob} NOT NULL
         )
         """,
-        "CREATE INDEX antiphon_settlements_at ON antiphon_settlements (at)",
+        "CREATE INDEX antiphon_settlements_at ON antiphon_settlements (server, at)",
+        """
+        CREATE TABLE antiphon_incarnations (
+            number bigint NOT NULL PRIMARY KEY,
+            id text NOT NULL,
+            place text NOT NULL,
+            timeline bigint NOT NULL,
+            synchronous bigint NOT NULL,
+            position bigint NOT NULL,
+            at double precision NOT NULL,
+            reason text NOT NULL
+        )
+        """,
         """
         CREATE TABLE antiphon_workers (
-            id text NOT NULL PRIMARY KEY,
             server text NOT NULL,
-            until double precision NOT NULL
+            id text NOT NULL,
+            until double precision NOT NULL,
+            PRIMARY KEY (server, id)
         ){narrow}
         """,
         """
@@ -239,7 +284,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (server, sequence)
         )
         """,
-        "CREATE INDEX antiphon_audit_call ON antiphon_audit (call, sequence) WHERE call <> ''",
+        """
+        CREATE INDEX antiphon_audit_call ON antiphon_audit (server, call, sequence)
+         WHERE call <> ''
+        """,
         """
         CREATE TABLE antiphon_audit_heads (
             server text NOT NULL PRIMARY KEY,

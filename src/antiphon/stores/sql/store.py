@@ -1,12 +1,23 @@
 """A store over SQL: rounds, effects, tasks, inbox, notices, overview, audit. A driver runs it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from antiphon.ports import Due
 from antiphon.stores.sql.audit import SqlAudit
-from antiphon.stores.sql.dialect import Dialect, Notice, RoundChanged, TasksMade, due_of_new
+from antiphon.stores.sql.dialect import (
+    Dialect,
+    Notice,
+    OfEveryServer,
+    Query,
+    RoundChanged,
+    TasksMade,
+    Transaction,
+    due_of_new,
+    reading,
+)
 from antiphon.stores.sql.effects import SqlEffects
 from antiphon.stores.sql.inbox import SqlInbox
+from antiphon.stores.sql.incarnations import SqlIncarnations
 from antiphon.stores.sql.ledger import SqlLedger
 from antiphon.stores.sql.notices import SqlNotices
 from antiphon.stores.sql.overview import SqlOverview
@@ -14,9 +25,24 @@ from antiphon.stores.sql.restarts import SqlRestarts
 from antiphon.stores.sql.task_runs import SqlTaskRuns
 from antiphon.stores.waiting import WorkerWaiters
 
+SERVERS = OfEveryServer("""
+SELECT server FROM antiphon_rounds UNION SELECT server FROM antiphon_effects
+ UNION SELECT server FROM antiphon_tasks UNION SELECT server FROM antiphon_inbox
+ UNION SELECT server FROM antiphon_audit_heads ORDER BY 1
+""")
+"""Names only: whoever may read the database sees them anyway."""
+
 
 class SqlStore(
-    SqlLedger, SqlEffects, SqlRestarts, SqlTaskRuns, SqlInbox, SqlNotices, SqlOverview, SqlAudit
+    SqlLedger,
+    SqlEffects,
+    SqlIncarnations,
+    SqlRestarts,
+    SqlTaskRuns,
+    SqlInbox,
+    SqlNotices,
+    SqlOverview,
+    SqlAudit,
 ):
     """A store over SQL. A driver adds how a transaction is run."""
 
@@ -34,6 +60,11 @@ class SqlStore(
         super().__init__(dialect, outcome_bytes=outcome_bytes)
         self._workers = WorkerWaiters(look_every=look_every)
         self._callers = {}
+
+    @reading
+    def servers(self) -> Transaction[Sequence[str]]:
+        """Return the servers that have called here, by name."""
+        return [row[0] for row in (yield Query(self._sql[SERVERS], {}))]
 
     def _announce(self, notice: Notice) -> None:
         """Wake those of this process who wait for what a transaction has committed."""

@@ -47,7 +47,7 @@ UPDATE antiphon_tasks
        ready = {{now}} + CAST(:lease AS double precision),
        worker = nullif(CAST(:worker AS text), ''), before = claimant,
        claimant = CAST(:claimant AS text)
- WHERE id IN (SELECT id FROM picked)
+ WHERE server = :server AND id IN (SELECT id FROM picked)
 RETURNING {COLUMNS}
 """  # noqa: S608
 
@@ -65,7 +65,7 @@ UPDATE antiphon_tasks
                      THEN lease <= {{now}} + CAST(:fresh AS double precision)
                      ELSE NOT EXISTS (
                           SELECT 1 FROM antiphon_workers AS holder
-                           WHERE holder.id = antiphon_tasks.worker
+                           WHERE holder.server = :server AND holder.id = antiphon_tasks.worker
                              AND holder.until > {{now}} + CAST(:fresh AS double precision)) END))
    AND (CAST(:everything AS boolean) OR (tool, version) IN ({{served}})
         OR ready <= {{now}} - CAST(:left_to_others AS double precision))
@@ -99,7 +99,7 @@ RENEW = """
 UPDATE antiphon_tasks
    SET lease = {now} + CAST(:lease AS double precision),
        ready = {now} + CAST(:lease AS double precision)
- WHERE (id, epoch) IN ({pairs}) AND lease > 0 AND expires > {now}
+ WHERE server = :server AND (id, epoch) IN ({pairs}) AND lease > 0 AND expires > {now}
 RETURNING id, cancel
 """
 
@@ -107,13 +107,13 @@ SAVE = """
 UPDATE antiphon_tasks
    SET state = COALESCE(CAST(:state AS {blob}), state),
        message = COALESCE(CAST(:message AS text), message), updated = :updated
- WHERE id = :task AND epoch = :epoch AND lease > 0
+ WHERE server = :server AND id = :task AND epoch = :epoch AND lease > 0
 RETURNING id
 """
 
 RELEASE = f"""
 UPDATE antiphon_tasks SET lease = 0, ready = {{now}}, worker = NULL, claimant = NULL
- WHERE (id, epoch) IN ({{pairs}}) AND lease > 0
+ WHERE server = :server AND (id, epoch) IN ({{pairs}}) AND lease > 0
 RETURNING {READY}
 """  # noqa: S608
 

@@ -15,6 +15,7 @@ from antiphon.ports import NewTask, TaskChange, TaskRow
 from antiphon.stores.sql.dialect import (
     READY,
     Dialect,
+    OfEveryServer,
     Query,
     Runs,
     TasksMade,
@@ -71,13 +72,13 @@ SELECT id, server, owner, tool, status, message, created, created, expires, {now
 """Tasks that are ready at once, as `NewTask` is written in JSON. For PostgreSQL."""
 
 COUNT = f"""
-SELECT count(*) FROM (SELECT 1 FROM antiphon_tasks WHERE owner = :owner AND {OPEN}
-                       LIMIT :most) AS taken
+SELECT count(*) FROM (SELECT 1 FROM antiphon_tasks
+                       WHERE server = :server AND owner = :owner AND {OPEN} LIMIT :most) AS taken
 """  # noqa: S608 - joined from the constants above
 
-TASK = f"SELECT {COLUMNS} FROM antiphon_tasks WHERE id = :task"  # noqa: S608
+TASK = f"SELECT {COLUMNS} FROM antiphon_tasks WHERE server = :server AND id = :task"  # noqa: S608
 
-UPDATED = "SELECT id, updated FROM antiphon_tasks WHERE id IN ({listed})"
+UPDATED = "SELECT id, updated FROM antiphon_tasks WHERE server = :server AND id IN ({listed})"
 
 CHANGE = f"""
 UPDATE antiphon_tasks
@@ -87,9 +88,9 @@ UPDATE antiphon_tasks
        lease = CASE WHEN CAST(:final AS boolean) THEN 0 ELSE lease END,
        worker = CASE WHEN CAST(:final AS boolean) THEN NULL ELSE worker END,
        ready = CASE WHEN CAST(:final AS boolean) THEN NULL
-                    WHEN lease > {{now}} OR CAST(:keeps_ready AS boolean) THEN ready
+                    WHEN lease > {{now}} THEN ready
                     ELSE {{now}} + CAST(:ready AS double precision) END
- WHERE id = :task AND revision = :revision AND {OPEN}
+ WHERE server = :server AND id = :task AND revision = :revision AND {OPEN}
 RETURNING {READY}, call
 """  # noqa: S608
 
@@ -103,13 +104,13 @@ UPDATE antiphon_tasks
        ready = CASE WHEN CAST(:final AS boolean) THEN NULL
                     WHEN revision <> :revision THEN {{now}}
                     ELSE {{now}} + CAST(:ready AS double precision) END
- WHERE id = :task AND epoch = :epoch AND lease > 0
+ WHERE server = :server AND id = :task AND epoch = :epoch AND lease > 0
 RETURNING {READY}, call
 """  # noqa: S608
 
 KEEP_STATE = """
 UPDATE antiphon_tasks SET state = CAST(:held_state AS {blob})
- WHERE id = :held_task AND epoch = :held_epoch AND lease > 0
+ WHERE server = :server AND id = :held_task AND epoch = :held_epoch AND lease > 0
 RETURNING id
 """
 """Checks a run and keeps what it has learned, for an effect that it begins."""
@@ -118,15 +119,31 @@ WAKE_CALL = f"""
 UPDATE antiphon_tasks
    SET revision = revision + 1,
        ready = CASE WHEN lease > {{now}} OR status <> 'working' THEN ready ELSE {{now}} END
- WHERE call = :call AND call <> '' AND {OPEN}
+ WHERE server = :server AND call = :call AND call <> '' AND {OPEN}
 RETURNING {READY}
 """  # noqa: S608
 """An effect of the call was settled. A run that is going on finds the revision changed. A task that
 waits for an answer goes on with the answer."""
 
-DROP_EFFECTS = """
-DELETE FROM antiphon_effects WHERE call = :call AND shared = 0 AND state <> 'started'
+OPEN_END = """
+unclear.equal <> ''
+AND (unclear.state = 'failed' OR (unclear.state = 'started' AND unclear.lease <= {now}))
 """
+"""An effect that may have happened: an equal call must not do it again."""
+
+KEPT_FOR_EQUAL = f"""
+(equal <> '' AND (stands > {{now}}
+                  OR EXISTS (SELECT 1 FROM antiphon_effects AS unclear
+                              WHERE unclear.server = :server
+                                AND unclear.call = antiphon_effects.call AND {OPEN_END})))
+"""  # noqa: S608 - joined from constants
+"""Whether an effect belongs to a call that an equal one must not repeat."""
+
+DROP_EFFECTS = f"""
+DELETE FROM antiphon_effects
+ WHERE server = :server AND call = :call AND shared = 0 AND state <> 'started'
+   AND NOT {KEPT_FOR_EQUAL}
+"""  # noqa: S608
 """A task that has ended never runs again: nobody asks for its effects any more. An effect of
 unknown end stays for its operator."""
 
@@ -137,23 +154,25 @@ def _and_drop(change: str) -> str:
   WITH changed AS ({change}),
        dropped AS (
        DELETE FROM antiphon_effects
-        WHERE call IN (SELECT call FROM changed WHERE call <> '' AND CAST(:final AS boolean))
-          AND shared = 0 AND state <> 'started'),
+        WHERE server = :server
+          AND call IN (SELECT call FROM changed WHERE call <> '' AND CAST(:final AS boolean))
+          AND shared = 0 AND state <> 'started' AND NOT {KEPT_FOR_EQUAL}),
        withdrawn AS (
        UPDATE antiphon_inbox SET status = 'withdrawn', closed = {{now}}
-        WHERE task IN (SELECT id FROM changed WHERE CAST(:final AS boolean)) AND status = 'open')
+        WHERE server = :server AND status = 'open'
+          AND task IN (SELECT id FROM changed WHERE CAST(:final AS boolean)))
 SELECT id, server, tool, owner, epoch, revision, ready_in, call FROM changed
 """  # noqa: S608 - joined from the constants above
 
 
 CHANGE_AND_DROP, FINISH_AND_DROP = _and_drop(CHANGE), _and_drop(FINISH)
 
-REMOVE = """
-DELETE FROM antiphon_tasks WHERE id IN (
-    SELECT id FROM antiphon_tasks WHERE expires < {moment} - :grace
+REMOVE = OfEveryServer("""
+DELETE FROM antiphon_tasks WHERE (server, id) IN (
+    SELECT server, id FROM antiphon_tasks WHERE expires < {moment} - :grace
      ORDER BY expires LIMIT :limit {skip_locked})
-RETURNING id
-"""
+RETURNING server, id
+""")
 
 
 class SqlTasks(Runs):
@@ -237,11 +256,7 @@ class SqlTasks(Runs):
             yield from keep_task(self._sql, id, change.lasts)
 
     def _changing(self, id: str, revision: int, change: TaskChange) -> Transaction[bool]:
-        asked = {
-            **changed(id, revision, change),
-            "keeps_ready": change.keeps_ready,
-            "cancel": change.cancel,
-        }
+        asked = {**changed(id, revision, change), "cancel": change.cancel}
         return (yield from self._changed_by(CHANGE, CHANGE_AND_DROP, asked))
 
     def _changed_by(self, one: str, both: str, asked: dict[str, Any]) -> Transaction[bool]:
@@ -254,17 +269,16 @@ class SqlTasks(Runs):
             yield Query(self._sql[WITHDRAW_TASK], {"task": asked["task"]})
             if call:
                 yield Query(self._sql[DROP_EFFECTS], {"call": call})
-        if not asked.get("keeps_ready"):
-            yield from notices([tuple(ready)])
+        yield from notices([tuple(ready)])
         return True
 
     @transaction
     def remove_tasks(self, *, limit: int = 1000) -> Transaction[int]:
         """Remove expired tasks; returns how many. What was asked for them expires."""
         rows = yield Query(self._sql[REMOVE], {"grace": 0.0, "limit": limit})
-        if rows:
-            removed = json.dumps([row[0] for row in rows])
-            yield Query(self._sql[EXPIRE_TASKS], {"listed": removed})
+        for server in dict.fromkeys(row[0] for row in rows):
+            removed = json.dumps([row[1] for row in rows if row[0] == server])
+            yield Query(self._sql[EXPIRE_TASKS], {"server": server, "listed": removed})
         return len(rows)
 
 

@@ -9,7 +9,7 @@ import msgspec
 from antiphon.core.audit import AuditEvent, verify_audit
 from antiphon.core.chain import NO_HEAD
 from antiphon.ports import AuditStore, Store
-from antiphon.testing.contracts.parts import name
+from antiphon.testing.contracts.parts import apart, name
 
 
 class AuditingStore(Store, AuditStore, Protocol):
@@ -26,7 +26,7 @@ def event(server: str, at: float = 1.0, call: str = "") -> AuditEvent:
 
 
 async def records_of_two_processes_are_one_chain(one: AuditingStore, two: AuditingStore) -> None:
-    server = name("server")
+    one, two, server = apart(one, two)
     assert await one.audit_head(server) == NO_HEAD
     await asyncio.gather(
         *(
@@ -57,7 +57,8 @@ async def each_server_has_a_chain_of_its_own(one: AuditingStore, two: AuditingSt
 async def the_records_of_a_call_are_found_in_their_order(
     one: AuditingStore, two: AuditingStore
 ) -> None:
-    server, call = name("server"), name("call")
+    one, two, server = apart(one, two)
+    call = name("call")
     kept = [
         msgspec.structs.replace(event(server, call=call), outcome=outcome, digest=b"\0\xff")
         for outcome in ("begun", "input_required", "complete")
@@ -72,7 +73,7 @@ async def the_records_of_a_call_are_found_in_their_order(
 
 
 async def old_records_are_removed_with_a_checkpoint(one: AuditingStore, two: AuditingStore) -> None:
-    server = name("server")
+    one, two, server = apart(one, two)
     await one.append_audit(server, [event(server, at=float(at)) for at in range(1, 11)])
     mark = AuditEvent(kind="checkpoint", at=20.0, server=server, reason="retention")
     assert await two.purge_audit(mark, before=6.0, most=1_000) == 5
@@ -88,7 +89,7 @@ async def old_records_are_removed_with_a_checkpoint(one: AuditingStore, two: Aud
 
 
 async def records_beyond_the_bound_are_removed(one: AuditingStore, two: AuditingStore) -> None:
-    server = name("server")
+    one, two, server = apart(one, two)
     await one.append_audit(server, [event(server) for _ in range(30)])
     mark = AuditEvent(kind="checkpoint", at=2.0, server=server, reason="retention")
     assert await two.purge_audit(mark, before=0.0, most=20)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from antiphon.ports import Due, LateTasks, TaskRow, caller_of
-from antiphon.testing.contracts.parts import LONG, PATIENCE, begun_of, effect_of, name
+from antiphon.testing.contracts.parts import LONG, PATIENCE, apart, begun_of, effect_of, name
 from antiphon.testing.contracts.task_parts import (
     TaskContract,
     TaskStore,
@@ -41,7 +41,8 @@ async def told(calls: list[Due], number: int) -> list[Due]:
 
 
 async def a_called_task_is_claimed_by_one_worker(a: TaskStore, b: TaskStore) -> None:
-    due = await first_call(a, name("server"))
+    a, b, server = apart(a, b)
+    due = await first_call(a, server)
     tries = [store.claim_run(due, lease=LONG) for store in (a, b) * 8]
     rows = [row for row in await asyncio.gather(*tries) if row is not None]
     assert [(row.id, row.epoch, row.leased) for row in rows if isinstance(row, TaskRow)] == [
@@ -52,7 +53,8 @@ async def a_called_task_is_claimed_by_one_worker(a: TaskStore, b: TaskStore) -> 
 
 
 async def a_call_of_what_is_not_to_be_run_claims_nothing(a: TaskStore, b: TaskStore) -> None:
-    due = await first_call(a, name("server"))
+    a, b, server = apart(a, b)
+    due = await first_call(a, server)
     other = msgspec.structs.replace(due, server=name("server"))
     assert await b.claim_run(other, lease=LONG) is None
     unknown = msgspec.structs.replace(due, task=name("task"))
@@ -66,7 +68,8 @@ async def a_call_of_what_is_not_to_be_run_claims_nothing(a: TaskStore, b: TaskSt
 
 
 async def a_call_that_comes_too_early_is_told_when(a: TaskStore, b: TaskStore) -> None:
-    due = await first_call(a, name("server"))
+    a, b, server = apart(a, b)
+    due = await first_call(a, server)
     run = await claimed(a, due)
     assert await finish(a, run, change("working", ready=20.0))
     found = await b.claim_run(due, lease=LONG)
@@ -76,7 +79,8 @@ async def a_call_that_comes_too_early_is_told_when(a: TaskStore, b: TaskStore) -
 
 
 async def a_worker_known_to_be_dead_is_not_waited_for(a: TaskStore, b: TaskStore) -> None:
-    due = await first_call(a, name("server"))
+    a, b, server = apart(a, b)
+    due = await first_call(a, server)
     old = await claimed(a, due)
     assert await b.claim_run(due, lease=LONG) is None
     heir = await claimed(b, due, seize=1)
@@ -87,7 +91,8 @@ async def a_worker_known_to_be_dead_is_not_waited_for(a: TaskStore, b: TaskStore
 
 
 async def a_worker_that_was_heard_of_lately_is_not_dead(a: TaskStore, b: TaskStore) -> None:
-    due = await first_call(a, name("server"))
+    a, b, server = apart(a, b)
+    due = await first_call(a, server)
     old = await claimed(a, due)
     assert await b.claim_run(due, lease=LONG, seize=1, silent=LONG / 2) is None
     await asyncio.sleep(0.3)
@@ -101,7 +106,8 @@ async def a_worker_that_was_heard_of_lately_is_not_dead(a: TaskStore, b: TaskSto
 
 
 async def an_old_call_takes_nothing_from_a_later_run(a: TaskStore, b: TaskStore) -> None:
-    due = await first_call(a, name("server"))
+    a, b, server = apart(a, b)
+    due = await first_call(a, server)
     run = await claimed(a, due)
     assert await finish(a, run, change("working", ready=0.0))
     later = await run_of(b, due.server)
@@ -110,7 +116,7 @@ async def an_old_call_takes_nothing_from_a_later_run(a: TaskStore, b: TaskStore)
 
 
 async def tasks_that_nobody_came_for_are_overdue(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     waiting, lost, early = [await first_call(a, server) for _ in range(3)]
     run = await claimed(b, lost, lease=0.0)
     assert await finish(a, await claimed(a, early), change("working", ready=20.0))
@@ -135,7 +141,8 @@ async def tasks_that_nobody_came_for_are_overdue(a: TaskStore, b: TaskStore) -> 
 async def whoever_calls_is_told_of_every_task_that_becomes_ready(
     a: TaskStore, b: TaskStore
 ) -> None:
-    server, calls = name("server"), list[Due]()
+    a, b, server = apart(a, b)
+    calls = list[Due]()
     stop: Callable[[], object] = a.on_ready(server, calls.append)
     task = new(server, owner="ada", call=name())
     await a.create_task(task)
@@ -176,7 +183,7 @@ async def claimed_now(a: TaskStore, b: TaskStore, id: str) -> TaskRow:
 
 
 async def owners_that_are_busy_are_left(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     await made(a, server, owner="crowd")
     other = await made(a, server, owner="other")
     rows = await b.claim_runs(server=server, limit=9, lease=LONG, busy_owners=("crowd", "nobody"))

@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+import msgspec
+
 from antiphon.ports import (
     About,
     Busy,
@@ -105,18 +107,6 @@ async def an_abandoned_effect_is_begun_anew(a: Store, b: Store) -> None:
     new = await begun_of(b, effect)
     assert new.fence > old.fence
     assert not await a.settle(effect.id, old.fence, result=b"old", error=None)
-
-
-async def an_effect_is_known_from_its_beginning_until_it_is_given_up(a: Store, b: Store) -> None:
-    given_up, settled = effect_of(name()), effect_of(name())
-    assert not await b.has_effect(given_up.id)
-    begun = await begun_of(a, given_up)
-    assert await b.has_effect(given_up.id)
-    await a.abandon(given_up.id, begun.fence)
-    assert not await b.has_effect(given_up.id)
-    begun = await begun_of(a, settled)
-    assert await a.settle(settled.id, begun.fence, result=b"paid", error=None)
-    assert await b.has_effect(settled.id)
 
 
 async def a_settled_effect_cannot_be_changed(a: Store, b: Store) -> None:
@@ -373,6 +363,39 @@ async def what_an_operator_decides_lets_the_call_be_tried_again(a: Store, b: Sto
     assert isinstance(again, Claimed), again
 
 
+async def what_an_effect_is_called_with_is_kept_until_nobody_has_to_settle_it(
+    a: Store, b: Store
+) -> None:
+    async def shown(effect: Effect) -> list[bytes]:
+        return [row.shown for row in await b.effects(effect.call)]
+
+    done, freed, settled, retried = (
+        msgspec.structs.replace(effect_of(name()), shown=b"sealed \0\xff arguments")
+        for _ in range(4)
+    )
+    begun = await begun_of(a, done)
+    assert await shown(done) == [done.shown]
+    assert await a.settle(done.id, begun.fence, result=b"paid", error=None)
+    assert await shown(done) == [b""]
+
+    begun = await begun_of(a, freed)
+    await a.abandon(freed.id, begun.fence)
+    assert b"".join(await shown(freed)) == b""
+    await begun_of(b, msgspec.structs.replace(freed, shown=b"other arguments"))
+    assert await shown(freed) == [b"other arguments"]
+
+    await begun_of(a, settled, lease=0.0)
+    assert await b.settle_uncertain(settled.call, settled.key, result=b"7")
+    assert await b.unsettle(settled.call, settled.key, result=b"7")
+    assert await shown(settled) == [settled.shown], "it has to be settled again"
+    assert await b.settle_uncertain(settled.call, settled.key, result=None)
+    assert b"".join(await shown(settled)) == b""
+
+    await begun_of(a, retried, lease=0.0)
+    await begun_of(b, msgspec.structs.replace(retried, shown=b"later"), retry=True)
+    assert await shown(retried) == [b"later"]
+
+
 async def uncertain_calls_are_found_behind_any_number_of_others(a: Store, b: Store) -> None:
     waiting = [name() for _ in range(3)]
     for call in waiting:
@@ -389,7 +412,7 @@ async def uncertain_calls_are_found_behind_any_number_of_others(a: Store, b: Sto
     rows = await b.calls(limit=1000, uncertain=True)
     found = {row.call: row for row in rows}
     assert set(waiting) <= set(found)
-    assert all(row.uncertain for row in rows)
+    assert all(row.uncertain or row.blocking for row in rows)
     row = found[waiting[0]]
     assert (row.tool, row.caller, row.uncertain) == ("deploy", "somebody", 1)
     assert abs(row.started - time.time()) < 60
@@ -452,7 +475,6 @@ EFFECT_CONTRACTS: tuple[Contract, ...] = (
     a_retry_takes_over_and_fences_the_old_holder,
     a_held_effect_stays_busy,
     an_abandoned_effect_is_begun_anew,
-    an_effect_is_known_from_its_beginning_until_it_is_given_up,
     a_settled_effect_cannot_be_changed,
     another_function_or_other_arguments_do_not_match,
     a_window_ends_and_the_effect_is_begun_anew,
@@ -473,6 +495,7 @@ EFFECT_CONTRACTS: tuple[Contract, ...] = (
     an_operator_frees_an_effect_that_did_not_happen,
     an_operator_decides_nothing_that_is_not_uncertain,
     what_an_operator_decides_lets_the_call_be_tried_again,
+    what_an_effect_is_called_with_is_kept_until_nobody_has_to_settle_it,
     uncertain_calls_are_found_behind_any_number_of_others,
     calls_are_listed_with_the_round_at_their_mark,
     a_call_that_has_only_effects_is_listed_until_it_is_redeemed,

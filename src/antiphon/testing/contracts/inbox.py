@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from antiphon.core.chain import START, verify_chain
+from antiphon.core.identities import LINK_ISSUER, identity_of
 from antiphon.core.inbox import (
     Attempt,
     Changed,
@@ -23,7 +24,7 @@ from antiphon.core.inbox import (
     Person,
 )
 from antiphon.ports import HeldCall, Inbox, ItemFilter, NewTask, Store, TaskChange, Tasks
-from antiphon.testing.contracts.parts import LONG, TTL, mine_of, name, store_passes
+from antiphon.testing.contracts.parts import LONG, TTL, apart, mine_of, name, store_passes
 
 
 class InboxStore(Store, Tasks, Inbox, Protocol):
@@ -117,7 +118,7 @@ async def is_ready(store: InboxStore, server: str) -> bool:
 
 
 async def an_item_is_kept_with_its_task(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     item = await held_item(a, server, need=2, own=True, assurance="fresh")
     again = await shown(b, item.id)
     assert again == item
@@ -132,7 +133,7 @@ async def an_item_is_kept_with_its_task(a: InboxStore, b: InboxStore) -> None:
 
 async def a_decision_closes_the_item_and_makes_the_task_ready(a: InboxStore, b: InboxStore) -> None:
     for choice, status in (("approve", "approved"), ("decline", "declined")):
-        server = name("server")
+        a, b, server = apart(a, b)
         item = await held_item(a, server)
         attempt = says(item, choice=choice, note=b"sealed note", shown=7.5)
         verdict = await b.decide(attempt)
@@ -152,7 +153,7 @@ async def a_decision_closes_the_item_and_makes_the_task_ready(a: InboxStore, b: 
 
 
 async def nobody_decides_without_the_role(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     item = await held_item(a, server)
     assert await b.decide(says(item, DORA)) == NotAllowed("role")
     assert await b.decide(says(item, person("eve", "sales"))) == NotAllowed("role")
@@ -162,7 +163,7 @@ async def nobody_decides_without_the_role(a: InboxStore, b: InboxStore) -> None:
 
 
 async def the_caller_does_not_decide_his_own_call(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     item = await held_item(a, server)
     assert await b.decide(says(item, CARL)) == NotAllowed("own")
     assert await b.decide(says(item, ANNA, same_person=True)) == NotAllowed("own")
@@ -170,8 +171,37 @@ async def the_caller_does_not_decide_his_own_call(a: InboxStore, b: InboxStore) 
     assert isinstance(await b.decide(says(allowed, CARL)), Decided)
 
 
+async def nobody_who_stands_behind_a_call_decides_it(a: InboxStore, b: InboxStore) -> None:
+    a, b, server = apart(a, b)
+    behind = (CARL.identity, ANNA.identity, identity_of("https://other.example:443/", "Bo"))
+    item = await held_item(a, server, behind=behind)
+    assert (await shown(b, item.id)).behind == behind
+    for who in (
+        ANNA,
+        Person("HTTPS://ID.example:443/", "anna", roles=("finance",)),
+        Person("https://id.example", "\uff21nna", roles=("finance",)),
+        Person("https://other.example", "bo", roles=("finance",)),
+        Person(LINK_ISSUER, "carl", roles=("finance",)),
+    ):
+        assert await b.decide(says(item, who)) == NotAllowed("own"), who
+    assert await b.decide(says(item, BO, behind=True)) == NotAllowed("own")
+    assert isinstance(await b.decide(says(item, BO)), Decided)
+    allowed = await held_item(a, server, behind=behind, own=True)
+    assert isinstance(await b.decide(says(allowed, ANNA)), Decided)
+
+
+async def one_person_under_two_spellings_counts_once(a: InboxStore, b: InboxStore) -> None:
+    a, b, server = apart(a, b)
+    item = await held_item(a, server, need=2)
+    assert isinstance(await a.decide(says(item, ANNA)), Decided)
+    for issuer, subject in (("https://id.example/", "anna"), (LINK_ISSUER, "Anna")):
+        again = Person(issuer, subject, roles=("finance",))
+        assert await b.decide(says(item, again)) == NotAllowed("twice")
+    assert (await shown(a, item.id)).status == "open"
+
+
 async def what_has_no_role_is_decided_by_the_caller_alone(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     item = await held_item(a, server, role="", own=True)
     assert await b.decide(says(item, ANNA)) == NotAllowed("role")
     assert isinstance(await b.decide(says(item, CARL)), Decided)
@@ -181,7 +211,7 @@ async def what_has_no_role_is_decided_by_the_caller_alone(a: InboxStore, b: Inbo
 
 
 async def a_question_that_was_not_shown_is_not_decided(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     item = await held_item(a, server)
     assert await b.decide(says(item, digest=b"another")) == Changed()
     assert (await shown(a, item.id)).status == "open"
@@ -189,7 +219,7 @@ async def a_question_that_was_not_shown_is_not_decided(a: InboxStore, b: InboxSt
 
 
 async def what_is_decided_stays_decided(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     item = await held_item(a, server)
     assert isinstance(await a.decide(says(item, choice="decline")), Decided)
     assert await b.decide(says(item, BO)) == Closed("declined")
@@ -198,7 +228,7 @@ async def what_is_decided_stays_decided(a: InboxStore, b: InboxStore) -> None:
 
 
 async def nothing_is_decided_after_its_time(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     item = await held_item(a, server, within=SOON)
     await store_passes(a, SOON)
     assert await b.decide(says(item)) == Closed("expired")
@@ -208,7 +238,7 @@ async def nothing_is_decided_after_its_time(a: InboxStore, b: InboxStore) -> Non
 
 
 async def an_expired_item_makes_its_task_ready(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     task = new_task(server, ready=SOON)
     assert await a.create_task(holding(task, new_item(task, within=SOON)))
     assert not await is_ready(b, server)
@@ -217,7 +247,7 @@ async def an_expired_item_makes_its_task_ready(a: InboxStore, b: InboxStore) -> 
 
 
 async def several_people_are_needed_when_the_author_says_so(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     item = await held_item(a, server, need=2)
     first = await a.decide(says(item, ANNA))
     assert isinstance(first, Decided)
@@ -236,7 +266,8 @@ async def several_people_are_needed_when_the_author_says_so(a: InboxStore, b: In
 
 
 async def a_fresh_sign_in_is_asked_for(a: InboxStore, b: InboxStore) -> None:
-    item = await held_item(a, name("server"), assurance="fresh")
+    a, b, server = apart(a, b)
+    item = await held_item(a, server, assurance="fresh")
     stale = person("anna", "finance", auth_time=time.time() - 3600)
     assert await b.decide(says(item, stale)) == NotAllowed("assurance")
     assert await b.decide(says(item, ANNA)) == NotAllowed("assurance")
@@ -245,7 +276,7 @@ async def a_fresh_sign_in_is_asked_for(a: InboxStore, b: InboxStore) -> None:
 
 
 async def a_form_is_answered_and_an_approval_is_not(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     form = await held_item(a, server, kind="form", role="", own=True)
     assert await b.decide(says(form, CARL)) == NotAllowed("choice")
     verdict = await b.decide(says(form, CARL, "answer", answer=b"sealed answer"))
@@ -257,7 +288,7 @@ async def a_form_is_answered_and_an_approval_is_not(a: InboxStore, b: InboxStore
 
 
 async def one_of_many_deciders_wins(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     item = await held_item(a, server)
     people = [person(f"person-{number}", "finance") for number in range(12)]
     attempts = [
@@ -274,7 +305,7 @@ async def one_of_many_deciders_wins(a: InboxStore, b: InboxStore) -> None:
 
 
 async def decisions_form_a_chain(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     items = [await held_item(a, server) for _ in range(6)]
     await asyncio.gather(*((a if i % 2 else b).decide(says(it)) for i, it in enumerate(items)))
     chain = list(await a.decisions(server))
@@ -289,7 +320,7 @@ async def decisions_form_a_chain(a: InboxStore, b: InboxStore) -> None:
 
 
 async def an_item_is_withdrawn_by_its_owner_only(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     item = await held_item(a, server)
     assert not await b.withdraw(item.id, ANNA.identity)
     assert not await b.withdraw(item.id, "")
@@ -304,7 +335,7 @@ async def an_item_is_withdrawn_by_its_owner_only(a: InboxStore, b: InboxStore) -
 
 
 async def a_task_that_ends_takes_its_items_along(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     item = await held_item(a, server)
     row = await b.task(item.task)
     assert row is not None
@@ -315,7 +346,7 @@ async def a_task_that_ends_takes_its_items_along(a: InboxStore, b: InboxStore) -
 
 
 async def a_decision_and_a_cancellation_have_one_winner(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     for _ in range(8):
         item = await held_item(a, server)
         row = await b.task(item.task)
@@ -330,7 +361,7 @@ async def a_decision_and_a_cancellation_have_one_winner(a: InboxStore, b: InboxS
 async def a_run_puts_items_and_what_the_client_answers_is_withdrawn(
     a: InboxStore, b: InboxStore
 ) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     task = msgspec.structs.replace(new_task(server), held=None)
     assert await a.create_task(task)
     [run] = await a.claim_runs(server=server, limit=1, lease=LONG)
@@ -347,7 +378,7 @@ async def a_run_puts_items_and_what_the_client_answers_is_withdrawn(
 
 
 async def a_run_that_is_repeated_puts_the_same_item_once(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     task = msgspec.structs.replace(new_task(server), held=None)
     assert await a.create_task(task)
     first = new_item(task, notices=(NewNotice(name("notice"), "asked", "hook"),))
@@ -361,7 +392,7 @@ async def a_run_that_is_repeated_puts_the_same_item_once(a: InboxStore, b: Inbox
 
 
 async def a_task_is_kept_for_as_long_as_its_items(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     task = msgspec.structs.replace(
         new_task(server, arguments=b"arguments", ready=0.0), expires=time.time() + SOON
     )
@@ -384,7 +415,8 @@ async def a_task_is_kept_for_as_long_as_its_items(a: InboxStore, b: InboxStore) 
 
 
 async def what_was_asked_for_a_removed_task_expires(a: InboxStore, b: InboxStore) -> None:
-    task = msgspec.structs.replace(new_task(name("server")), expires=time.time() + SOON)
+    a, b, server = apart(a, b)
+    task = msgspec.structs.replace(new_task(server), expires=time.time() + SOON)
     new = new_item(task)
     assert await a.create_task(holding(task, new))
     await store_passes(a, SOON)
@@ -396,7 +428,7 @@ async def what_was_asked_for_a_removed_task_expires(a: InboxStore, b: InboxStore
 
 
 async def a_round_keeps_its_held_call_with_its_outcome(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     task = new_task(server, arguments=b"same")
     item = new_item(task)
     claim = await mine_of(a, task.call)
@@ -415,7 +447,7 @@ async def a_round_keeps_its_held_call_with_its_outcome(a: InboxStore, b: InboxSt
 async def a_repeated_call_finds_the_held_one_until_it_is_collected(
     a: InboxStore, b: InboxStore
 ) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     task = new_task(server, arguments=b"same")
     assert await a.create_task(holding(task, new_item(task)))
     assert await b.held(server, "carl", "refund", b"same") == task.id
@@ -432,7 +464,7 @@ async def a_repeated_call_finds_the_held_one_until_it_is_collected(
 async def of_two_held_calls_with_the_same_arguments_one_is_kept(
     a: InboxStore, b: InboxStore
 ) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     tasks = [new_task(server, arguments=b"same") for _ in range(4)]
     kept = await asyncio.gather(
         *(
@@ -452,7 +484,7 @@ async def of_two_held_calls_with_the_same_arguments_one_is_kept(
 
 
 async def open_items_are_listed_oldest_first_by_pages(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     items = [await held_item(a, server, role="finance" if n % 2 else "ops") for n in range(7)]
     wanted = ItemFilter(server, open=True, roles=("finance", "ops"))
     listed: list[str] = []
@@ -470,7 +502,7 @@ async def open_items_are_listed_oldest_first_by_pages(a: InboxStore, b: InboxSto
 
 
 async def lists_hold_what_was_asked_for(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     own = await held_item(a, server, role="", own=True)
     others = await held_item(a, server, role="", own=True, owner=ANNA.identity)
     mine = ItemFilter(server, open=True, roles=(), owner=CARL.identity)
@@ -485,16 +517,19 @@ async def lists_hold_what_was_asked_for(a: InboxStore, b: InboxStore) -> None:
     assert await b.items(ItemFilter(server, tool="pay")) == []
     assert len(await b.items(ItemFilter(server, tool="refund"))) == 2
     assert await b.items(ItemFilter(name("server"))) == []
-    elsewhere = await held_item(a, name("server"), role="ops")
-    everywhere = {item.id for item in await b.items(ItemFilter(None), limit=100)}
-    assert {own.id, others.id, elsewhere.id} <= everywhere
+    other, _, elsewhere_server = apart(a, b)
+    elsewhere = await held_item(other, elsewhere_server, role="ops")
+    assert [item.id for item in await other.items(ItemFilter(elsewhere_server))] == [elsewhere.id]
+    assert await b.item(elsewhere.id) is None
+    assert not isinstance(await b.decide(says(elsewhere, ANNA)), Decided)
+    assert await other.item(others.id) is None
 
 
 # --- notices and sessions ------------------------------------------------------------------------
 
 
 async def notices_are_leased_until_they_are_sent(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     notice = NewNotice(name("notice"), "asked", "hook")
     later = NewNotice(name("notice"), "reminded", "hook", delay=LONG)
     item = await held_item(a, server, notices=(notice, later))
@@ -517,7 +552,7 @@ async def notices_are_leased_until_they_are_sent(a: InboxStore, b: InboxStore) -
 
 
 async def a_decision_keeps_its_notices_and_drops_reminders(a: InboxStore, b: InboxStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     reminder = NewNotice(name("notice"), "reminded", "hook", delay=SOON)
     item = await held_item(a, server, notices=(reminder,))
     decided = NewNotice(name("notice"), "decided", "hook")
@@ -555,6 +590,8 @@ INBOX_CONTRACTS: tuple[InboxContract, ...] = (
     a_decision_closes_the_item_and_makes_the_task_ready,
     nobody_decides_without_the_role,
     the_caller_does_not_decide_his_own_call,
+    nobody_who_stands_behind_a_call_decides_it,
+    one_person_under_two_spellings_counts_once,
     what_has_no_role_is_decided_by_the_caller_alone,
     a_question_that_was_not_shown_is_not_decided,
     what_is_decided_stays_decided,

@@ -7,9 +7,17 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from antiphon.core.inbox import Decided
-from antiphon.ports import Overview, Settlement, UncertainEffect
+from antiphon.ports import About, EqualCalls, Overview, Settlement, Started, UncertainEffect
 from antiphon.testing.contracts.inbox import ANNA, InboxStore, held_item, new_task, says
-from antiphon.testing.contracts.parts import effect_of, name, start, store_passes
+from antiphon.testing.contracts.parts import (
+    LONG,
+    TTL,
+    apart,
+    effect_of,
+    name,
+    start,
+    store_passes,
+)
 
 
 class OverviewStore(InboxStore, Overview, Protocol):
@@ -23,7 +31,8 @@ SHORT = 0.2
 
 
 async def counts_of_all_processes_add_up(one: OverviewStore, two: OverviewStore) -> None:
-    server, now = name("server"), int(time.time() // 60)
+    one, two, server = apart(one, two)
+    now = int(time.time() // 60)
     await one.add_counts(server, {(now, "round:complete"): 2, (now - 1, "round:complete"): 1})
     await two.add_counts(server, {(now, "round:complete"): 3, (now, "refused:expired"): 1})
     await one.add_counts(name("another"), {(now, "round:complete"): 9})
@@ -36,7 +45,8 @@ async def counts_of_all_processes_add_up(one: OverviewStore, two: OverviewStore)
 
 
 async def counts_of_two_days_ago_are_dropped(one: OverviewStore, two: OverviewStore) -> None:
-    server, now = name("server"), int(time.time() // 60)
+    one, two, server = apart(one, two)
+    now = int(time.time() // 60)
     old = now - 2 * 24 * 60 - 1
     await one.add_counts(server, {(old, "round:complete"): 1})
     assert await two.counts(server, since=0)
@@ -45,7 +55,7 @@ async def counts_of_two_days_ago_are_dropped(one: OverviewStore, two: OverviewSt
 
 
 async def tasks_are_counted_and_listed_by_age(one: OverviewStore, two: OverviewStore) -> None:
-    server = name("server")
+    one, two, server = apart(one, two)
     plain = msgspec.structs.replace(new_task(server), held=None)
     tasks = [
         msgspec.structs.replace(plain, id=name("task"), call=name(), created=at)
@@ -66,11 +76,12 @@ async def tasks_are_counted_and_listed_by_age(one: OverviewStore, two: OverviewS
 async def calls_that_wait_for_a_decision_are_counted(
     one: OverviewStore, two: OverviewStore
 ) -> None:
-    server = name("server")
+    one, two, server = apart(one, two)
     assert await two.count_held(server, most=10) == 0
     await held_item(one, server)
     item = await held_item(one, server)
-    await held_item(one, name("another"))
+    other, _, another = apart(one, two)
+    await held_item(other, another)
     assert await two.count_held(server, most=10) == 2
     assert await two.count_held(server, most=1) == 1
     assert isinstance(await one.decide(says(item)), Decided)
@@ -80,7 +91,7 @@ async def calls_that_wait_for_a_decision_are_counted(
 async def decisions_are_listed_with_the_time_they_took(
     one: OverviewStore, two: OverviewStore
 ) -> None:
-    server = name("server")
+    one, two, server = apart(one, two)
     item = await held_item(one, server)
     assert await two.decided_since(server, 0.0) == []
     assert isinstance(await one.decide(says(item)), Decided)
@@ -107,6 +118,28 @@ async def uncertain_effects_are_listed_oldest_first_by_pages(
     assert {(effect.key, effect.function) for effect in mine} == {("charge", "pay")}
 
 
+async def a_failure_that_stands_for_equal_calls_is_listed_and_settled(
+    one: OverviewStore, two: OverviewStore
+) -> None:
+    equal = EqualCalls((name("equal"),), b"answers", b"inputs")
+    effect = msgspec.structs.replace(effect_of(name()), equal=equal, shown=b"sealed")
+    begun = await one.begin(
+        effect, lease=LONG, ttl=TTL, under=None, retry=False, about=About("reimburse", "anna")
+    )
+    assert isinstance(begun, Started)
+    assert await one.settle(effect.id, begun.fence, result=None, error="KeyError")
+    listed = {row.call: row for row in await two.uncertain_effects(limit=1_000)}
+    row = listed[effect.call]
+    assert (row.state, row.tool, row.caller) == ("failed", "reimburse", "anna")
+    assert row.shown == b"sealed"
+    assert len(row.idempotency_key) == 32
+    said = Settlement(
+        effect.call, effect.key, True, ANNA.issuer, ANNA.subject, ANNA.name, "seen at the bank"
+    )
+    assert await two.settle_effect(said, result=b"7")
+    assert effect.call not in {row.call for row in await one.uncertain_effects(limit=1_000)}
+
+
 async def a_settlement_keeps_who_said_it_and_settles_once(
     one: OverviewStore, two: OverviewStore
 ) -> None:
@@ -125,6 +158,23 @@ async def a_settlement_keeps_who_said_it_and_settles_once(
     assert msgspec.structs.replace(kept, at=0.0) == said
 
 
+async def operators_of_another_server_see_and_settle_nothing(
+    one: OverviewStore, two: OverviewStore
+) -> None:
+    bank, _, _ = apart(one, two)
+    cafeteria, _, _ = apart(one, two)
+    call = name()
+    await start(bank, effect_of(call), lease=SHORT)
+    await store_passes(bank, 2 * SHORT)
+    said = Settlement(call, "charge", False, ANNA.issuer, ANNA.subject, ANNA.name, "not there")
+    assert await cafeteria.uncertain_effects() == []
+    assert not await cafeteria.settle_effect(said, result=None)
+    assert [effect.state for effect in await bank.effects(call)] == ["uncertain"]
+    assert await bank.settle_effect(said, result=None)
+    assert await cafeteria.settlements() == []
+    assert [kept.call for kept in await bank.settlements()] == [call]
+
+
 OVERVIEW_CONTRACTS: tuple[OverviewContract, ...] = (
     counts_of_all_processes_add_up,
     counts_of_two_days_ago_are_dropped,
@@ -132,6 +182,8 @@ OVERVIEW_CONTRACTS: tuple[OverviewContract, ...] = (
     calls_that_wait_for_a_decision_are_counted,
     decisions_are_listed_with_the_time_they_took,
     uncertain_effects_are_listed_oldest_first_by_pages,
+    a_failure_that_stands_for_equal_calls_is_listed_and_settled,
     a_settlement_keeps_who_said_it_and_settles_once,
+    operators_of_another_server_see_and_settle_nothing,
 )
 """Everything that a store with an overview must do."""

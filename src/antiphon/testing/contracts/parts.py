@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -33,6 +33,15 @@ PATIENCE = 5.0
 
 def name(kind: str = "call") -> str:
     return f"{kind}-{secrets.token_hex(12)}"
+
+
+_S = TypeVar("_S", bound=Store)
+
+
+def apart(a: _S, b: _S) -> tuple[_S, _S, str]:
+    """Return the views of a server that no other contract uses, and its name."""
+    server = name("server")
+    return cast(_S, a.for_server(server)), cast(_S, b.for_server(server)), server
 
 
 TTL = 600.0

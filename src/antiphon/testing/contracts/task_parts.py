@@ -33,17 +33,8 @@ def new(
     )
 
 
-def change(
-    status: str = "working", *, ready: float | None = None, keeps_ready: bool = False
-) -> TaskChange:
-    return TaskChange(
-        status=status,
-        message="changed",
-        state=b"second",
-        updated=2.5,
-        ready=ready,
-        keeps_ready=keeps_ready,
-    )
+def change(status: str = "working", *, ready: float | None = None) -> TaskChange:
+    return TaskChange(status, "changed", b"second", 2.5, ready=ready)
 
 
 CANCEL = TaskChange("working", "changed", b"second", 2.5, ready=0.0, cancel=True)

@@ -20,6 +20,7 @@ from antiphon.testing.contracts.parts import (
     LONG,
     PATIENCE,
     TTL,
+    apart,
     begun_of,
     effect_of,
     mine_of,
@@ -44,7 +45,7 @@ from antiphon.testing.contracts.task_parts import (
 
 
 async def a_new_task_is_seen_by_all_and_ready_at_once(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     task = await made(a, server, owner="ada")
     row = await shown(b, task.id)
     assert row == TaskRow(
@@ -68,7 +69,8 @@ async def a_new_task_is_seen_by_all_and_ready_at_once(a: TaskStore, b: TaskStore
 
 
 async def the_open_tasks_of_an_owner_are_counted(a: TaskStore, b: TaskStore) -> None:
-    server, owner = name("server"), name("owner")
+    a, b, server = apart(a, b)
+    owner = name("owner")
     assert await a.open_tasks(owner, most=10) == 0
     tasks = [await made(a, server, owner=owner) for _ in range(4)]
     await made(a, server, owner=name("owner"))
@@ -80,7 +82,7 @@ async def the_open_tasks_of_an_owner_are_counted(a: TaskStore, b: TaskStore) -> 
 
 
 async def a_change_needs_the_revision_that_was_read(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     task = await made(a, server)
     row = await shown(b, task.id)
     assert await a.change_task(task.id, row.revision, change("input_required"))
@@ -96,14 +98,16 @@ async def a_change_needs_the_revision_that_was_read(a: TaskStore, b: TaskStore) 
 
 
 async def many_changes_of_one_revision_have_one_winner(a: TaskStore, b: TaskStore) -> None:
-    task = await made(a, name("server"))
+    a, b, server = apart(a, b)
+    task = await made(a, server)
     tries = [store.change_task(task.id, 1, change("input_required")) for store in (a, b) * 8]
     assert sum(await asyncio.gather(*tries)) == 1
 
 
 async def a_final_task_never_changes(a: TaskStore, b: TaskStore) -> None:
     for status in ("completed", "failed", "cancelled"):
-        task = await made(a, name("server"))
+        a, b, server = apart(a, b)
+        task = await made(a, server)
         assert await a.change_task(task.id, 1, change(status))
         row = await shown(b, task.id)
         assert not await b.change_task(task.id, row.revision, change("working", ready=0.0))
@@ -111,7 +115,7 @@ async def a_final_task_never_changes(a: TaskStore, b: TaskStore) -> None:
 
 
 async def updates_are_told_for_known_tasks(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     one, two = await made(a, server), await made(a, server)
     assert await b.change_task(two.id, 1, change())
     seen = await b.tasks_updated([one.id, two.id, "unknown"])
@@ -120,7 +124,7 @@ async def updates_are_told_for_known_tasks(a: TaskStore, b: TaskStore) -> None:
 
 
 async def expired_tasks_are_removed_and_never_claimed(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     old = [new(server, expires=time.time() - 1) for _ in range(3)]
     for task in old:
         await a.create_task(task)
@@ -139,7 +143,7 @@ async def expired_tasks_are_removed_and_never_claimed(a: TaskStore, b: TaskStore
 
 
 async def a_task_is_claimed_by_one_worker(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     tasks = {(await made(a, server)).id for _ in range(24)}
     rounds = [claims(store, server, limit=3) for store in (a, b) * 8]
     claimed = [run for runs in await asyncio.gather(*rounds) for run in runs]
@@ -151,21 +155,22 @@ async def a_task_is_claimed_by_one_worker(a: TaskStore, b: TaskStore) -> None:
 
 
 async def the_longest_ready_are_claimed_first(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     tasks = [await made(a, server) for _ in range(4)]
     first = {run.id for run in await claims(b, server, limit=2)}
     assert first == {tasks[0].id, tasks[1].id}
 
 
 async def servers_leave_the_tasks_of_others_alone(a: TaskStore, b: TaskStore) -> None:
-    server, other = name("server"), name("server")
+    a, b, server = apart(a, b)
+    other = name("server")
     task = await made(a, server)
     assert await claims(b, other) == []
     assert [run.id for run in await claims(b, server)] == [task.id]
 
 
 async def tools_that_are_busy_are_left(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     await made(a, server, tool="slow")
     quick = await made(a, server, tool="quick")
     assert [run.id for run in await claims(b, server, busy=("slow", "other"))] == [quick.id]
@@ -177,7 +182,7 @@ async def tools_that_are_busy_are_left(a: TaskStore, b: TaskStore) -> None:
 async def tasks_of_a_tool_or_version_that_a_worker_lacks_are_left(
     a: TaskStore, b: TaskStore
 ) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     one, two, other = new(server), new(server), new(server, tool="other")
     one = msgspec.structs.replace(one, version="1")
     two = msgspec.structs.replace(two, version="2")
@@ -204,7 +209,7 @@ async def tasks_of_a_tool_or_version_that_a_worker_lacks_are_left(
 
 
 async def a_run_whose_worker_lives_is_not_called_lost(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     await made(a, server)
     first = await run_of(a, server, lease=0.05)
     assert first.before is None
@@ -218,7 +223,7 @@ async def a_run_whose_worker_lives_is_not_called_lost(a: TaskStore, b: TaskStore
 
 
 async def a_run_that_is_held_is_not_taken_over(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     await made(a, server)
     run = await run_of(a, server)
     assert await claims(b, server) == []
@@ -227,7 +232,7 @@ async def a_run_that_is_held_is_not_taken_over(a: TaskStore, b: TaskStore) -> No
 
 
 async def a_run_whose_lease_ended_is_taken_over_and_fenced(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     await made(a, server)
     old = await run_of(a, server, lease=0.001)
     async with asyncio.timeout(PATIENCE):
@@ -245,7 +250,7 @@ async def a_run_whose_lease_ended_is_taken_over_and_fenced(a: TaskStore, b: Task
 
 
 async def a_run_keeps_what_it_says_and_learns(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     await made(a, server)
     run = await run_of(a, server)
     assert await a.save_run(run.id, run.epoch, state=None, message="half", updated=3.0)
@@ -257,7 +262,7 @@ async def a_run_keeps_what_it_says_and_learns(a: TaskStore, b: TaskStore) -> Non
 
 
 async def a_finished_run_makes_the_task_what_it_says(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     for status in ("input_required", "completed"):
         await made(a, server)
         run = await run_of(a, server)
@@ -270,7 +275,7 @@ async def a_finished_run_makes_the_task_what_it_says(a: TaskStore, b: TaskStore)
 
 
 async def a_run_may_be_ready_again_at_once_or_later(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     await made(a, server)
     assert await finish(a, await run_of(a, server), change(ready=0.0))
     assert await finish(a, await run_of(a, server), change(ready=0.2))
@@ -283,7 +288,7 @@ async def a_run_may_be_ready_again_at_once_or_later(a: TaskStore, b: TaskStore) 
 
 
 async def a_wish_to_cancel_is_told_at_the_next_renewal(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     await made(a, server)
     run = await run_of(a, server)
     assert await b.change_task(run.id, run.revision, CANCEL)
@@ -296,7 +301,7 @@ async def a_wish_to_cancel_is_told_at_the_next_renewal(a: TaskStore, b: TaskStor
 
 
 async def a_run_that_ended_meanwhile_does_not_undo_a_wish(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     await made(a, server)
     run = await run_of(a, server)
     assert await b.change_task(run.id, run.revision, CANCEL)
@@ -306,27 +311,15 @@ async def a_run_that_ended_meanwhile_does_not_undo_a_wish(a: TaskStore, b: TaskS
 
 
 async def a_claim_wins_over_a_change_of_what_was_read_before(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     task = await made(a, server)
     row = await shown(a, task.id)
     await run_of(b, server)
     assert not await a.change_task(task.id, row.revision, change("cancelled"))
 
 
-async def a_change_may_leave_the_task_as_ready_as_it_was(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
-    waiting = await made(a, server)
-    assert await finish(a, await run_of(a, server), change("input_required"))
-    row = await shown(a, waiting.id)
-    assert await a.change_task(row.id, row.revision, change("input_required", keeps_ready=True))
-    assert await claims(b, server) == []
-    ready = await made(a, server)
-    assert await a.change_task(ready.id, 1, change(keeps_ready=True))
-    assert [run.id for run in await claims(b, server)] == [ready.id]
-
-
 async def released_runs_are_ready_at_once(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     tasks = {(await made(a, server)).id for _ in range(3)}
     runs = await claims(a, server)
     await a.release_runs([(run.id, run.epoch) for run in runs])
@@ -336,7 +329,7 @@ async def released_runs_are_ready_at_once(a: TaskStore, b: TaskStore) -> None:
 
 
 async def the_run_of_an_expired_task_is_held_no_more(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     task = new(server, expires=time.time() + 0.3)
     await a.create_task(task)
     run = await run_of(a, server)
@@ -347,7 +340,7 @@ async def the_run_of_an_expired_task_is_held_no_more(a: TaskStore, b: TaskStore)
 
 
 async def who_waits_for_runs_is_woken(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     for waker in (a, b):
         waiting = asyncio.ensure_future(a.runs_ready(server=server, timeout=60))
         with_wait = asyncio.ensure_future(b.runs_ready(server=server, timeout=60))
@@ -370,7 +363,8 @@ async def waiting_for_runs_ends_with_its_time(a: TaskStore, b: TaskStore) -> Non
 
 
 async def a_round_keeps_its_task_with_its_outcome(a: TaskStore, b: TaskStore) -> None:
-    call, server = name(), name("server")
+    a, b, server = apart(a, b)
+    call = name()
     mine = await mine_of(a, call)
     task = new(server)
     assert await a.record(call, 2, mine.fence, b"handle", ttl=TTL, task=task)
@@ -379,7 +373,8 @@ async def a_round_keeps_its_task_with_its_outcome(a: TaskStore, b: TaskStore) ->
 
 
 async def a_round_that_lost_its_fence_makes_no_task(a: TaskStore, b: TaskStore) -> None:
-    call, server = name(), name("server")
+    a, b, server = apart(a, b)
+    call = name()
     old = await mine_of(a, call, lease=0.0)
     new_holder = await mine_of(b, call)
     task, other = new(server), new(server)
@@ -390,7 +385,7 @@ async def a_round_that_lost_its_fence_makes_no_task(a: TaskStore, b: TaskStore) 
 
 
 async def an_effect_begins_with_what_its_run_has_learned(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     await made(a, server)
     run = await run_of(a, server)
     effect = effect_of(name())
@@ -405,7 +400,7 @@ async def an_effect_begins_with_what_its_run_has_learned(a: TaskStore, b: TaskSt
 
 
 async def a_run_that_lost_its_task_begins_no_effect(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     await made(a, server)
     old = await run_of(a, server)
     await a.release_runs([(old.id, old.epoch)])
@@ -425,7 +420,8 @@ async def a_run_that_lost_its_task_begins_no_effect(a: TaskStore, b: TaskStore) 
 async def what_an_operator_decides_makes_the_task_of_the_call_ready(
     a: TaskStore, b: TaskStore
 ) -> None:
-    call, server = name(), name("server")
+    a, b, server = apart(a, b)
+    call = name()
     await a.create_task(new(server, call=call))
     run = await run_of(a, server)
     effect = effect_of(call)
@@ -438,7 +434,8 @@ async def what_an_operator_decides_makes_the_task_of_the_call_ready(
 
 
 async def what_is_decided_while_a_run_ends_is_not_slept_through(a: TaskStore, b: TaskStore) -> None:
-    call, server = name(), name("server")
+    a, b, server = apart(a, b)
+    call = name()
     await a.create_task(new(server, call=call))
     run = await run_of(a, server)
     effect = effect_of(call)
@@ -450,7 +447,7 @@ async def what_is_decided_while_a_run_ends_is_not_slept_through(a: TaskStore, b:
 
 
 async def a_task_that_has_ended_keeps_no_effect(a: TaskStore, b: TaskStore) -> None:
-    server = name("server")
+    a, b, server = apart(a, b)
     for status in ("completed", "failed", "cancelled"):
         call = name()
         await a.create_task(new(server, call=call))
@@ -468,6 +465,22 @@ async def no_task_has_an_id_that_no_server_makes(a: TaskStore, b: TaskStore) -> 
     assert await b.task("") is None
     assert dict(await a.tasks_updated(["\0", "unknown"])) == {}
     assert await a.open_tasks(name("owner"), most=1) == 0
+
+
+async def another_server_reads_and_changes_no_task_by_its_id(a: TaskStore, b: TaskStore) -> None:
+    a, b, server = apart(a, b)
+    other, _, _ = apart(a, b)
+    task = await made(a, server)
+    run = await run_of(a, server)
+    assert await other.task(task.id) is None
+    assert await other.tasks_updated([task.id]) == {}
+    assert not await other.change_task(task.id, run.revision, CANCEL)
+    assert await other.renew_runs([(run.id, run.epoch)], lease=LONG) == {}
+    assert not await finish(other, run, change("completed"))
+    await other.release_runs([(run.id, run.epoch)])
+    assert not await other.save_run(run.id, run.epoch, state=b"other", message="other", updated=9.0)
+    assert await other.open_tasks(task.owner, most=9) == 0
+    assert await finish(b, run, change("completed"))
 
 
 TASK_CONTRACTS: tuple[TaskContract, ...] = (
@@ -492,7 +505,6 @@ TASK_CONTRACTS: tuple[TaskContract, ...] = (
     a_wish_to_cancel_is_told_at_the_next_renewal,
     a_run_that_ended_meanwhile_does_not_undo_a_wish,
     a_claim_wins_over_a_change_of_what_was_read_before,
-    a_change_may_leave_the_task_as_ready_as_it_was,
     released_runs_are_ready_at_once,
     the_run_of_an_expired_task_is_held_no_more,
     who_waits_for_runs_is_woken,
@@ -506,5 +518,6 @@ TASK_CONTRACTS: tuple[TaskContract, ...] = (
     a_task_that_has_ended_keeps_no_effect,
     no_task_has_an_id_that_no_server_makes,
     *CALLED_TASK_CONTRACTS,
+    another_server_reads_and_changes_no_task_by_its_id,
 )
 """Everything that a store which keeps tasks must do."""
