@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from antiphon.core.chain import NO_HEAD, BrokenChain, ChainHead, verify_chain
+from antiphon.core.identities import caller_identity
 from antiphon.core.inbox import (
     Attempt,
     DecisionRecord,
     Item,
     Person,
-    caller_identity,
     record_of,
 )
 from antiphon.core.request import Principal

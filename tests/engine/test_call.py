@@ -250,6 +250,10 @@ async def test_a_call_without_effects_asks_the_store_for_nothing(rounds: Any) ->
         def __init__(self, store: Any) -> None:
             self._store = store
 
+        def for_server(self, server: str) -> Any:
+            self._store = self._store.for_server(server)
+            return self
+
         def __getattr__(self, name: str) -> Any:
             operation = getattr(self._store, name)
             if not callable(operation):

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from antiphon import Context, EffectUncertain
-from antiphon.errors import StoreError
 from antiphon.testing import Rounds
 from tests.engine.test_operations import Watched, simulated
 from tests.linear.one_tool_server import EU, Place
@@ -229,27 +228,6 @@ def test_a_handler_that_has_lost_its_round_does_not_go_on_instead_of_its_effect(
         assert (paid, instead) == (["paid"], [])
 
     simulated(play, order)
-
-
-class Unreadable(Watched):
-    """A store that cannot say whether an effect was begun under the name of an earlier release."""
-
-    async def has_effect(self, id: str) -> bool:
-        raise StoreError("the disk is gone")
-
-
-def test_a_shared_effect_does_not_run_while_the_store_cannot_say_if_it_has() -> None:
-    paid: list[str] = []
-
-    async def order(ctx: Context) -> str:
-        await ctx.once("pay", paid.append, "paid", scope="arguments", window=60)
-        return "done"
-
-    async def play(world: Rounds, store: Watched) -> None:
-        assert (await world.call("order")).code == -32603
-        assert (paid, store.times("begin")) == ([], [])
-
-    simulated(play, order, store=Unreadable)
 
 
 def test_a_failure_of_a_handler_that_has_lost_its_round_is_not_its_outcome() -> None:

@@ -122,7 +122,7 @@ async def test_an_uncertain_call_can_be_redeemed_until_its_deadline(
     marks = tally["create"]
     fake_clock.advance(LEASE)
     for _ in range(10):  # looking does not use the call up
-        assert "An operator settles it" in (await rounds.answer(step, ANSWERS)).text
+        assert "An operator finds out" in (await rounds.answer(step, ANSWERS)).text
     fake_clock.advance(3 * 3600)
     await others(rounds)
     [row] = await store.calls(uncertain=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from antiphon import Context, EffectFailed, Limits, MemoryStore, NotDone, Principal, Server
+from antiphon import Context, EffectUncertain, Limits, MemoryStore, NotDone, Principal, Server
 from antiphon.core.request import MODERN, ConnectedChannel
 from antiphon.errors import StoreError
 from antiphon.ports import Spent
@@ -208,12 +208,12 @@ def test_an_effect_with_retry_is_called_again_after_growing_pauses() -> None:
     async def paying(ctx: Context, retry: bool) -> str:
         try:
             await ctx.once("pay", pay, retry=retry)
-        except EffectFailed as error:
-            return error.error
+        except EffectUncertain as error:
+            return error.reason
         return "never"
 
     async def play(world: Rounds, store: Watched) -> None:
-        assert (await world.call("paying", {"retry": True})).text == "ConnectionError: no route"
+        assert (await world.call("paying", {"retry": True})).text == "raised"
         assert called == [0.0, 0.1, 0.6, 2.6]
         called.clear()
         await world.call("paying", {"retry": False})

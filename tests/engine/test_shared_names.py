@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antiphon import Context, EffectFailed, NotDone, Principal, Seal
+from antiphon import Context, EffectFailed, NotDone, Principal, Seal, ToolError
 from antiphon.testing import Rounds
 from tests.linear.one_tool_server import EU, Place, serving
 
@@ -78,7 +78,7 @@ async def test_two_servers_with_other_keys_wait_for_each_others_shared_effect(
         number = tally.mark("paid")
         await asyncio.sleep(0.05)
         if number == 1 and end == "failure":
-            raise ConnectionError("for a moment")
+            raise ToolError("for a moment")
         if number == 1 and end == "not done":
             raise NotDone("not yet")
         return f"paid {number}"

@@ -107,8 +107,9 @@ CALLS: dict[str, Callable[[Context], object]] = {
     "release_stream": lambda ctx: ctx.release_stream(),
 }
 NOT_TO_AWAIT = {
-    "answers", "call_id", "can", "can_ask", "era", "lifespan", "now", "on_commit", "patched",
-    "principal", "protocol_version", "random", "reused", "round", "state", "uuid",
+    "answers", "call_id", "can", "can_ask", "era", "in_task", "lifespan", "meta", "now",
+    "on_commit", "patched", "principal", "protocol_version", "random", "reused", "round", "state",
+    "state_as", "supports", "uuid",
 }  # fmt: skip
 
 

@@ -72,6 +72,10 @@ async def without_form(ctx: Context) -> str:
     return str(await ctx.elicit("Where?"))  # type: ignore[call-overload]
 
 
+async def with_response_type(ctx: Context) -> str:
+    return str(await ctx.elicit("Sure?", response_type=bool))  # type: ignore[call-overload]
+
+
 async def many_details(ctx: Context) -> str:
     return str(await ctx.approve("Pay?", details={str(n): n for n in range(17)}))
 
@@ -87,8 +91,9 @@ MISTAKES: list[tuple[Mistake, str]] = [
         misspelt_sample,
         "ctx.sample has no option maxTokens. It takes key, identity,",
     ),
-    (misspelt_once, "ctx.once() got an unexpected keyword argument 'retries'. docs/reference.md"),
-    (without_form, "ctx.elicit() missing 1 required positional argument: 'form'"),
+    (misspelt_once, "ctx.once() got an unexpected keyword argument 'retries'. help("),
+    (without_form, "ctx.elicit has no form: give it as the second argument"),
+    (with_response_type, "ctx.elicit has no form (response_type= is none of its options): give it"),
     (many_details, "details= has 17 entries, and nobody reads more than 16"),
 ]
 

@@ -1,13 +1,14 @@
 """What a new author gets wrong is found at registration; the text says what to write instead."""
 
 from dataclasses import fields
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
 
-from antiphon import Client, ConfigError, Context, Server
+from antiphon import Approve, Client, ConfigError, Console, Context, Seal, Server
 from antiphon.core.request import MODERN
 from antiphon.engine.handler import Options
 from antiphon.handlers.options import Declaration, ToolOptions
@@ -81,7 +82,8 @@ def test_the_second_resource_of_a_uri_is_told_the_cure(server: Server) -> None:
 @pytest.mark.parametrize(
     ("option", "text"),
     [
-        ({"prak": 60}, "unknown option prak; known: .*park"),
+        ({"prak": 60}, r"unknown option prak; did you mean park\?"),
+        ({"sticky": True}, "unknown option sticky; known: anchor, .*visible"),
         ({"park": "sixty"}, "park='sixty' is neither seconds nor a timedelta"),
         ({"park": 0}, "park= must be greater than zero"),
         ({"task": "maybe"}, "task='maybe' is none of None, 'allowed', 'required'"),
@@ -307,3 +309,28 @@ def test_a_wrong_value_of_an_option_of_prompts_and_resources_is_refused(
         server.resource("shop://{name}", **options)(plain)
     with pytest.raises(ConfigError, match="does not fit"):
         server.resource("shop://{name}", mime_type=5)(plain)  # type: ignore[arg-type]
+
+
+async def test_a_tool_that_waits_for_a_role_nobody_can_hold_does_not_start() -> None:
+    for by, starts in (("finance", False), ("ops", True)):
+        console = Console("http://127.0.0.1:8400/console", roles={"ops": "grp-ops"})
+        server = Server("desk", console=console, store="memory:")
+        server.tool(approve=Approve("Sure?", by=by))(plain)
+        if starts:
+            server.asgi()
+            continue
+        with pytest.raises(ConfigError, match=r"'plain' waits for the role 'finance'.* has ops"):
+            server.asgi()
+        with pytest.raises(ConfigError, match="nobody could decide"):
+            async with server.running():
+                pass
+
+
+@pytest.mark.parametrize(("ttl", "warned"), [(timedelta(hours=72), True), (timedelta(1), False)])
+async def test_tokens_that_would_outlive_their_call_are_a_warning_at_the_start(
+    ttl: timedelta, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING", "antiphon"):
+        async with Server("desk", seal=Seal(ttl=ttl)).running():
+            pass
+    assert ("tokens end with their call, after 1 day" in caplog.text) is warned

@@ -53,8 +53,8 @@ async def test_the_text_names_what_is_missing_what_was_done_and_what_helps(era: 
     assert done.is_error
     assert done.text == (
         "tool 'plan' needs a person who fills a form (elicitation.form), which this client did not "
-        "declare. Nothing was done, and trying again will not help. Enable it in the client, or "
-        "use a client that has it."
+        "declare. The call stopped there, before any recorded effect, and trying again will not "
+        "help. Enable it in the client, or use a client that has it."
     )
     if era == "modern":
         assert done.code == -32021
@@ -104,6 +104,28 @@ async def test_what_was_done_before_is_not_denied(era: str) -> None:
         done = await told(add, tool, capabilities={"sampling": {}}, era=era)
         assert "What was done before stays done, and calling again will not help" in done.text
         assert "Nothing was done" not in done.text
+
+
+@ERAS
+async def test_that_nothing_was_done_is_said_before_the_first_line_only(era: str) -> None:
+    acted: list[str] = []
+
+    def add(server: Server) -> None:
+        @server.tool
+        async def late(ctx: Context) -> str:
+            acted.append("late")  # recorded nowhere
+            return (await ctx.elicit("Where to?", Trip)).city
+
+        @server.tool(asks=[Elicit])
+        async def early(ctx: Context) -> str:
+            acted.append("early")
+            return (await ctx.elicit("Where to?", Trip)).city
+
+    for tool in ("late", "early"):
+        done = await told(add, tool, capabilities={}, era=era)
+        assert ("Nothing was done" in done.text) is (tool not in acted)
+        assert "trying again will not help" in done.text
+    assert acted == ["late"]
 
 
 WORDS = "Ask the person for the city, then call plan_to(city)."

@@ -58,6 +58,7 @@ def test_claims_hold_everything_a_token_is_bound_to(claims: Claims):
     assert Claims.__struct_fields__ == (
         "format", "issued", "expires", "method", "target", "arguments", "principal", "audience",
         "call", "round", "deadline", "handler", "version", "pending", "trace", "journal", "handle",
+        "incarnation",
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from tests.requirements.demo_server import Peer, Room
 
 
 def test_a_file_of_keys_is_for_its_owner_only_and_is_read_back(tmp_path: Path) -> None:
-    path, keys = tmp_path / "new" / "store.db.keys", [generate_key()]
+    path, keys = tmp_path / "store.db.keys", [generate_key()]
     assert read_key_file(path) == []
     keep_keys(path, keys)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -98,6 +98,13 @@ async def test_a_task_outlives_the_process_that_made_its_own_keys(
         id = await task_of(first)
     assert f"kept in {key_file(file)}" in caplog.text
     assert await shown(desk(file, **later), id) == id
+
+
+async def test_a_store_in_a_folder_that_does_not_exist_begins_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"misspelt of the store and its keys does not exist"):
+        async with desk(tmp_path / "misspelt" / "ledger.db").running():
+            pass
+    assert os.listdir(tmp_path) == []
 
 
 def test_nothing_is_written_before_a_server_runs(tmp_path: Path) -> None:

@@ -54,6 +54,10 @@ class MortalStore:
     def __init__(self, store: Any) -> None:
         self._store = store
 
+    def for_server(self, server: str) -> Any:
+        self._store = self._store.for_server(server)
+        return self
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 

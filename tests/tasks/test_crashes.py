@@ -218,6 +218,7 @@ async def settle(crew: Crew, *words: str) -> None:
     """Run `antiphon calls settle`, as an operator does."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "antiphon.cli.app", "calls", "settle", crew.url, *words,
+        "--server", "crashing_worker",
         cwd=ROOT, env=environment({"ANTIPHON_KEYS": KEY}), stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)

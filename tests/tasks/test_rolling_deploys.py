@@ -3,11 +3,14 @@
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
-from antiphon import Context, Seal, Server
+from antiphon import Console, Context, Seal, Server
+from antiphon.console.inbox_view import authenticated
+from antiphon.core.inbox import Attempt, Person
+from antiphon.ports import ItemFilter
 from antiphon.testing import KEY
 from tests.tasks.task_client import Name, Peer, accept
 
@@ -98,3 +101,102 @@ async def test_on_cancel_runs_where_the_tool_is(url: str, other: str) -> None:
         await Peer(without).cancel(id)
         assert (await peer.ended(id))["status"] == "cancelled"
     assert freed == ["given back"]
+
+
+# --- everything at once ------------------------------------------------------------------------
+
+ANNA = Person("https://id.example", "anna", "Anna", ("finance",))
+
+
+class Fleet:
+    """Four workers, which are replaced one after the other, and a web process of each version."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._workers: list[AsyncExitStack] = []
+        self.webs: dict[str, Server] = {}
+        self.rented: list[str] = []
+        self.freed: list[str] = []
+
+    def _release(self, version: str, *, runs: Literal["in_process", "workers"]) -> Server:
+        console = Console("http://127.0.0.1:8401/console")
+        server = Server(
+            "cloud",
+            store=self._url,
+            seal=Seal(keys=[KEY]),
+            environ={},
+            task_runs=runs,
+            console=console,
+        )
+
+        @server.tool(task="allowed", version=version)
+        async def rent(ctx: Context, n: int) -> str:
+            machine = f"vm-{n} by version {version}"
+            await ctx.once("rent", self.rented.append, machine)
+            if not await ctx.approve("Sure?", key="sure"):
+                return "left"
+            return machine
+
+        @rent.on_cancel
+        async def give_back(n: int) -> None:
+            self.freed.append(f"vm-{n} by version {version}")
+
+        @server.tool(holds=True, version=version)
+        async def refund(ctx: Context, n: int) -> str:
+            approval = await ctx.approve(f"Refund {n}?", by="finance", grace=0.01)
+            return f"{approval.outcome} by version {version}"
+
+        return server
+
+    async def put_worker(self, version: str, place: int) -> None:
+        """Start a worker, and end the one in whose place it is."""
+        running = AsyncExitStack()
+        await running.enter_async_context(self._release(version, runs="in_process").running())
+        if place < len(self._workers):
+            await self._workers[place].aclose()
+            self._workers[place] = running
+        else:
+            self._workers.append(running)
+
+    async def put_web(self, version: str, stack: AsyncExitStack) -> Peer:
+        web = self.webs[version] = self._release(version, runs="workers")
+        await stack.enter_async_context(web.running())
+        return Peer(web)
+
+    async def end(self) -> None:
+        for worker in self._workers:
+            await worker.aclose()
+
+
+async def test_tasks_cancels_and_approvals_in_flight_survive_a_rolling_deploy(url: str) -> None:
+    fleet = Fleet(url)
+    begun: dict[str, tuple[Peer, str, str, str]] = {}
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(fleet.end)
+        for place in range(4):
+            await fleet.put_worker("1", place)
+        for version, places in (("1", ()), ("2", (0, 1)), ("3", (2, 1))):
+            peer = await fleet.put_web(version, stack)
+            for place in places:
+                await fleet.put_worker(version, place)
+            goes_on, stopped = await peer.begin("rent", n=1), await peer.begin("rent", n=2)
+            held = await peer.begin("refund", n=int(version))
+            for id in (goes_on, stopped):
+                await peer.asked(id, "sure")
+            begun[version] = (peer, goes_on, stopped, held)
+        # One worker of 1 (in the last place), one of 2 and two of 3 are left.
+        for version, (peer, goes_on, stopped, held) in begun.items():
+            await peer.cancel(stopped)
+            await peer.answer(goes_on, sure=accept(approve=True))
+            environment = peer.server._services  # pyright: ignore[reportPrivateUsage]
+            inbox: Any = environment.store
+            found = await inbox.items(ItemFilter("cloud", open=True))
+            [item] = [one for one in found if one.task == held]
+            attempt = Attempt(item.id, ANNA, "approve", item.digest)
+            await inbox.decide(await authenticated(environment, item, attempt))
+            assert await peer.text(goes_on) == f"vm-1 by version {version}"
+            assert await peer.text(held) == f"approved by version {version}"
+            assert (await peer.ended(stopped))["status"] == "cancelled"
+    machines = [f"vm-{n} by version {version}" for version in begun for n in (1, 2)]
+    assert sorted(fleet.rented) == sorted(machines)
+    assert sorted(fleet.freed) == [f"vm-2 by version {version}" for version in begun]

@@ -20,6 +20,10 @@ class Flapping:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
+    def for_server(self, server: str) -> Any:
+        self._store = self._store.for_server(server)
+        return self
+
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._store, name)
         if not inspect.iscoroutinefunction(operation) or name in ("open", "close"):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from antiphon import (
+    Console,
     Context,
     Declined,
     Elicit,
@@ -18,8 +19,10 @@ from antiphon import (
     Server,
     ToolError,
 )
+from antiphon.stores.sql.dialect import Kind
+from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing import EVERYTHING
-from tests.tasks.task_client import CAN, Name, Peer, Place, accept, running, serving
+from tests.tasks.task_client import ADA, CAN, Name, Peer, Place, accept, running, serving
 
 TWICE = Limits(releases=1)
 """A failed run is followed by one more: the pauses before five more would take a quarter minute."""
@@ -147,16 +150,40 @@ async def test_an_answer_in_time_counts_although_its_run_begins_later(url: str) 
         assert await Peer(last).text(id) == "Ada"
 
 
-async def test_a_refresh_of_capabilities_does_not_forget_that_an_ask_expires() -> None:
-    async def impatient(ctx: Context) -> str:
-        return (await ctx.outcome(Elicit("Who?", Name, timeout=0.4), key="who")).status
+class Noting(SqliteStore):
+    """A store that notes who reads and who writes."""
 
-    async with running(impatient) as peer:
-        id = await peer.begin("impatient")
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.noted: list[tuple[asyncio.Task[Any] | None, Kind]] = []
+
+    async def _run(self, begin: Any, kind: Kind) -> Any:
+        self.noted.append((asyncio.current_task(), kind))
+        return await super()._run(begin, kind)
+
+    def own(self) -> set[Kind]:
+        """Return what the task of the test itself has done since it last asked."""
+        own = {kind for task, kind in self.noted if task is asyncio.current_task()}
+        self.noted.clear()
+        return own
+
+
+async def test_looks_of_clients_with_other_capabilities_write_nothing(tmp_path: Path) -> None:
+    store = Noting(tmp_path / "ledger.db")
+    console = Console("http://127.0.0.1:8401/console")
+    server = serving(greet)(store=store, console=console, principal=lambda _: ADA)
+    async with server.running():
+        peer, other = Peer(server), Peer(server, capabilities={**CAN, "sampling": {}})
+        id = await peer.begin("greet")
         await peer.asked(id, "who")
-        peer.capabilities = {**CAN, "sampling": {}}
-        assert (await peer.get(id))["status"] == "input_required"
-        assert await peer.text(id) == "expired"
+        for status in ("input_required", "completed"):
+            store.own()
+            for one in (peer, other, peer, other):
+                assert (await one.get(id))["status"] == status
+            assert store.own() == {Kind.READ}
+            if status == "input_required":
+                await other.answer(id, who=accept(name="Ada"))
+                assert await peer.text(id) == "Hello, Ada!"
 
 
 async def test_a_pause_in_a_task_is_a_new_run_after_its_hold() -> None:
@@ -206,6 +233,20 @@ async def test_a_visit_is_waited_for_in_runs_of_their_own() -> None:
         await peer.answer(id, pay={"action": "accept"})
         assert await peer.text(id) == "paid"
     assert len(looks) == 4
+
+
+async def test_a_handler_knows_whether_it_runs_in_a_task_and_what_its_client_has() -> None:
+    async def look(ctx: Context) -> str:
+        before = ctx.in_task
+        await ctx.detach()
+        found = [ctx.supports("tasks"), ctx.supports("com.example/a"), ctx.supports("x/y")]
+        return f"{before} {ctx.in_task} {found} {dict(ctx.meta)}"
+
+    async with running(look, task=None) as peer:
+        extensions = {**CAN["extensions"], "com.example/a": {}}
+        peer.capabilities = {**CAN, "extensions": extensions}
+        id = await peer.begin("look")
+        assert await peer.text(id) == "True True [True, True, False] {}"
 
 
 # --- ends --------------------------------------------------------------------------------------

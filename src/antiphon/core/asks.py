@@ -15,6 +15,11 @@ T = TypeVar("T")
 Kind = Literal["form", "url", "sample", "roots"]
 Status = Literal["accepted", "declined", "cancelled", "expired", "missing", "unavailable"]
 Seconds: TypeAlias = float | timedelta
+SoFar: TypeAlias = Literal["nothing", "begun", "acted"]
+"""How far a call has come that waits: before its first line, in its code, or after an effect."""
+
+TOOL_APPROVAL = "approve:tool"
+"""The key of the question that stands before the first line of a tool."""
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -340,4 +345,4 @@ class InputRequired(msgspec.Struct, frozen=True):
 
     asks: Mapping[str, Ask] = msgspec.field(default_factory=dict[str, Ask])
     state: Any = None
-    """Any JSON value; given back as `ctx.state` in the next round."""
+    """A JSON value, a model or a dataclass; given back as `ctx.state` in the next round."""

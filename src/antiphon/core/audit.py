@@ -13,9 +13,10 @@ import msgspec
 from antiphon.core.chain import NO_HEAD, BrokenChain, ChainHead, linked, verify_link
 
 AuditKind: TypeAlias = Literal[
-    "call", "round", "run", "effect", "decision", "refusal", "checkpoint"
+    "call", "round", "run", "effect", "decision", "settlement", "refusal", "checkpoint"
 ]
-"""`run`: of a task; `checkpoint`: older records were removed because their time was over."""
+"""`run`: of a task; `settlement`: an operator's word about an uncertain effect; `checkpoint`: older
+records were removed because their time was over."""
 
 
 class AuditedAsk(msgspec.Struct, frozen=True):

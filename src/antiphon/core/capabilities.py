@@ -58,9 +58,31 @@ def required(needs: Iterable[Capability]) -> dict[str, Any]:
     return merged
 
 
+_EXTENSIONS, _EXTENSION = 32, 256
+"""How many extensions are remembered of a client, and of how many characters at most."""
+
+
 def known(capabilities: Capabilities) -> dict[str, Any]:
     """Return capabilities with nothing in them but what is ever looked for."""
-    return required(need for need in _REQUIRED if allows(capabilities, need))
+    kept = required(need for need in _REQUIRED if allows(capabilities, need))
+    names = [name for name in _extensions(capabilities) if len(name) <= _EXTENSION]
+    if names:
+        kept["extensions"] = {name: {} for name in names[:_EXTENSIONS]} | kept.get("extensions", {})
+    return kept
+
+
+def declares(capabilities: Capabilities, extension: str) -> bool:
+    """Return whether an extension is declared, by its id; those of the protocol by a short name."""
+    own = extension if "/" in extension else f"io.modelcontextprotocol/{extension}"
+    return own in _extensions(capabilities)
+
+
+def _extensions(capabilities: Capabilities) -> Mapping[str, Any]:
+    declared = capabilities.get("extensions")
+    if not isinstance(declared, dict):
+        return {}
+    found = cast("dict[str, Any]", declared)
+    return {name: one for name, one in found.items() if isinstance(one, dict)}
 
 
 def missing(capabilities: Capabilities, needs: Iterable[Capability]) -> list[Capability]:
@@ -69,9 +91,9 @@ def missing(capabilities: Capabilities, needs: Iterable[Capability]) -> list[Cap
 
 
 def require(
-    capabilities: Capabilities, needs: Sequence[Capability], what: str, *, acted: bool = False
+    capabilities: Capabilities, needs: Sequence[Capability], what: str, *, begun: bool = False
 ) -> None:
     """Raise `CapabilityMissing` with exactly what is missing, all of it, or return."""
     for need in needs:
         if not allows(capabilities, need):
-            raise CapabilityMissing(required(missing(capabilities, needs)), what, acted=acted)
+            raise CapabilityMissing(required(missing(capabilities, needs)), what, begun=begun)

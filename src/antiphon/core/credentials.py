@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from antiphon.core.inbox import identity_of
+from antiphon.core.identities import identity_of
 from antiphon.errors import ConfigError, InsufficientScope
 
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
@@ -48,22 +48,30 @@ def require_scopes(needed: frozenset[str], granted: frozenset[str] | None) -> No
         raise InsufficientScope(needed)
 
 
-def actor_of(claims: Mapping[str, Any], issuer: str) -> str:
-    """Return the actor that `act` names; nothing where there is none.
+_ACTORS = 16
+"""How many actors a token may name, one inside the other."""
 
-    An actor without an issuer is one of the token's own issuer. Actors before the current one,
-    which `act` may hold inside itself, are history and decide nothing.
+
+def actors_of(claims: Mapping[str, Any], issuer: str) -> tuple[str, ...]:
+    """Return the actors that `act` names, the current one first; none where there is no `act`.
+
+    An actor without an issuer is one of the token's own issuer. Those before the current one,
+    which `act` holds inside itself, decide nothing (RFC 8693, section 4.1): they are known so that
+    none of them approves the call.
 
     Raises:
         ValueError: There is an actor, and it cannot be told who it is.
     """
-    if claims.get("act") is None:
-        return ""
-    actor: object = claims["act"]
-    if not isinstance(actor, Mapping):
-        raise ValueError("its actor is no object")
-    named = cast("Mapping[str, object]", actor)
-    subject, own = named.get("sub"), named.get("iss", issuer)
-    if not (isinstance(subject, str) and subject and isinstance(own, str)):
-        raise ValueError("its actor has no subject")
-    return identity_of(own, subject)
+    found: list[str] = []
+    named: Mapping[str, object] = claims
+    while (actor := named.get("act")) is not None:
+        if not isinstance(actor, Mapping):
+            raise ValueError("its actor is no object")
+        named = cast("Mapping[str, object]", actor)
+        subject, own = named.get("sub"), named.get("iss", issuer)
+        if not (isinstance(subject, str) and subject and isinstance(own, str)):
+            raise ValueError("its actor has no subject")
+        found.append(identity_of(own, subject))
+        if len(found) > _ACTORS:
+            raise ValueError("it has too many actors")
+    return tuple(found)

@@ -67,3 +67,8 @@ def short_digest(*parts: bytes) -> bytes:
     for part in parts:
         state.update(b"%d:%b" % (len(part), part))
     return state.digest()
+
+
+def idempotency_key(call: str, key: str) -> str:
+    """Name an effect for the outside world: the same in every try."""
+    return sha256(f"{call}\0{key}".encode()).hexdigest()[:32]

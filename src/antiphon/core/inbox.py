@@ -5,13 +5,14 @@ to one item; decisions form a chain (`core/chain.py`). No clock and no I/O: a st
 has read under its lock, and writes down the verdict.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from antiphon.core.chain import ChainHead, linked
-from antiphon.core.request import Principal
+from antiphon.core.chain import NO_HEAD, ChainHead, linked
+from antiphon.core.identities import identity_of, may_be_one, may_be_one_of, normal_issuer
 
 Assurance: TypeAlias = Literal["client", "signed-in", "fresh"]
 """How sure a server must be of who decides."""
@@ -44,18 +45,6 @@ class Person(msgspec.Struct, frozen=True):
         return identity_of(self.issuer, self.subject)
 
 
-def identity_of(issuer: str, subject: str) -> str:
-    """Return the name of a person in stores; equal for a caller and a person who are one."""
-    return " ".join(part.replace("%", "%25").replace(" ", "%20") for part in (issuer, subject))
-
-
-def caller_identity(principal: Principal) -> str:
-    """Return the name of a caller as a person; empty when nobody was authenticated."""
-    if not (principal.issuer or principal.subject):
-        return ""
-    return identity_of(principal.issuer, principal.subject)
-
-
 class Approver(msgspec.Struct, frozen=True):
     """A person as a handler sees who has decided."""
 
@@ -68,6 +57,22 @@ class Approver(msgspec.Struct, frozen=True):
 
     how: str = "client"
     """`client`, `signed-in` or `fresh`."""
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """Who may decide an item, and how many must. Sealed with what is shown.
+
+    The same values lie beside it in columns that a store can search. Whoever writes the database
+    can change those; what counts is what the keys have sealed.
+    """
+
+    role: str
+    need: int
+    own: bool
+    assurance: Assurance
+    owner: str
+    behind: tuple[str, ...]
+    digest: bytes
 
 
 class Face(msgspec.Struct, frozen=True):
@@ -94,6 +99,9 @@ class Face(msgspec.Struct, frozen=True):
     schema: bytes = b""
     """Of a form, as JSON."""
 
+    terms: Terms | None = None
+    """None only before the item is made."""
+
 
 class InboxPlace(msgspec.Struct, frozen=True):
     """Where the inbox of a server is, and what it knows about people."""
@@ -104,6 +112,18 @@ class InboxPlace(msgspec.Struct, frozen=True):
 
     targets: tuple[str, ...] = ()
     """Where notices go."""
+
+    issuers: frozenset[str] | None = None
+    """Who vouches for the people who sign in; None where that is not known beforehand."""
+
+    tells_people: bool = False
+    """Whether the console is told which person is which caller (`same_person=`)."""
+
+    def knows(self, issuer: str) -> bool:
+        """Tell whether a caller of this issuer can be recognised as one who signs in."""
+        if self.issuers is None or self.tells_people:
+            return True
+        return normal_issuer(issuer) in {normal_issuer(each) for each in self.issuers}
 
 
 class NewItem(msgspec.Struct, frozen=True):
@@ -127,7 +147,7 @@ class NewItem(msgspec.Struct, frozen=True):
     """How many different people must say yes."""
 
     own: bool
-    """Whether the owner may decide."""
+    """Whether those who stand behind the call may decide."""
 
     assurance: Assurance
     digest: bytes
@@ -144,6 +164,8 @@ class NewItem(msgspec.Struct, frozen=True):
 
     kind: Literal["approval", "form"] = "approval"
     notices: tuple["NewNotice", ...] = ()
+    behind: tuple[str, ...] = ()
+    """Who stands behind the call, by `identities_behind`: the subject and all who act for it."""
 
 
 class NewNotice(msgspec.Struct, frozen=True):
@@ -181,6 +203,8 @@ class Item(msgspec.Struct, frozen=True):
     answer: bytes = b""
     """To a form, sealed."""
 
+    behind: tuple[str, ...] = ()
+
 
 class Attempt(msgspec.Struct, frozen=True):
     """What a person wants to decide: a pressed button, and what was shown beside it."""
@@ -205,6 +229,12 @@ class Attempt(msgspec.Struct, frozen=True):
 
     same_person: bool = False
     """Whether the console knows this person to be the owner under another name."""
+
+    behind: bool = False
+    """Whether the console knows this person to be one who stands behind the call."""
+
+    mac: bytes = b""
+    """Shows that a console with the keys of the server took the decision (`decision_digest`)."""
 
 
 class DecisionRecord(msgspec.Struct, frozen=True):
@@ -233,6 +263,9 @@ class DecisionRecord(msgspec.Struct, frozen=True):
     hash: bytes
     arguments: bytes = b""
     """Digest of the arguments with which the call was made."""
+
+    mac: bytes = b""
+    """Of everything but its place in the chain, under a key that the database does not have."""
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -277,7 +310,12 @@ def judge(
     if item is None:
         return NotAllowed("unknown")
     person = attempt.person
-    forbidden = may_not_decide(item, person, owns(item, person) or attempt.same_person)
+    forbidden = may_not_decide(
+        item,
+        person,
+        is_owner=owns(item, person) or attempt.same_person,
+        is_behind=stands_behind(item, person) or attempt.same_person or attempt.behind,
+    )
     if forbidden is not None:
         return forbidden
     if item.status != "open":
@@ -286,7 +324,7 @@ def judge(
         return Closed("expired")
     if item.digest != attempt.digest:
         return Changed()
-    if any((one.issuer, one.subject) == (person.issuer, person.subject) for one in said):
+    if has_decided(person, said):
         return NotAllowed("twice")
     if item.assurance == "fresh" and not now - FRESH <= person.auth_time:
         return NotAllowed("assurance")
@@ -294,17 +332,29 @@ def judge(
 
 
 def owns(item: Item, person: Person) -> bool:
-    """Tell whether this person has made the call."""
+    """Tell whether this person has made the call, by the exact name."""
     return bool(item.owner) and person.identity == item.owner
 
 
-def may_not_decide(item: Item, person: Person, is_owner: bool) -> NotAllowed | None:
+def stands_behind(item: Item, person: Person) -> bool:
+    """Tell whether this person may be one of those behind the call; in doubt they are."""
+    return may_be_one_of(person.identity, item.behind) or owns(item, person)
+
+
+def has_decided(person: Person, said: Sequence[DecisionRecord]) -> bool:
+    """Tell whether one of the decisions may be this person's."""
+    return any(may_be_one(identity_of(one.issuer, one.subject), person.identity) for one in said)
+
+
+def may_not_decide(
+    item: Item, person: Person, *, is_owner: bool, is_behind: bool
+) -> NotAllowed | None:
     """Return why this person may never decide this item; None if nothing forbids it."""
     if not item.role:
         return None if is_owner else NotAllowed("role")
     if item.role not in person.roles:
         return NotAllowed("role")
-    return NotAllowed("own") if is_owner and not item.own else None
+    return NotAllowed("own") if is_behind and not item.own else None
 
 
 def _status_after(
@@ -344,8 +394,61 @@ def record_of(item: Item, attempt: Attempt, *, after: ChainHead, at: float) -> D
         previous=b"",
         hash=b"",
         arguments=item.arguments,
+        mac=attempt.mac,
     )
     return linked(record, after)
+
+
+def decision_place(item: str) -> str:
+    """Name the place for which the decisions about an item are authenticated."""
+    return f"decision {item}"
+
+
+def decision_digest(item: Item, attempt: Attempt) -> bytes:
+    """Return the digest of a decision that is about to be made."""
+    return recorded_digest(record_of(item, attempt, after=NO_HEAD, at=0.0))
+
+
+def recorded_digest(record: DecisionRecord) -> bytes:
+    """Return the digest of what a person has said: all but the time and the place in the chain."""
+    bare = msgspec.structs.replace(
+        record, sequence=0, at=0.0, previous=b"", hash=b"", mac=b"", roles=tuple(record.roles)
+    )
+    return hashlib.sha256(msgspec.json.encode(bare, order="deterministic")).digest()
+
+
+def terms_of(item: Item | NewItem) -> Terms:
+    """Return the terms of an item as its columns have them."""
+    return Terms(
+        role=item.role,
+        need=item.need,
+        own=item.own,
+        assurance=item.assurance,
+        owner=item.owner,
+        behind=item.behind,
+        digest=item.digest,
+    )
+
+
+def outcome_by(
+    terms: Terms, said: Sequence[DecisionRecord]
+) -> Literal["approved", "declined"] | None:
+    """Return what authenticated records amount to under the terms of their item; None: nothing yet.
+
+    The status of the item is not asked: whoever writes the database can change it.
+    """
+    counted: list[str] = []
+    for one in said:
+        person = identity_of(one.issuer, one.subject)
+        if one.digest != terms.digest or (terms.role and terms.role not in one.roles):
+            continue
+        if terms.role and not terms.own and may_be_one_of(person, terms.behind):
+            continue
+        if one.decision == "decline":
+            return "declined"
+        if one.decision == "approve" and not may_be_one_of(person, counted):
+            counted.append(person)
+    return "approved" if len(counted) >= terms.need else None
 
 
 _face = msgspec.msgpack.Decoder(Face)

@@ -12,12 +12,13 @@ so does returning without having read the recorded asks and effects. Entries mad
 (a *branch*) are not held against the handler's own task: a branch may be slow, or cancelled.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
 
+from antiphon.core.digest import short_digest
 from antiphon.core.journal_index import AGAIN, EntryKind, JournalIndex, Name
 from antiphon.errors import Diverged
 
@@ -87,6 +88,10 @@ class Journal(msgspec.Struct, array_like=True):
     native: bool = False
     """Whether the author returns `InputRequired`: then every round may read what it likes."""
 
+    kept: list[Entry] = msgspec.field(default_factory=list[Entry])
+    """Memos of a call that its client has started over. The digest of each is that of the answers
+    before it: after other answers it is computed anew."""
+
 
 _CURE = (
     "Ask, remember and act in the same order and wording on every round; change running calls "
@@ -113,6 +118,29 @@ def _diverged(old: Entry, now: str, short: str) -> Diverged:
     return Diverged(
         recorded=recorded, now=now, cure=_CURE, names=(describe(old.kind, old.key), short)
     )
+
+
+def answers_digest(entries: Iterable[Entry]) -> bytes:
+    """Return a digest of the answers among some entries."""
+    answers = sorted((entry.key, entry.payload) for entry in entries if entry.kind == "ask")
+    return short_digest(*(part for key, payload in answers for part in (key.encode(), payload)))
+
+
+def memos_to_keep(journal: Journal, entries: list[Entry]) -> list[Entry]:
+    """Return what a call that is started over need not compute again: memos and times.
+
+    What was read of a client and its session is not among them: it may be another one.
+    """
+    kept = {entry.key: entry for entry in journal.kept}
+    digest, asks = answers_digest(()), 0
+    for number, entry in enumerate(entries):
+        if entry.kind == "ask":
+            asks += 1
+        elif entry.kind == "memo" and entry.outcome == "ok" and not entry.key.startswith("ctx."):
+            if asks:
+                digest, asks = answers_digest(entries[:number]), 0
+            kept[entry.key] = msgspec.structs.replace(entry, digest=digest)
+    return list(kept.values())
 
 
 class Replay(msgspec.Struct, eq=False):

@@ -79,7 +79,7 @@ class Limits:
     is not one that retrying will mend."""
 
     legacy_rounds: int = 10
-    """How often a handler that returns `InputRequired` is entered for one legacy request. The
+    """How often a handler that returns `InputRequired` is entered again for one legacy request. The
     request stays open all the time."""
 
     legacy_calls: int = 10_000

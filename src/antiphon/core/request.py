@@ -38,6 +38,9 @@ class Principal(msgspec.Struct, array_like=True, frozen=True):
     """The agent that acts for the subject: its issuer and its own subject, joined as
     `owner_of` joins names. Nothing when the subject calls in person."""
 
+    earlier_actors: tuple[str, ...] = ()
+    """Those who acted before it, the last one first. They decide nothing, and approve nothing."""
+
     @property
     def anonymous(self) -> bool:
         """Whether nobody was authenticated."""
@@ -193,6 +196,9 @@ class Request(msgspec.Struct, kw_only=True):
     channel: Channel = NO_CHANNEL
     params: dict[str, Any] = {}
     """All params, for the methods that are not calls."""
+
+    encoded_meta: bytes = b""
+    """`_meta` as it came, where `params` is not kept."""
 
     id: str | int | None = None
     """The id that the client gave this request; for telemetry, like the next four."""

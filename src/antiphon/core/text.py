@@ -5,6 +5,7 @@ not tell an escape from a backslash that was in the text.
 """
 
 import re
+import unicodedata
 
 ELLIPSIS = "…"
 
@@ -114,3 +115,8 @@ def _visible(match: re.Match[str]) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def folded(name: str) -> str:
+    """Return a name as rules that restrict compare it."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())

@@ -15,13 +15,13 @@ import msgspec
 
 from antiphon.core.asks import Approval, Approve, Ask, ElicitUrl, Outcome, RawAsk, Seconds, seconds
 from antiphon.core.capabilities import allows
+from antiphon.core.identities import caller_identity
 from antiphon.core.inbox import (
     Approver,
     DecisionRecord,
     Face,
     Item,
     Status,
-    caller_identity,
 )
 from antiphon.core.journal import Entry, decode_value, encode_value
 from antiphon.core.request import Principal, Request
@@ -46,13 +46,12 @@ _UNAVAILABLE = encode_value({"action": "unavailable"})
 Route = Literal["client", "inbox", "refuse"]
 """Whom an approval is put to. `refuse`: to nobody, and its outcome is `unavailable`: no yes."""
 
-_OUTCOMES: Mapping[Status, str] = {
-    "approved": "approved",
-    "declined": "declined",
+_OUTCOMES: Mapping[Status, Literal["expired", "cancelled"]] = {
     "expired": "expired",
     "withdrawn": "cancelled",
 }
-"""From the status of an item to the outcome of the approval; one that is open has none."""
+"""From the status of an item to an outcome that is no decision. A decision is never taken from a
+status: whoever writes the database can change that."""
 
 
 async def route_asks(
@@ -153,15 +152,28 @@ def decided_payload(approval: Approval) -> bytes:
     return msgspec.json.encode({DECIDED: approval})
 
 
-def approval_of(item: Item, said: Sequence[DecisionRecord], note: str) -> Approval | None:
-    """Return what became of an item; None while it waits."""
-    outcome = _OUTCOMES.get(item.status)
-    if outcome is None:
+def approval_of(
+    item: Item,
+    outcome: Literal["approved", "declined"] | None,
+    said: Sequence[DecisionRecord],
+    note: str,
+) -> Approval | None:
+    """Return what became of an item; None while it waits.
+
+    Args:
+        item: As the store has it.
+        outcome: What the authenticated records amount to.
+        said: Those records.
+        note: Of the last one.
+    """
+    if outcome is None and item.status == "open":
         return None
+    other: Literal["expired", "cancelled", "unavailable"]
+    other = _OUTCOMES.get(item.status, "unavailable")
     approvers = tuple(
         Approver(one.issuer, one.subject, one.name, one.roles, one.at, one.how) for one in said
     )
-    return Approval(outcome, approvers, note, item.role or None, item.id)  # pyright: ignore[reportArgumentType]
+    return Approval(outcome or other, approvers, note, item.role or None, item.id)
 
 
 def named_by_caller(outcome: Outcome[Any], who: Principal) -> Outcome[Any]:

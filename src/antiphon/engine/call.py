@@ -4,6 +4,7 @@ Owns how answers enter the journal, and what becomes of a running call when the 
 its handler has changed.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from antiphon.core.journal import Entry, Journal, encode_value
 from antiphon.core.text import safe
 from antiphon.engine.handler import Handler
 from antiphon.engine.questions import APPROVE, EXPIRED, check_shape, reasons, unanswered
-from antiphon.errors import AnswerInvalid, Diverged, InvalidRequest, ToolError
+from antiphon.errors import AnswerInvalid, Diverged, InvalidRequest, StoreError, ToolError
 from antiphon.forms.schema import FlatSchema
 from antiphon.ports import ROUNDS_PER_START, Entropy, Store
 from antiphon.seal.claims import APPROVAL, Handle, Pending
@@ -61,6 +62,9 @@ class Call(msgspec.Struct, eq=False):
     _seed: bytes
     _id: str = ""
     trace: str = ""
+    incarnation: str = ""
+    """Of the store when the call ended its last round; empty in a first round."""
+
     pending: dict[str, Pending] = {}
     """The asks that the round before put, by key."""
 
@@ -69,6 +73,9 @@ class Call(msgspec.Struct, eq=False):
 
     began_effect: bool = False
     """Whether an effect of this call was claimed by this process."""
+
+    shares: frozenset[str] = frozenset()
+    """Equal calls whose effects count for this one, and whose caller learns of them here."""
 
     rejected: Mapping[str, Rejected] = _NOTHING
     """Answers that did not fit, by key: their asks are put again with the reason."""
@@ -90,9 +97,11 @@ class Call(msgspec.Struct, eq=False):
         id: str = "",
         pending: tuple[Pending, ...] = (),
         trace: str = "",
+        incarnation: str = "",
     ) -> "Call":
         """Return a call; one without an id begins now, and its id is drawn when it is needed."""
-        call = cls(number, deadline, journal, entropy, journal.entries, journal.seed, id, trace)
+        entries, seed = journal.entries, journal.seed
+        call = cls(number, deadline, journal, entropy, entries, seed, id, trace, incarnation)
         for one in pending:
             call.pending[one.key] = one
         return call
@@ -127,6 +136,22 @@ class Call(msgspec.Struct, eq=False):
         self._id = self._id or drawn[:_ID].hex()
         self._seed = self._seed or drawn[_ID:]
 
+    def share(self, call: str) -> None:
+        """Note that an effect of an equal call counts for this one."""
+        self.shares |= {call}
+
+    async def tell(self, store: Store, *, lost: bool = False) -> None:
+        """Let equal calls do what this one has done: its caller knows of it.
+
+        With `lost` the caller does not, and will not hear of it from this call: an equal one gets
+        what was done. A store that is out of reach keeps equal calls waiting, which harms nobody.
+        """
+        with contextlib.suppress(StoreError):
+            if self.began_effect:
+                await store.tell(self.id, lost=lost)
+            for call in () if lost else self.shares:
+                await store.tell(call)
+
     def next(self, journal: Journal, pending: tuple[Pending, ...]) -> "Call":
         """Return the same call in its next round, where no token carries it."""
         following = Call.of(
@@ -139,6 +164,8 @@ class Call(msgspec.Struct, eq=False):
             trace=self.trace,
         )
         following.began_effect = self.began_effect
+        for call in self.shares:
+            following.share(call)
         return following
 
     def take_journal(self, journal: Journal) -> None:

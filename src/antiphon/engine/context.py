@@ -32,6 +32,7 @@ from antiphon.engine.mistakes import (
     ApprovalAwaitable,
     caller,
     check_options,
+    form_missing,
     needs_async,
     place_of,
 )
@@ -79,7 +80,12 @@ class Context(ContextBase):
         **options: Unpack[ElicitOptions],
     ) -> Coroutine[Any, Any, dict[str, Any]]: ...
     def elicit(
-        self, message: str, form: Any, *, key: str | None = None, **options: Unpack[ElicitOptions]
+        self,
+        message: str,
+        form: Any = _NOTHING,
+        *,
+        key: str | None = None,
+        **options: Unpack[ElicitOptions],
     ) -> Coroutine[Any, Any, Any]:
         """Ask a person to fill a form; ends the round, and resumes here in the next.
 
@@ -89,6 +95,8 @@ class Context(ContextBase):
             Expired: No answer within `timeout=`.
         """
         execution = self._execution
+        if form is _NOTHING:
+            raise form_missing(options)
         if options:
             check_options("elicit", options, ElicitOptions)
             return self._awaited("elicit", self._value(Elicit(message, form, **options), key))

@@ -15,7 +15,8 @@ from hashlib import blake2b
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from antiphon.core.asks import Ask, Seconds, seconds
-from antiphon.core.capabilities import allows, missing
+from antiphon.core.capabilities import allows, declares, missing
+from antiphon.core.effect_ends import unknown_types
 from antiphon.core.journal import Entry, decode_value, encode_value
 from antiphon.core.journal_index import PATCHED
 from antiphon.core.request import Era, LogLevel, Principal
@@ -33,9 +34,9 @@ from antiphon.engine.mistakes import (
     needs_async,
     place_of,
 )
-from antiphon.engine.native import CallAnswers
+from antiphon.engine.native import CallAnswers, read_only, read_state
 from antiphon.engine.questions import check_key
-from antiphon.errors import KeyReused
+from antiphon.errors import HandlerError, KeyReused
 
 C = TypeVar("C", bound="ContextBase")
 P = ParamSpec("P")
@@ -98,7 +99,7 @@ class ContextBase(CallView):
         entry = execution.replay.seen("memo", key)
         if entry is None:
             execution.check_new("memo", key, "ctx.now")
-            entry = execution.record(
+            entry = execution.take_kept(key) or execution.record(
                 Entry("memo", key, encode_value(execution.environment.clock()))
             )
         return datetime.fromtimestamp(entry.value(), UTC)
@@ -135,6 +136,40 @@ class ContextBase(CallView):
         has = self._execution.request.capabilities
         kinds: tuple[Any, ...] = ("form", "url", "sampling", "roots")
         return bool(self._first_read("can_ask", lambda: any(allows(has, n) for n in kinds)))
+
+    def supports(self, extension: str) -> bool:
+        """Return whether this client declared an extension; the same in every round.
+
+        Args:
+            extension: Its id, such as `com.example/audit`. Those of the protocol itself may be
+                named without their prefix: `ctx.supports("tasks")`.
+        """
+        if not isinstance(extension, str) or not extension:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise HandlerError("ctx.supports takes the id of an extension, such as 'tasks'")
+        capabilities = self._execution.request.capabilities
+        what = f"supports:{extension}"
+        return bool(self._first_read(what, lambda: declares(capabilities, extension)))
+
+    @property
+    def in_task(self) -> bool:
+        """Whether this run of the handler is one of a task: nobody waits for its end.
+
+        False in the rounds before `ctx.detach`, True after it: what a handler asks or does must
+        not depend on it.
+        """
+        return self._execution.delivery.background
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The `_meta` of this request, read-only; empty in a task, which no request waits for.
+
+        The client chose it, and may send another one in each round: keep what a decision depends
+        on with `ctx.memo`.
+        """
+        request = self._execution.request
+        raw = request.encoded_meta
+        found: dict[str, Any] = decode_value(raw) if raw else request.params.get("_meta") or {}
+        return read_only(found)
 
     @property
     def era(self) -> Era:
@@ -187,6 +222,7 @@ class ContextBase(CallView):
         scope: Scope = "call",
         window: Seconds | None = None,
         scope_key: str | None = None,
+        unknown_after: type[Exception] | tuple[type[Exception], ...] = (),
         returns: Any = None,
     ) -> T:
         """Do something once, however often the code re-runs; returns its recorded result.
@@ -196,18 +232,22 @@ class ContextBase(CallView):
             fn: The function that acts; called with `args`, and with `idempotency_key=` if it takes
                 one.
             args: Its arguments.
-            retry: It may be called again with the same idempotency key.
-            verify: Called like `fn` when the effect was started and its end is not known: returns
-                the result if it happened, raises `NotDone` if it did not.
+            retry: It may be called again with the same idempotency key: a few times at once if it
+                raises, and after a crash.
+            verify: Called like `fn` when the process died in the middle of the effect, and when
+                `fn` raised anything but `NotDone`: returns the result if it happened, raises
+                `NotDone` if it did not.
             scope: `arguments` shares the result between calls of one caller.
             window: How long a shared result counts.
             scope_key: Tells apart callers that are not authenticated.
+            unknown_after: Your exceptions after which it may have happened, beside time-outs and
+                lost connections.
             returns: The type of the result, where the annotation does not say it.
 
         Raises:
             EffectFailed: It raised; the same in every execution.
-            NotDone: It raised `NotDone`: nothing happened, and it may be tried again.
-            EffectUncertain: It was started before and its end is not known.
+            NotDone: Nothing happened, and it may be tried again.
+            EffectUncertain: It was started and its end is not known: it may have happened.
         """
         check_function("once", key, fn)
         spec = Once(
@@ -219,6 +259,7 @@ class ContextBase(CallView):
             scope=scope,
             window=window,
             scope_key=scope_key,
+            unknown_after=unknown_types(unknown_after),
             returns=returns,
         )
         return await once(self._execution, spec)
@@ -310,6 +351,15 @@ class ContextBase(CallView):
         """What the last `InputRequired(state=...)` of this call said; decoded at each reading."""
         payload = self._execution.call.journal.state
         return None if payload is None else decode_value(payload)
+
+    def state_as(self, model: type[T]) -> T | None:
+        """Return the state as a type: a model, a dataclass, a typed dict; None while there is none.
+
+        Raises:
+            HandlerError: The state does not fit the type.
+        """
+        payload = self._execution.call.journal.state
+        return None if payload is None else read_state(payload, model)
 
     # --- progress and log messages ---------------------------------------------------------------
 

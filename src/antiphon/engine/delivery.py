@@ -273,6 +273,7 @@ class BackChannelDelivery(Delivery):
         self._rounds += 1
         if self._rounds > self._limits.rounds:
             raise TooManyRounds(self._limits.rounds)
+        await execution.call.tell(execution.environment.store)
         answers: dict[str, Any] = {}
         open_: dict[str, Question] = dict(batch)
         if execution.request.audit is not None:

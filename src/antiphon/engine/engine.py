@@ -26,6 +26,7 @@ from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
 from antiphon.engine.delivery import END_ROUND, HOLD, run_in_session
+from antiphon.engine.effects.skipped import report_skipped
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler, Handlers
 from antiphon.engine.mistakes import RerunNotice
@@ -33,6 +34,7 @@ from antiphon.engine.outcome import (
     Completed,
     Detached,
     ExecutionOutcome,
+    Failed,
     Held,
     NeedsInput,
     Paused,
@@ -127,7 +129,7 @@ class Engine:
         if request.answers is not None:
             call.take_unasked(request.answers, keep=options.unasked == "accept")
         if handler.guarded:
-            handler.check_request(request, arguments)
+            await handler.check_request(request, arguments)
         bound = handler.bind(arguments)
         tasks = options.task and self._makes_task(request)
         if options.holds:
@@ -159,7 +161,7 @@ class Engine:
         """Run the first round of a call that has an idempotency key: once, as with a token."""
         call = named_call(self.environment, handler, request, self._begin(request, handler))
         if handler.guarded:
-            handler.check_request(request, arguments)
+            await handler.check_request(request, arguments)
         binding, bound = self._tokens.binding(request, handler), handler.bind(arguments)
         return await self.redemptions.start_over(request, handler, call, binding, bound)
 
@@ -177,7 +179,7 @@ class Engine:
             self.environment.telemetry.resumed(request, claims.issued, expires)
         answers = call.accept(request.answers, self.environment.clock())
         if handler.guarded:
-            handler.check_request(request, arguments)
+            await handler.check_request(request, arguments)
         bound = handler.bind(arguments)
         reply = await self.redemptions.redeem(
             RunningRound(key, request, handler, call, binding, version, bound, answers, expires)
@@ -222,7 +224,7 @@ class Engine:
     ) -> Reply:
         """Run a whole call of a legacy session: its asks are answered in place."""
         if handler.guarded:
-            handler.check_request(request, arguments)
+            await handler.check_request(request, arguments)
         handler.bind(arguments)
         call = self._begin(request, handler)
         if handler.options.restarts is not None:
@@ -254,6 +256,8 @@ class Engine:
             outcome = await execution.run(Context(execution), arguments)
             if execution.doubts:
                 execution, outcome = await self._run_settled(execution, outcome)
+            if execution.fence > 1 or execution.call.generation:
+                outcome = await report_skipped(execution, outcome)
         if type(outcome) is Completed and not execution.call.began_effect:
             return Reply(outcome.result)
         return await self._conclude(execution, outcome)
@@ -271,15 +275,10 @@ class Engine:
     async def _conclude(self, execution: Execution, outcome: ExecutionOutcome) -> Reply:
         """Turn the outcome of a request's execution into its reply."""
         try:
-            if isinstance(outcome, NeedsInput):
-                return await self._ask(execution, outcome.asks)
-            if isinstance(outcome, Paused):
-                return await self._ask(execution, {}, outcome.delay)
-            if isinstance(outcome, Held):
-                return await self._held.hold(execution, outcome.asks)
-            if isinstance(outcome, Detached):
-                journal = execution.journal()
-                return await self._tasks.make(execution, journal, outcome.message)
+            if not isinstance(outcome, Completed | Failed):
+                reply = await self._wait(execution, outcome)
+                await execution.call.tell(self.environment.store)
+                return reply
             if isinstance(outcome, Completed):
                 reply = Reply(outcome.result)
             else:
@@ -293,9 +292,24 @@ class Engine:
             if isinstance(outcome, Held | Detached):
                 return reply  # its task may have been kept all the same
         call = execution.call
-        if not execution.fence and (call.began_effect or call.generation):
+        if not reply.keep:
+            await call.tell(self.environment.store, lost=True)
+        if not execution.fence and (call.began_effect or call.generation or call.shares):
             await self.redemptions.end_first(call, execution.handler, reply)
         return reply
+
+    async def _wait(
+        self, execution: Execution, outcome: NeedsInput | Paused | Held | Detached
+    ) -> Reply:
+        """Return the reply of a round after which the call goes on."""
+        if isinstance(outcome, NeedsInput):
+            return await self._ask(execution, outcome.asks)
+        if isinstance(outcome, Paused):
+            return await self._ask(execution, {}, outcome.delay)
+        if isinstance(outcome, Held):
+            return await self._held.hold(execution, outcome.asks)
+        journal = execution.journal()
+        return await self._tasks.make(execution, journal, outcome.message)
 
     def _failed(self, execution: Execution, error: Exception) -> Reply:
         """Return the reply to a round whose execution an error ended."""

@@ -28,7 +28,7 @@ import msgspec
 from msgspec.structs import replace
 
 from antiphon.core.asks import InputRequired
-from antiphon.core.journal import Entry, Journal, Replay, describe
+from antiphon.core.journal import Entry, Journal, Replay, answers_digest, describe
 from antiphon.core.journal_index import EntryKind, name_of
 from antiphon.core.private_values import PrivateValues, values_of_call
 from antiphon.core.request import Request
@@ -373,7 +373,15 @@ class Execution(msgspec.Struct, eq=False):
             old.asked + asked,
             old.pauses + (not asked),
             self.native,
+            old.kept,
         )
+
+    def take_kept(self, key: str) -> Entry | None:
+        """Record a memo of the call before it was started over; None if there is none that fits."""
+        for entry in self.call.journal.kept:
+            if entry.key == key and entry.digest == answers_digest(self.replay.entries()):
+                return self.record(replace(entry, digest=b""))
+        return None
 
     def key_for(self, base: str, given: str | None) -> str:
         """Return the key of an ask: the author's, or one derived from what it asks for."""

@@ -6,7 +6,7 @@ any function of an author's.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -213,7 +213,7 @@ class Handler:
     needs: tuple[Capability, ...] = ()
     """What a client must have before the first line runs."""
 
-    check: Callable[[Mapping[str, Any]], list[str]] | None = None
+    check: Callable[[Mapping[str, Any]], Awaitable[list[str]]] | None = None
     """Reasons why raw arguments do not fit a given input schema."""
 
     legacy: "Handler | None" = None
@@ -246,7 +246,7 @@ class Handler:
         """Return the same handler with an effect for cancelled tasks."""
         return replace(self, on_cancel=undo)
 
-    def check_request(self, request: Request, arguments: Mapping[str, Any] | None) -> None:
+    async def check_request(self, request: Request, arguments: Mapping[str, Any] | None) -> None:
         """Check what it declares to need, and its own input schema, before its first line runs.
 
         Raises:
@@ -254,7 +254,7 @@ class Handler:
             ArgumentsInvalid: The arguments do not fit.
         """
         require(request.capabilities, self.needs, f"{self.kind} {self.name!r}")
-        wrong = self.check(arguments or {}) if self.check is not None else None
+        wrong = await self.check(arguments or {}) if self.check is not None else None
         if wrong:
             raise ArgumentsInvalid(wrong)
 

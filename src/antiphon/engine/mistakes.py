@@ -10,7 +10,7 @@ from operator import attrgetter
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from antiphon.core.asks import Approval
+from antiphon.core.asks import TOOL_APPROVAL, Approval, ElicitOptions, SoFar
 from antiphon.core.capabilities import missing, required
 from antiphon.core.request import LEVELS
 from antiphon.core.shapes import ShapeError, check_number, check_text, write_json
@@ -200,7 +200,7 @@ def _wrong_call(text: str) -> HandlerError | None:
     owner, _, method = name.rpartition(".")
     if owner not in ("Context", "ContextBase") or not paren:
         return None
-    return HandlerError(f"ctx.{method}() {wrong}. docs/reference.md lists what it takes.")
+    return HandlerError(f"ctx.{method}() {wrong}. help(Context.{method}) says what it takes.")
 
 
 def check_options(what: str, given: Mapping[str, Any], takes: Any) -> None:
@@ -212,6 +212,17 @@ def check_options(what: str, given: Mapping[str, Any], takes: Any) -> None:
             f"ctx.{what} has no option {', '.join(sorted(unknown))}. It takes key, "
             f"{', '.join(sorted(known))}."
         )
+
+
+def form_missing(given: Mapping[str, Any]) -> HandlerError:
+    """Return the error of `ctx.elicit` without a form, naming what was written in its place."""
+    instead = ", ".join(f"{name}=" for name in given if name not in ElicitOptions.__optional_keys__)
+    found = f" ({instead} is none of its options)" if instead else ""
+    return HandlerError(
+        f"ctx.elicit has no form{found}: give it as the second argument, "
+        "`await ctx.elicit(message, Form)`, a model with a field for each answer. For a yes or no, "
+        "write `await ctx.approve(message)`."
+    )
 
 
 def check_report(progress: object, total: object, message: object) -> None:
@@ -279,14 +290,22 @@ def unable_to_ask(execution: "Execution", asked: "Sequence[Question]") -> Capabi
     handler, capabilities = execution.handler, execution.request.capabilities
     lacking = missing(capabilities, [need for ready in asked for need in ready.needs])
     what = f"{handler.kind} {handler.name!r}"
-    return CapabilityMissing(required(lacking), what, acted=has_acted(execution.replay.entries()))
+    acted = has_acted(execution.replay.entries())
+    return CapabilityMissing(required(lacking), what, acted=acted, begun=True)
 
 
 def unable_to_ask_later(execution: "Execution") -> CapabilityMissing:
     """Return the error of a held call that asks its client, which cannot be asked any more."""
     what = f"a question of tool {execution.handler.name!r} after its approval"
     acted = has_acted(execution.replay.entries())
-    return CapabilityMissing(required(("tasks",)), what, acted=acted)
+    return CapabilityMissing(required(("tasks",)), what, acted=acted, begun=True)
+
+
+def so_far(entries: "Iterable[Entry]", key: str = "") -> SoFar:
+    """Return how far a call has come that waits for the answer to a question, by its key."""
+    if has_acted(entries):
+        return "acted"
+    return "nothing" if key == TOOL_APPROVAL else "begun"
 
 
 def has_acted(entries: "Iterable[Entry]") -> bool:

@@ -6,9 +6,21 @@ is asked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from dataclasses import is_dataclass
+from math import isfinite
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from antiphon.core.asks import Approval, Approve, InputRequired, Kind, Outcome
+from antiphon.core.asks import (
+    Approval,
+    Approve,
+    Completion,
+    InputRequired,
+    Kind,
+    Opened,
+    Outcome,
+    Root,
+)
 from antiphon.core.capabilities import missing
 from antiphon.core.journal import Entry, decode_value
 from antiphon.engine.approvals import decided_payload, named_by_caller, route_of
@@ -28,6 +40,7 @@ from antiphon.engine.questions import (
 from antiphon.engine.serialization.codec import codec_for
 from antiphon.errors import AnswerInvalid, HandlerError, TooManyRounds
 from antiphon.forms.form import Form, of
+from antiphon.forms.models import is_model_type
 
 if TYPE_CHECKING:
     from antiphon.engine.execution import Execution
@@ -36,7 +49,11 @@ T = TypeVar("T")
 
 
 class CallAnswers:
-    """The accepted answers of this call, by key: only what was asked for."""
+    """The answers of this call by key (`ctx.answers`), for handlers that return `InputRequired`.
+
+    Only what this call asked for. `key in ctx.answers` says whether an answer has come, a refusal
+    included; iterating yields the answered keys.
+    """
 
     __slots__ = ("_execution", "_payloads")
 
@@ -52,7 +69,13 @@ class CallAnswers:
     @overload
     def get(self, key: str, model: type[T]) -> T | None: ...
     def get(self, key: str, model: Any = None) -> Any:
-        """Return the accepted, validated value under a key; None when there is none yet."""
+        """Return the accepted, validated value under a key; None when there is none yet.
+
+        Args:
+            key: Under which it was asked.
+            model: How it is read: the form, or `Completion`, `Opened`, `list[Root]` or `Approval`.
+                Without one, forms are plain dicts and the others are what they are.
+        """
         return self.outcome(key, model).value
 
     @overload
@@ -63,7 +86,7 @@ class CallAnswers:
         """Return how an ask ended: accepted, declined, cancelled, expired or missing.
 
         Raises:
-            HandlerError: A form is named for what was an approval.
+            HandlerError: What was asked under this key is of another kind.
         """
         payload = self._payloads.get(key)
         unasked = key in self._execution.call.unasked
@@ -75,8 +98,13 @@ class CallAnswers:
             if model not in (None, Approval):
                 raise _is_approval(key)
             return self._approval(key, raw)
-        form: Form[Any] | None = of(model) if model is not None else None
-        kind: Kind = "form" if form is not None else _kind(raw)
+        read_as = _READ_AS.get(model) if _is_hashable(model) else None
+        form: Form[Any] | None = of(model) if model is not None and read_as is None else None
+        kind: Kind = "form" if form is not None else read_as or _kind(raw)
+        if read_as is not None and not _fits_kind(raw, read_as, unasked=unasked):
+            if unasked:
+                return Outcome("missing", None, key)
+            raise _of_another_kind(key, raw, model)
         if unasked:
             raw = check_shape(kind, key, raw)
         try:
@@ -107,6 +135,43 @@ class CallAnswers:
     def __repr__(self) -> str:
         """Show keys, never values."""
         return f"<CallAnswers {sorted(self._payloads)}>"
+
+
+_READ_AS: Mapping[Any, Kind] = {
+    Completion: "sample",
+    Opened: "url",
+    Root: "roots",
+    list[Root]: "roots",
+}
+"""The kinds of answers that are no form, by the type that they are read as."""
+
+_ASKED_WITH: Mapping[Kind, str] = {
+    "form": "a form: read it with its model",
+    "url": "ElicitUrl: read it with Opened",
+    "sample": "Sample: read it with Completion",
+    "roots": "ListRoots: read it with list[Root]",
+}
+
+
+def _is_hashable(model: Any) -> bool:
+    return model is not None and not isinstance(model, Mapping)
+
+
+def _fits_kind(raw: Mapping[str, Any], kind: Kind, *, unasked: bool) -> bool:
+    """Return whether an answer is of a kind; a refusal is one of every kind."""
+    if unasked and kind == "url":
+        return False  # nobody was sent there
+    if raw.get("action") in _REFUSALS:
+        return True
+    return _kind(raw) == kind
+
+
+_REFUSALS = frozenset({"decline", "cancel", "expired", "unavailable"})
+
+
+def _of_another_kind(key: str, raw: Mapping[str, Any], model: Any) -> HandlerError:
+    name = "list[Root]" if model == list[Root] else model.__name__
+    return HandlerError(f"{key!r} is no {name}: it was asked with {_ASKED_WITH[_kind(raw)]}")
 
 
 def _kind(raw: Mapping[str, Any]) -> Kind:
@@ -146,9 +211,74 @@ def ask_returned(execution: "Execution", value: InputRequired) -> ExecutionOutco
             rejected.check(key, limits.reasks)
         execution.replay.forget("ask", key)
         execution.note_asked(((key, ready),))
-    execution.state_payload = codec_for(Any).dump(value.state, "InputRequired(state=...)")
+    execution.state_payload = _write_state(value.state)
     execution.native = True
     return _ending(execution)
+
+
+def _write_state(state: Any) -> bytes:
+    """Encode the state of a native handler: a JSON value, a model or a dataclass.
+
+    Raises:
+        HandlerError: It would come back as something else.
+    """
+    what = "InputRequired(state=...)"
+    kind = cast("type[Any]", type(state))
+    if is_model_type(kind) or is_dataclass(kind):
+        return codec_for(kind).dump(state, what)
+    _check_json(state, "state")
+    return codec_for(Any).dump(state, what)
+
+
+def _check_json(value: Any, where: str) -> None:
+    """Refuse what JSON has no word for; it would come back as another type."""
+    if value is None or isinstance(value, str | bool | int):
+        return
+    if isinstance(value, float) and isfinite(value):
+        return
+    if isinstance(value, dict):
+        for key, inner in cast("dict[Any, Any]", value).items():
+            if not isinstance(key, str):
+                raise HandlerError(
+                    f"InputRequired({where}) has the key {key!r}: keys of JSON are texts"
+                )
+            _check_json(inner, f"{where}[{key!r}]")
+        return
+    if isinstance(value, list):
+        for at, inner in enumerate(cast("list[Any]", value)):
+            _check_json(inner, f"{where}[{at}]")
+        return
+    raise HandlerError(
+        f"InputRequired({where}) is a {type(value).__name__}, which is no JSON value and would "
+        "come back as something else: use texts, numbers, lists and dicts, or give one model or "
+        "dataclass as the whole state, and read it with ctx.state_as(...)"
+    )
+
+
+def read_state(payload: bytes, model: type[T]) -> T:
+    """Read the state of a native handler as a type.
+
+    Raises:
+        HandlerError: It does not fit, or is no type.
+    """
+    codec = codec_for(model)
+    wrong = codec.misfit(payload)
+    if wrong:
+        raise HandlerError(f"the state of this call is no {model.__name__}: {wrong}")
+    return codec.load(payload)
+
+
+def read_only(value: dict[str, Any]) -> Mapping[str, Any]:
+    """Return an object that nobody can change, all the way down."""
+    return MappingProxyType({key: _frozen(inner) for key, inner in value.items()})
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return read_only(cast("dict[str, Any]", value))
+    if isinstance(value, list):
+        return tuple(_frozen(one) for one in cast("list[Any]", value))
+    return value
 
 
 def _ending(execution: "Execution") -> ExecutionOutcome:

@@ -261,7 +261,7 @@ class Redemptions:
         if isinstance(claim, Recorded):
             reply = from_bytes(await environment.reveal(claim.outcome, _place(running.key)))
             if reply.needs:  # another client may have been asked
-                require(running.request.capabilities, reply.needs, "this round")
+                require(running.request.capabilities, reply.needs, "this round", begun=True)
             running.request.repeated = True
             return reply
         if isinstance(claim, Spent):
@@ -300,7 +300,10 @@ class Redemptions:
         if not reply.keep:
             await self._give_back(running, counts=reply.counts)
             return reply
-        return await self._record(running, reply)
+        recorded = await self._record(running, reply)
+        if recorded is not None and call.shares:
+            await call.tell(self._environment.store)
+        return recorded
 
     async def _record(self, running: RunningRound, reply: Reply) -> Reply | None:
         """Record the outcome; None when the round is no longer ours."""
@@ -369,18 +372,20 @@ class Redemptions:
     async def end_first(self, call: Call, handler: Handler, reply: Reply) -> None:
         """Free what a call leaves behind that ended in its first round: nobody can name it again.
 
-        The end of a later round is recorded, which does the same. A call that can be started over
-        is left alone after a round that failed by chance, because that has not ended the call, and
-        where it was taken over meanwhile. What the store cannot free now expires by itself.
+        The end of a later round is recorded, which does the same. A call is left alone after a
+        round that failed by chance: what it did counts for an equal call, or for the same one
+        started over. So is one that was taken over meanwhile. What the store cannot free now
+        expires by itself.
         """
         round = None
+        if not reply.keep and (handler.options.restarts is not None or call.began_effect):
+            return  # its caller does not know what it did: an equal call gets that
         if handler.options.restarts is not None:
-            if not reply.keep:
-                return
             round = call.generation * ROUNDS_PER_START + 1
         ending = self._environment.store.end_call(call.id, ttl=0.0, round=round)
         with contextlib.suppress(StoreError):
             await (self._shielded(ending) if self._remote else ending)
+        await call.tell(self._environment.store)
 
     # --- giving back ---------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from antiphon.engine.serialization.recorded_errors import READABLE
 from antiphon.environment import Environment
 from antiphon.errors import (
     DELIBERATE,
+    DO_NOT_REPEAT,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     AntiphonError,
@@ -47,6 +48,8 @@ from antiphon.errors import (
     NotDone,
     StoreError,
     TokenRefused,
+    ToolError,
+    next_step,
 )
 from antiphon.ports import NewTask
 from antiphon.ports.call_end import outcome_of
@@ -306,7 +309,7 @@ def _words(error: Exception, environment: Environment) -> str:
     texts = [
         _effect_text(one, environment)
         if isinstance(one, EffectFailed)
-        else str(one) or "Nothing was done."
+        else str(one) or ("It was not done." if isinstance(one, NotDone) else "It failed.")
         for one in leaves_of(error)
     ]
     return "\n".join(dict.fromkeys(texts))
@@ -353,7 +356,12 @@ def _effect_text(error: EffectFailed, environment: Environment) -> str:
     name, _, words = error.error.partition(": ")
     if name not in READABLE:
         words = error.error if environment.expose_errors else _HIDDEN
-    return f"effect {error.key!r} failed: {words}"
+    if name == ToolError.__name__:
+        return f"effect {error.key!r} failed: {words}"
+    return (
+        f"effect {error.key!r} failed: {words.rstrip('.')}. It may have happened all the same. "
+        f"{DO_NOT_REPEAT} An operator finds out. {next_step(error.guarded)}"
+    )
 
 
 def _error_reply(

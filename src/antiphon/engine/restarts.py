@@ -5,9 +5,9 @@ arguments (`take_over`). With an idempotency key the client itself names the cal
 Without either, `RepeatWatch` logs that effects may happen again. Not to be confused with
 `call.py:restart`, which begins a call anew because the version of its handler has changed.
 
-A call that is started over goes on under its own id and seed with an empty journal, so the ledger
-finds its effects under the names and digests they have. Only its rounds get new numbers: tokens of
-the rounds before are refused.
+A call that is started over goes on under its own id and seed, with its memos and times and without
+answers, so the ledger finds its effects under the names and digests they have. Only its rounds get
+new numbers: tokens of the rounds before are refused.
 """
 
 import logging
@@ -15,13 +15,14 @@ import logging
 import msgspec
 
 from antiphon.core.digest import arguments_digest
-from antiphon.core.journal import Journal
+from antiphon.core.journal import Entry, Journal
 from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.handler import Handler, call_here
 from antiphon.environment import Environment
 from antiphon.errors import CallerError, ConfigError, InvalidRequest, Unavailable
 from antiphon.ports import ROUNDS_PER_START, About, Clock, Restartable, TakenOver
+from antiphon.seal.claims import decode_journal, encode_journal
 
 log: logging.Logger = logging.getLogger("antiphon")
 
@@ -50,7 +51,6 @@ def restart_names(environment: Environment, handler: Handler, request: Request) 
         return []
     parts = (
         b"restart",
-        environment.sealer.audience.encode(),
         principal.owner.encode(),
         str(own or "").encode(),
         handler.identity.encode(),
@@ -60,15 +60,15 @@ def restart_names(environment: Environment, handler: Handler, request: Request) 
 
 
 async def restartable(
-    environment: Environment, handler: Handler, request: Request, call: Call
+    environment: Environment, handler: Handler, request: Request, call: Call, memos: list[Entry]
 ) -> Restartable | None:
     """Return what an effect of a call keeps so that the call can be taken over."""
     names = restart_names(environment, handler, request)
     if not names:
         return None
     name = names[0]
-    seed = await environment.protect(call.seed, _place(name))
-    return Restartable(name, seed, call.generation)
+    known = encode_journal(Journal(call.seed, kept=memos))
+    return Restartable(name, await environment.protect(known, _place(name)), call.generation)
 
 
 async def take_over(
@@ -86,14 +86,14 @@ async def take_over(
         taken = await environment.store.take_over(name, ttl=ttl, about=about)
         if taken is not None:
             log.info("call %s of %s was started over by its caller", taken.call, handler.identity)
-            seed = await environment.reveal(taken.seed, _place(name))
-            return _started_over(environment, call, taken, seed)
+            known = await environment.reveal(taken.seed, _place(name))
+            return _started_over(environment, call, taken, decode_journal(known))
     return None
 
 
-def _started_over(environment: Environment, call: Call, taken: TakenOver, seed: bytes) -> Call:
+def _started_over(environment: Environment, call: Call, taken: TakenOver, known: Journal) -> Call:
     number = taken.generation * ROUNDS_PER_START + 1
-    again = Call.of(number, call.deadline, Journal(seed), environment.entropy, id=taken.call)
+    again = Call.of(number, call.deadline, known, environment.entropy, id=taken.call)
     again.unasked = call.unasked
     return again
 
@@ -124,7 +124,6 @@ def named_call(environment: Environment, handler: Handler, request: Request, cal
             f"at least {_SECRET_KEY} random characters"
         )
     parts = (
-        environment.sealer.audience.encode(),
         principal.owner.encode(),
         handler.identity.encode(),
         key.encode("utf-8", "surrogatepass"),

@@ -81,6 +81,7 @@ class Tokens:
             claims.call,
             claims.pending,
             claims.trace,
+            claims.incarnation,
         )
 
     async def _open_waiting(
@@ -151,8 +152,10 @@ class Tokens:
             tuple(pending),
             trace,
             journal,
+            incarnation=environment.incarnation,
         )
-        if journal.entries and True in map(_secret_of, journal.entries):
+        known = [*journal.entries, *journal.kept] if journal.kept else journal.entries
+        if known and True in map(_secret_of, known):
             return self._seal_apart(execution, claims, journal)
         plain, budget = encode(claims), environment.limits.state_bytes
         # The journal is part of the claims: only where they are large is its own size looked at.

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from antiphon.core.asks import Approve
+from antiphon.core.asks import TOOL_APPROVAL, Approve
 from antiphon.core.credentials import require_scopes
 from antiphon.core.failures import log_failure
 from antiphon.core.request import Principal, Request
@@ -20,8 +20,6 @@ from antiphon.handlers.call_limits import CallLimits
 _log = logging.getLogger("antiphon")
 
 Visible: TypeAlias = Callable[[Principal], bool]
-
-KEY = "approve:tool"
 
 _NOT_DONE = {
     "declined": "Declined{who}. Nothing was done.",
@@ -129,8 +127,8 @@ async def require_approval(context: Context, ask: Approve) -> None:
     Raises:
         ToolError: Nobody said yes; the text says why, and that nothing was done.
     """
-    asked = await context.gather(**{KEY: ask})
-    approval = asked[KEY]
+    asked = await context.gather(**{TOOL_APPROVAL: ask})
+    approval = asked[TOOL_APPROVAL]
     if not approval:
         who = f" by {approval.role}" if approval.role else ""
         raise ToolError(_NOT_DONE[approval.outcome].format(who=who))

@@ -14,9 +14,9 @@ from antiphon.core.methods import METHODS
 from antiphon.core.request import Principal, Request
 from antiphon.engine.handler import CachePolicy, Handler, call_here, call_to_end
 from antiphon.errors import ConfigError, InvalidRequest, TokenRefused
+from antiphon.handlers.given_schemas import check_input_schema
 from antiphon.handlers.output import DeclaredOutput
 from antiphon.handlers.registry import Listed, Registry
-from antiphon.handlers.signature import check_input_schema
 from antiphon.seal.sealer import Sealer
 from antiphon.wire import results
 

@@ -20,12 +20,13 @@ from antiphon.errors import ConfigError
 from antiphon.handlers.admission import approved_invoke
 from antiphon.handlers.call_limits import CallLimits
 from antiphon.handlers.dependencies import Dependencies, Overrides
+from antiphon.handlers.given_schemas import validator
 from antiphon.handlers.graph import Graph
 from antiphon.handlers.middleware import Middleware, with_middleware
 from antiphon.handlers.output import DeclaredOutput, check_same_output, declared_output
 from antiphon.handlers.resolvers import resolver_graph
 from antiphon.handlers.results import prompt_writer, resource_writer, tool_writer
-from antiphon.handlers.signature import Signature, validator
+from antiphon.handlers.signature import Signature
 from antiphon.handlers.source_checks import check_source
 from antiphon.handlers.steps import Flow
 
@@ -91,7 +92,7 @@ class HandlerCompiler:
             flow,
             limits,
             write=tool_writer(output),
-            check=validator(input_schema, name) if input_schema is not None else None,
+            check=validator(input_schema, name).check if input_schema is not None else None,
         )
         return handler, output
 
@@ -133,7 +134,7 @@ class HandlerCompiler:
         run: Callable[[Context, Mapping[str, Any]], Awaitable[Any]],
         options: Options,
         write: Callable[..., bytes],
-        check: Callable[[Mapping[str, Any]], list[str]] | None = None,
+        check: Callable[[Mapping[str, Any]], Awaitable[list[str]]] | None = None,
     ) -> Handler:
         """Compile a handler that takes its arguments as they came, and writes its own results."""
         invoke: Invoke = run

@@ -13,8 +13,8 @@ from antiphon.engine.handler import CachePolicy, Handler, HandlerKind, Options
 from antiphon.errors import ConfigError
 from antiphon.handlers.catalog import Catalog, completer
 from antiphon.handlers.compile import HandlerCompiler
+from antiphon.handlers.given_schemas import check_input_schema, validator
 from antiphon.handlers.registry import Listed, Registry
-from antiphon.handlers.signature import check_input_schema, validator
 from antiphon.handlers.uri_template import UriMatcher
 from antiphon.wire import results
 
@@ -62,7 +62,7 @@ class ForeignHandlers:
         """
         name, schema = entry["name"], entry["inputSchema"]
         check_input_schema(schema, name)
-        check = validator(schema, name) if checked else None
+        check = validator(schema, name, foreign=True).check if checked else None
         handler = self._handler("tool", name, run, options, write_tool, check)
         self._registry.add_tool(handler, entry)
 
@@ -111,7 +111,7 @@ class ForeignHandlers:
         run: Run,
         options: Options,
         write: Callable[..., bytes],
-        check: Callable[[Mapping[str, Any]], list[str]] | None = None,
+        check: Callable[[Mapping[str, Any]], Awaitable[list[str]]] | None = None,
     ) -> Handler:
         return self._compiler.foreign(kind, name, run, options, write, check)
 

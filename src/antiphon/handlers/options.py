@@ -6,6 +6,7 @@ they are checked: how the handler is listed, and the options of its calls.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
 
@@ -159,6 +160,15 @@ _CHECKED_APART = frozenset({"scopes", "concurrency", "visible", "approve", "rest
 """Options whose own checks say more of what they take."""
 
 
+def _unknown_options(unknown: Sequence[str], known: Sequence[str]) -> str:
+    close = [(name, get_close_matches(name, known, 1, 0.75)) for name in unknown]
+    if all(found for _, found in close):
+        return "; ".join(
+            f"unknown option {name}; did you mean {found[0]}?" for name, found in close
+        )
+    return f"unknown option {', '.join(unknown)}; known: {', '.join(known)}"
+
+
 def _check_values(given: Mapping[str, Any], takes: Any) -> None:
     """Check each value by the annotation of its option.
 
@@ -249,9 +259,7 @@ class Declaration:
         known: frozenset[str] = takes.__optional_keys__
         unknown = given.keys() - known
         if unknown:
-            raise ConfigError(
-                f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}"
-            )
+            raise ConfigError(_unknown_options(sorted(unknown), sorted(known)))
         _check_values(given, takes)
         listed = {name: value for name, value in given.items() if name not in _CALL_OPTIONS}
         calls = {name: value for name, value in given.items() if name in _CALL_OPTIONS}

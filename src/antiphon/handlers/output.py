@@ -27,7 +27,8 @@ import msgspec
 from antiphon.core.asks import InputRequired
 from antiphon.errors import ConfigError, HandlerError
 from antiphon.forms.models import is_model_type
-from antiphon.handlers.signature import check_schema, reasons_of, validator
+from antiphon.handlers.given_schemas import check_schema, validator
+from antiphon.handlers.signature import reasons_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter
@@ -148,7 +149,7 @@ def plain_json(value: Any) -> Any:
         return to_jsonable_python(value, by_alias=True)
     except (TypeError, ValueError) as error:
         raise HandlerError(
-            f"the handler returned a {type(value).__name__}, which cannot be written as JSON"
+            f"the handler returned {_with_article(value)}, which cannot be written as JSON"
         ) from error
 
 
@@ -157,9 +158,14 @@ def is_model(value: object) -> "TypeGuard[BaseModel]":
     return is_model_type(type(value))
 
 
+def _with_article(value: object) -> str:
+    name = type(value).__name__
+    return f"an {name}" if name[:1].lower() in "aeio" else f"a {name}"
+
+
 def _unfit(value: Any, reasons: list[str], declared: str) -> HandlerError:
     return HandlerError(
-        f"the handler returned a {type(value).__name__} that does not fit its declared return "
+        f"the handler returned {_with_article(value)} that does not fit its declared return "
         f"{declared}: {'; '.join(reasons)}. Return what is declared, or change the declaration."
     )
 

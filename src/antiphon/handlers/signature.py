@@ -5,7 +5,6 @@ Also checks the schemas that authors give: they are bounded, and none is ever fe
 """
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import (
@@ -26,12 +25,6 @@ from antiphon.errors import ArgumentsInvalid, ConfigError
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
     from pydantic_core import CoreSchema
-
-MAX_DEPTH = 32
-"""Levels of a schema. A client has to walk through all of them."""
-
-MAX_NODES = 2_000
-"""Values in a schema, for the same reason."""
 
 _REASON = 200
 """Characters of one reason why arguments do not fit."""
@@ -372,63 +365,3 @@ def reasons_of(error: "ValidationError", whole: str = "arguments") -> list[str]:
         place = ".".join(str(part) for part in item["loc"]) or whole
         reasons.append(safe(f"{place}: {item['msg']}", _REASON))
     return reasons[:_REASONS]
-
-
-# --- schemas ----------------------------------------------------------------------------------
-
-
-def check_schema(schema: Mapping[str, Any], what: str) -> None:
-    """Refuse a schema that is too deep, too large or refers to a network.
-
-    Raises:
-        ConfigError: Says which.
-    """
-    nodes = 0
-    stack: list[tuple[Any, int]] = [(schema, 1)]
-    while stack:
-        node, depth = stack.pop()
-        nodes += 1
-        if depth > MAX_DEPTH or nodes > MAX_NODES:
-            raise ConfigError(f"{what}: deeper than {MAX_DEPTH} or larger than {MAX_NODES} nodes")
-        if isinstance(node, Mapping):
-            items = cast("Mapping[str, Any]", node)
-            reference = items.get("$ref", items.get("$dynamicRef"))
-            if isinstance(reference, str) and not reference.startswith("#"):
-                raise ConfigError(f"{what}: $ref {reference!r} points outside of the schema")
-            stack.extend((value, depth + 1) for value in items.values())
-        elif isinstance(node, (list, tuple)):
-            stack.extend((value, depth + 1) for value in cast("list[Any]", node))
-
-
-def check_input_schema(schema: Mapping[str, Any], tool: str) -> None:
-    """Check the schema of a tool's arguments: its root is an object (TOOL-01)."""
-    if schema.get("type") != "object":
-        raise ConfigError(f'tool {tool!r}: its input schema needs "type": "object" at the root')
-    check_schema(schema, f"tool {tool!r}: input schema")
-
-
-def validator(
-    schema: Mapping[str, Any], tool: str, whole: str = "arguments"
-) -> Callable[[Any], list[str]]:
-    """Return a function that returns why a value does not fit a schema that an author gave.
-
-    The library that checks it is imported only for such schemas; Pydantic checks signatures.
-    """
-    jsonschema = importlib.import_module("jsonschema")
-    cls = jsonschema.Draft202012Validator
-    try:
-        cls.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise ConfigError(f"tool {tool!r}: its schema is not valid: {error.message}") from error
-    checker = cls(schema)
-
-    def check(value: Any) -> list[str]:
-        reasons: list[str] = []
-        for error in checker.iter_errors(value):
-            place = ".".join(str(part) for part in error.absolute_path) or whole
-            reasons.append(safe(f"{place}: does not fit {error.validator!r}", _REASON))
-            if len(reasons) == _REASONS:
-                break
-        return reasons
-
-    return check

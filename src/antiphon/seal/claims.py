@@ -89,6 +89,9 @@ class Claims(msgspec.Struct, array_like=True, frozen=True):
     handle: Handle | None = None
     """Exactly one of `journal` and `handle` is present."""
 
+    incarnation: str = ""
+    """Of the store in which the token was made; empty where that is not known."""
+
     def __repr__(self) -> str:
         """Show which round of which call; never what was answered."""
         return f"<Claims call={self.call!r} round={self.round}>"

@@ -51,9 +51,14 @@ def keep_keys(path: Path, keys: list[str]) -> None:
     """Write keys to a new file, whole or not at all.
 
     Raises:
-        ConfigError: Another process has just written other ones.
+        ConfigError: Another process has just written other ones, or there is no such folder.
         StoreError: The file cannot be written.
     """
+    if not path.parent.is_dir():  # a path that is misspelt must not begin an empty store
+        raise ConfigError(
+            f"the folder {path.parent.absolute()} of the store and its keys does not exist. Make "
+            "it, or correct the URL of the store."
+        )
     try:
         _write(path, keys)
     except OSError as error:
@@ -69,7 +74,6 @@ def keep_keys(path: Path, keys: list[str]) -> None:
 
 
 def _write(path: Path, keys: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     with suppress(FileNotFoundError):
         draft.unlink()

@@ -220,11 +220,13 @@ class Sealer:
         return self._boxes["at-rest"].open(data, place.encode())
 
     def names(self, *parts: bytes) -> list[bytes]:
-        """Return a digest of these parts under each key, the sealing one first.
+        """Return a digest of these parts for this server under each key, the sealing one first.
 
+        Servers that share keys and a store get other names for the same parts.
         Who reads the store cannot test guesses against them. A custom codec has no key here: its
         one digest is without.
         """
+        parts = (self.audience.encode(), *parts)
         framed = b"".join([b"%d:%b" % (len(part), part) for part in parts])
         if not self._naming:
             return [short_digest(*parts)]

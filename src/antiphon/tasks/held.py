@@ -6,6 +6,7 @@ with the same call again, observes the row.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -13,12 +14,13 @@ import msgspec
 
 from antiphon.core.asks import Approve, Elicit, ElicitUrl, seconds
 from antiphon.core.digest import arguments_digest, short_digest
+from antiphon.core.identities import caller_identity, identities_behind, normal_issuer
 from antiphon.core.inbox import (
     Item,
     NewItem,
     NewNotice,
-    caller_identity,
     encode_face,
+    terms_of,
 )
 from antiphon.core.journal import Entry, decode_value
 from antiphon.core.request import Principal, Request
@@ -27,7 +29,7 @@ from antiphon.engine.approvals import can_visit, face_of
 from antiphon.engine.delivery import END_ROUND
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler, call_here
-from antiphon.engine.mistakes import has_acted
+from antiphon.engine.mistakes import so_far
 from antiphon.engine.questions import Asked, Question, note_asks, question
 from antiphon.engine.redemption import RunningRound
 from antiphon.engine.reply import Reply
@@ -56,6 +58,10 @@ _WAITS = 7
 """State-only rounds after which a client that observes is told to come back by itself."""
 
 _ID_BYTES = 16
+_MOST_STRANGERS = 16
+"""Issuers of callers whom a warning names."""
+
+_log = logging.getLogger("antiphon")
 
 
 class HeldCalls:
@@ -65,6 +71,7 @@ class HeldCalls:
         self._environment = environment
         self._tasks = tasks
         self._replies = HeldReplies(environment)
+        self._strangers: set[str] = set()
 
     @property
     def _inbox(self) -> Inbox:
@@ -109,11 +116,11 @@ class HeldCalls:
         held = HeldCall(items, first_due, self._name(request, execution.handler))
         kept = self._environment.limits.collect.total_seconds()
         until = max(made.task.expires, made.task.created + lasts + kept)
-        acted = has_acted(execution.replay.entries())
-        message = self._replies.waiting_for(items[0], items[0].id, acted=acted)
+        done = so_far(execution.replay.entries(), items[0].key)
+        message = self._replies.waiting_for(items[0], items[0].id, done)
         task = msgspec.structs.replace(made.task, held=held, message=message, expires=until)
         until_decided = self._environment.clock() + items[0].within
-        handle = HeldHandle(task.id, ask.by, until_decided, items[0].id, acted=acted)
+        handle = HeldHandle(task.id, ask.by, until_decided, items[0].id, so_far=done)
         if request.era == "modern" and can_visit(request, ask):
             return await self._replies.link(execution, handle, ask, task=task)
         if takes_task(request):
@@ -183,7 +190,9 @@ class HeldCalls:
         for target in inbox_place(environment).targets if approve is not None else ():
             notices.append(NewNotice(self._id(), "asked", target))
             notices.append(NewNotice(self._id(), "reminded", target, within / 2))
-        return NewItem(
+        if approve is not None and approve.by is not None and not approve.may_decide_self:
+            self._warn_of_stranger(who)
+        item = NewItem(
             id=id,
             server=self._tasks.server,
             call=execution.call.id,
@@ -191,6 +200,7 @@ class HeldCalls:
             task=task,
             tool=execution.handler.name,
             owner=caller_identity(who),
+            behind=identities_behind(who),
             role=(approve.by or "") if approve is not None else "",
             need=approve.need if approve is not None else 1,
             own=approve.may_decide_self if approve is not None else True,
@@ -198,10 +208,27 @@ class HeldCalls:
             digest=asked.digest,
             arguments=arguments_digest(request.arguments),
             within=within,
-            face=await environment.protect(encode_face(face), f"item {id}"),
+            face=b"",
             kind="approval" if approve is not None else "form",
             notices=tuple(notices),
         )
+        face = msgspec.structs.replace(face, terms=terms_of(item))
+        sealed = await environment.protect(encode_face(face), f"item {id}")
+        return msgspec.structs.replace(item, face=sealed)
+
+    def _warn_of_stranger(self, who: Principal) -> None:
+        """Say once for each issuer that its callers cannot be recognised among approvers."""
+        issuer = normal_issuer(who.issuer)
+        if inbox_place(self._environment).knows(issuer) or who.anonymous:
+            return
+        if issuer not in self._strangers and len(self._strangers) < _MOST_STRANGERS:
+            self._strangers.add(issuer)
+            _log.warning(
+                "callers of issuer %r are not vouched for by the login of the console: whether "
+                "one of them approves a call of their own can be told by the subject at best. "
+                "Sign approvers in with that issuer, or set Console(same_person=...)",
+                issuer,
+            )
 
     async def items_of_owner(
         self, row: TaskRow, execution: Execution, state: TaskState, asks: Mapping[str, Asked]
@@ -278,7 +305,7 @@ class HeldCalls:
                 item.role or None,
                 item.expires,
                 item.id,
-                acted=has_acted(state.journal.entries),
+                so_far=so_far(state.journal.entries, item.key),
                 form=item.kind == "form",
             )
             return self._replies.call_again(handle, principal)
@@ -368,7 +395,7 @@ class HeldCalls:
         for kept, _ in () if item.role else await self._inbox.items_of(item.call):
             if (kept.key, kept.digest, kept.status) == (item.key, item.digest, "open"):
                 id = kept.id
-        return self._replies.waiting_for(item, id, acted=has_acted(entries))
+        return self._replies.waiting_for(item, id, so_far(entries, item.key))
 
     async def _ended(self, task: str, request: Request, timeout: float) -> Reply | None:
         """Return the result of a task that ends within so many seconds."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.asks import Approve, ElicitUrl
+from antiphon.core.asks import Approve, ElicitUrl, SoFar
 from antiphon.core.capabilities import allows
 from antiphon.core.inbox import InboxPlace, NewItem
 from antiphon.core.journal import Entry, Journal, decode_value, encode_value
@@ -18,6 +18,7 @@ from antiphon.core.text import safe
 from antiphon.engine.call import Call
 from antiphon.engine.delivery import END_ROUND
 from antiphon.engine.execution import Execution
+from antiphon.engine.mistakes import so_far
 from antiphon.engine.questions import Asked, question
 from antiphon.engine.reply import Reply
 from antiphon.engine.tokens import Tokens
@@ -32,7 +33,13 @@ from antiphon.wire.results import input_required, tool_error
 HELD = "held"
 """The key of the one entry in the journal of a token that observes a held call."""
 
-_DONE_BEFORE = "What was done before stays done."
+_SO_FAR: dict[SoFar, str] = {
+    "nothing": "Nothing has been done.",
+    "begun": "It goes on only then.",
+    "acted": "What was done before stays done.",
+}
+"""What is said of a call that waits. Only before its first line it is certain that it did nothing:
+what a handler does without `ctx.once` is recorded nowhere."""
 
 
 class HeldHandle(msgspec.Struct, frozen=True):
@@ -46,8 +53,8 @@ class HeldHandle(msgspec.Struct, frozen=True):
     asked: str = ""
     """The key of the visit that the client was asked for."""
 
-    acted: bool = False
-    """Whether effects of the call had happened before it was held."""
+    so_far: SoFar = "begun"
+    """How far the call had come when it was held."""
 
     form: bool = False
     """Whether it waits for the answer to a form, and not for an approval."""
@@ -78,13 +85,13 @@ class HeldReplies:
         self._environment = environment
         self._tokens = Tokens(environment)
 
-    def waiting_for(self, item: NewItem, id: str, *, acted: bool) -> str:
+    def waiting_for(self, item: NewItem, id: str, so_far: SoFar) -> str:
         """Say whom a call waits for, and whether it has done something: a task's status message."""
         waits = f"Waits for approval by {safe(item.role, 100)}."
         if not item.role:
             to = "answer" if item.kind == "form" else "decide"
             waits = f"Waits for you to {to} at {self.address(id)}."
-        return f"{waits} {_DONE_BEFORE if acted else 'Nothing has been done.'}"
+        return f"{waits} {_SO_FAR[so_far]}"
 
     def address(self, item: str) -> str:
         """Return the URL of the page where an item is decided."""
@@ -145,11 +152,12 @@ class HeldReplies:
         """Tell a client that waits no longer; only a tool has a result that can say so."""
         if request.method == "tools/call":
             return Reply(self.call_again(handle, request.principal))
-        message = f"It waits for a decision at {self.address(handle.item)}. Nothing was done."
+        place = self.address(handle.item)
+        message = f"It waits for a decision at {place}. {_SO_FAR[handle.so_far]}"
         return Reply(code=INTERNAL_ERROR, message=message, kind="error")
 
     def call_again(self, handle: HeldHandle, principal: Principal) -> bytes:
-        """Say that nothing was done, who decides, and how to learn what became of it."""
+        """Say what was done so far, who decides, and how to learn what became of it."""
         role = safe(handle.role, 100) if handle.role else "you"
         until = datetime.fromtimestamp(handle.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
         where = f"A person decides at {inbox_place(self._environment).url}."
@@ -161,10 +169,9 @@ class HeldReplies:
             again = "This caller is not signed in, so the outcome is shown to people only."
         ticket = f"H-{handle.item[:6].upper()}"
         what = f"an answer from {role}" if handle.form else f"approval by {role}"
-        so_far = _DONE_BEFORE if handle.acted else "Nothing has been changed."
         return tool_error(
-            f"Not done yet. It waits for {what} ({ticket}, until {until}). {so_far} {where} "
-            f"{again} Do not try another way.",
+            f"Not done yet. It waits for {what} ({ticket}, until {until}). "
+            f"{_SO_FAR[handle.so_far]} {where} {again} Do not try another way.",
             self._environment.meta,
         )
 
@@ -180,7 +187,9 @@ class HeldReplies:
             if code == CAPABILITY_MISSING and request.era == "legacy":
                 return Reply(tool_error(message, self._environment.meta))
             return Reply(code=code, message=message, data=state.error.get("data"), kind="error")
-        return Reply(tool_error("It was cancelled. Nothing was done.", self._environment.meta))
+        acted = so_far(state.journal.entries) == "acted"
+        text = f"It was cancelled. {_SO_FAR['acted']}" if acted else "It was cancelled."
+        return Reply(tool_error(text, self._environment.meta))
 
 
 def takes_task(request: Request) -> bool:

@@ -3,13 +3,17 @@
 Theory. A task is a row. While it waits for input, or for a worker, it is nothing but that row. A
 task run is one execution of its handler against the journal in the row; it ends in a question (the
 row waits again), in a pause (ready again), or for good. Answers are put into the row as they come;
-when nothing is outstanding any more the row is ready for its next run, on any worker.
+when nothing is outstanding any more the row is ready for its next run, on any worker. The answer to
+a branch of the handler makes it ready at once: the branch goes on while others wait. Answers that
+come during such a run are taken in at its end.
 
 Optimistic concurrency: every change is made against the revision that was read, or under the epoch
 of the run.
 """
 
+import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
@@ -19,10 +23,11 @@ from antiphon.core.asks import seconds
 from antiphon.core.capabilities import known, require
 from antiphon.core.changes import TASK, Changes
 from antiphon.core.credentials import require_scopes
-from antiphon.core.inbox import caller_identity
+from antiphon.core.identities import caller_identity
 from antiphon.core.journal import Journal
 from antiphon.core.quotas import json_size
 from antiphon.core.request import MODERN, Principal, Request
+from antiphon.core.retry import back_off
 from antiphon.core.text import safe
 from antiphon.engine.call import check_map
 from antiphon.engine.execution import Execution
@@ -35,6 +40,9 @@ from antiphon.ports import Inbox, NewTask, TaskChange, TaskRow, Tasks
 from antiphon.ports.tasks import ServedTools
 from antiphon.tasks.state import TaskState, decode_state, encode_state
 from antiphon.wire import tasks as wire
+
+_RUN_ENDS = 20.0
+"""Seconds for which answers wait for the end of a run that another branch has begun."""
 
 _CONFLICTS = 20
 """How often a change that met another is tried again."""
@@ -166,6 +174,7 @@ class TaskService:
             method=request.method,
             held=returned_approvals(execution),
             own_message=message if grace is not None else None,
+            incarnation=environment.incarnation,
         )
         if grace is not None:
             state.grace = grace
@@ -241,29 +250,10 @@ class TaskService:
     async def _get(self, request: Request) -> bytes:
         row = await self._asked_for(request)
         state = await self.opened(row)
-        capabilities = known(request.capabilities)
-        if state.capabilities != capabilities:
-            await self._refresh(capabilities, row, state)
+        state.capabilities = known(request.capabilities)  # for this look only: nothing is written
         if row.status in wire.TERMINAL and self.environment.inbox is not None:
             await self.inbox.collect(row.id)
         return wire.shown(self._view(row, state), self.environment.meta)
-
-    async def _refresh(self, capabilities: dict[str, Any], row: TaskRow, state: TaskState) -> None:
-        """Note what the owner's client can do by now; no change is announced.
-
-        Lost to another change, or while a run is under way, the next request brings it again.
-        """
-        if row.status in wire.TERMINAL or row.leased:
-            return
-        state.capabilities = capabilities
-        change = TaskChange(
-            status=row.status,
-            message=row.message,
-            state=await self.sealed(row.id, state),
-            updated=row.updated,
-            keeps_ready=True,
-        )
-        await self.store.change_task(row.id, row.revision, change)
 
     async def view(self, id: str, principal: Principal) -> Mapping[str, Any] | None:
         """Return a task for a listener; None when it is not theirs or not there."""
@@ -348,10 +338,25 @@ class TaskService:
                 return
         raise Unavailable("the task is changing too fast; try again")
 
+    async def _end_of_run(self, row: TaskRow) -> None:
+        """Wait until the run is over that a branch has begun: it would overwrite an answer."""
+        end = time.monotonic() + _RUN_ENDS
+        for pause in back_off(0.01, 0.25):
+            await asyncio.sleep(pause)
+            now = await self.store.task(row.id)
+            if now is None or not now.leased:
+                return
+            if time.monotonic() > end:
+                raise Unavailable("the task is running; send the answers again")
+
     async def _answered(
         self, request: Request, row: TaskRow, state: TaskState
     ) -> TaskChange | None:
-        """Take in answers to what is outstanding; the rest is ignored (TASK-43)."""
+        """Take in answers to what is outstanding; the rest is ignored (TASK-43).
+
+        Raises:
+            Unavailable: A run of another branch does not end.
+        """
         given = check_map(request.params.get("inputResponses"))
         now = self.environment.clock()
         state.capabilities = known(request.capabilities)
@@ -359,6 +364,10 @@ class TaskService:
         fresh = wire.known(given, asks)
         if row.status != "input_required" or not fresh:
             return None
+        if row.leased:
+            await self._end_of_run(row)
+            row = await self._asked_for(request)
+            return await self._answered(request, row, await self.opened(row))
         self._check_size([given[key] for key in fresh], "the answers to a task")
         for key in fresh:
             state.answers[key] = check_shape(asks[key].pending.kind, key, given[key])
@@ -367,7 +376,7 @@ class TaskService:
             message=row.message,
             state=await self.sealed(row.id, state),
             updated=now,
-            ready=state.wait(now),
+            ready=0.0 if any(asks[key].pending.branch for key in fresh) else state.wait(now),
             answered=tuple(fresh) if self.environment.inbox is not None else (),
         )
 

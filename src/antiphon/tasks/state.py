@@ -70,6 +70,9 @@ class TaskState(msgspec.Struct, array_like=True):
     lost: list[str] = msgspec.field(default_factory=list[str])
     """The workers of the runs since then of which nobody wrote down how they ended."""
 
+    incarnation: str = ""
+    """Of the store in which the task was made."""
+
     def came_further(self) -> None:
         """Begin to count failed runs again."""
         self.failures, self.lost = 0, []

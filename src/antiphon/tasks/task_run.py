@@ -27,6 +27,7 @@ from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
 from antiphon.engine.effects.names import Once
 from antiphon.engine.effects.once import once
+from antiphon.engine.effects.skipped import report_skipped
 from antiphon.engine.ends import decisive, name_uncertain, uncertain_effects
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
@@ -172,6 +173,8 @@ class TaskRuns:
         while (again := execution.once_more(outcome)) is not None:
             execution = again
             outcome = await execution.run(Context(execution), handler.bind(arguments))
+        if state.runs > 1:
+            outcome = await report_skipped(execution, outcome)
         if isinstance(outcome, NeedsInput) and not _can_be_answered(service, state, outcome):
             outcome = Failed(unable_to_ask_later(execution))
         if isinstance(outcome, NeedsInput | Paused | Detached | Held):
@@ -228,6 +231,7 @@ class TaskRuns:
             id=state.call,
             pending=pending,
             trace=state.trace,
+            incarnation=state.incarnation,
         )
         call.accept(answers, environment.clock())
         return call
@@ -435,7 +439,14 @@ class TaskRuns:
     async def _clean_up(self, row: TaskRow, state: TaskState, handler: Handler) -> None:
         environment = self._service.environment
         deadline = environment.clock() + environment.limits.task.total_seconds()
-        call = Call.of(1, deadline, Journal(b""), environment.entropy, id=state.call)
+        call = Call.of(
+            1,
+            deadline,
+            Journal(b""),
+            environment.entropy,
+            id=state.call,
+            incarnation=state.incarnation,
+        )
         delivery = CleanUpDelivery(self._service, row, state, row.message)
         execution = Execution.of(environment, handler, self._request(row, state), call, delivery)
         execution.task = asyncio.current_task()

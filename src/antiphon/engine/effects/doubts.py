@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from antiphon.core.journal import Entry, encode_value
-from antiphon.engine.effects.names import Known
+from antiphon.engine.effects.names import Known, Once, is_caller_known
 from antiphon.engine.ends import Seen, seen_in
 from antiphon.engine.execution import Execution
 from antiphon.errors import EffectUncertain, StoreError
@@ -23,7 +23,7 @@ Leaving: TypeAlias = Callable[[], bool]
 """Returns whether the handler that wants an effect is being cancelled."""
 
 
-async def check_doubt(execution: Execution, entry: Entry, key: str) -> Entry:
+async def check_doubt(execution: Execution, entry: Entry, spec: Once) -> Entry:
     """Return the entry of an effect that had an unknown end, if the ledger decides about it.
 
     Raises:
@@ -32,9 +32,9 @@ async def check_doubt(execution: Execution, entry: Entry, key: str) -> Entry:
     seen = seen_in(entry)
     if not seen.acted:
         return entry
-    error = EffectUncertain(seen.call, key)
+    error = EffectUncertain(seen.call, spec.key, guarded=is_caller_known(execution, spec))
     try:
-        settled = not await _is_open(execution.environment.store, seen.call, key)
+        settled = not await _is_open(execution.environment.store, seen.call, spec.key)
     except StoreError as failure:
         raise execution.fault(failure) from None
     raise execution.doubt(error, entry, known=True, settled=settled)

@@ -2,18 +2,21 @@
 
 from collections.abc import Callable
 from functools import partial
-from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
 from antiphon.core.asks import Seconds, seconds
 from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import EntryOutcome
+from antiphon.core.effect_ends import UnknownTypes
+from antiphon.core.journal import EntryOutcome, memos_to_keep
 from antiphon.engine.execution import Execution
+from antiphon.engine.handler import call_here
 from antiphon.engine.restarts import restartable
-from antiphon.errors import ConfigError, StoreError
-from antiphon.ports import Effect
+from antiphon.engine.serialization.arguments import shown_arguments
+from antiphon.environment import arguments_place
+from antiphon.errors import ConfigError
+from antiphon.ports import Effect, EqualCalls
 
 Scope = Literal["call", "arguments"]
 
@@ -30,6 +33,9 @@ class Once(msgspec.Struct, frozen=True, kw_only=True):
     window: Seconds | None = None
     scope_key: str | None = None
     returns: Any = None
+    unknown_after: UnknownTypes = ()
+    """The author's exceptions after which it may have happened."""
+
     on_cancel: Callable[[], object] | None = None
     """Told once when the handler is cancelled; the effect is waited for all the same."""
 
@@ -49,10 +55,75 @@ async def effect_names(
     if spec.scope == "call":
         names = [_own_effect(execution, spec, name, arguments)]
     else:
-        names = await _shared_effects(execution, spec, name, arguments)
+        names = _shared_effects(execution, spec, name, arguments)
+    equal = _equal_calls(execution, spec, name, arguments)
+    if equal is not None:  # under the last name, by which it runs: the store keeps one of each
+        names[-1] = msgspec.structs.replace(names[-1], equal=equal)
+    shown = await sealed_arguments(execution, spec, execution.call.id)
+    if shown:
+        names = [msgspec.structs.replace(effect, shown=shown) for effect in names]
     if execution.handler.options.restarts is None:
         return names
     return [await _restartable(execution, spec, effect) for effect in names]
+
+
+async def sealed_arguments(execution: Execution, spec: Once, call: str) -> bytes:
+    """Return what an effect is called with, for the operators who may have to settle it."""
+    shown = shown_arguments(spec.fn, spec.args)
+    place = arguments_place(call, spec.key)
+    return await execution.environment.protect(shown, place) if shown else b""
+
+
+def _equal_calls(
+    execution: Execution, spec: Once, name: str, arguments: bytes
+) -> EqualCalls | None:
+    """Name the effect in every equal call of its caller; None where callers look all alike."""
+    if not is_caller_known(execution, spec):
+        return None
+    request, sealer = execution.request, execution.environment.sealer
+    parts = (
+        sealer.audience.encode(),
+        request.principal.owner.encode("utf-8", "surrogatepass"),
+        _own_name(execution, spec).encode("utf-8", "surrogatepass"),
+        execution.handler.identity.encode(),
+        request.target.encode("utf-8", "surrogatepass"),
+        canonical(request.arguments or {}),
+        spec.key.encode(),
+    )
+    names = [one.hex() for one in sealer.names(b"equal call", *parts)]
+    answers = sealer.names(b"equal answers", *_answers(execution))[0]
+    inputs = sealer.names(b"equal inputs", name.encode(), arguments)[0]
+    return EqualCalls(tuple(names), answers, inputs)
+
+
+def is_caller_known(execution: Execution, spec: Once) -> bool:
+    """Return whether an equal call of the same caller can be recognised."""
+    return is_someone(execution) or bool(_own_name(execution, spec))
+
+
+def is_someone(execution: Execution) -> bool:
+    """Return whether the caller can be told from others: not an anonymous one over HTTP."""
+    principal = execution.request.principal
+    return not (principal.anonymous and principal.transport == "http")
+
+
+def _own_name(execution: Execution, spec: Once) -> str:
+    """Return how the author tells callers apart who are not authenticated."""
+    key = execution.handler.options.restart_key
+    named = None if key is None else call_here(key, execution.request.arguments or {})
+    return str(named or "") + (spec.scope_key or "")
+
+
+def _answers(execution: Execution) -> list[bytes]:
+    """Return what people have filled in so far, in the order of the keys."""
+    found: list[bytes] = []
+    asks = [entry for entry in execution.replay.entries() if entry.kind == "ask"]
+    for entry in sorted(asks, key=lambda entry: entry.key):
+        raw = entry.value()
+        if isinstance(raw, dict) and "content" in raw and "action" in raw:
+            content = cast("dict[str, Any]", raw)["content"]
+            found += [entry.key.encode(), canonical(content)]
+    return found
 
 
 def _own_effect(execution: Execution, spec: Once, name: str, arguments: bytes) -> Effect:
@@ -64,18 +135,10 @@ def _own_effect(execution: Execution, spec: Once, name: str, arguments: bytes) -
     return Effect(f"{call}/{spec.key}", call, spec.key, name, arguments)
 
 
-async def _shared_effects(
-    execution: Execution, spec: Once, name: str, arguments: bytes
-) -> list[Effect]:
+def _shared_effects(execution: Execution, spec: Once, name: str, arguments: bytes) -> list[Effect]:
     """Name an effect that calls share: several times while keys are replaced."""
     call = execution.call.id
     _check_shared(execution, spec)
-    earlier = _earlier_shared_name(execution, spec, arguments)
-    try:
-        if await execution.environment.store.has_effect(earlier):
-            return [Effect(earlier, call, spec.key, name, arguments)]
-    except StoreError as error:
-        raise execution.fault(error) from None
     # Servers with other keys in common, or in another order, must meet at one of the names; all
     # claim them in one order.
     keyed = sorted(_shared_names(execution, spec, arguments))
@@ -86,8 +149,9 @@ async def _restartable(execution: Execution, spec: Once, effect: Effect) -> Effe
     """Let the call of an effect be started over; a task goes on by itself and never is."""
     if spec.scope != "call" or execution.delivery.background:
         return effect
+    memos = memos_to_keep(execution.call.journal, execution.replay.entries())
     restart = await restartable(
-        execution.environment, execution.handler, execution.request, execution.call
+        execution.environment, execution.handler, execution.request, execution.call, memos
     )
     return msgspec.structs.replace(effect, restart=restart)
 
@@ -114,16 +178,6 @@ def _shared_names(execution: Execution, spec: Once, arguments: bytes) -> list[by
     return execution.environment.sealer.names(b"shared effect", *parts)
 
 
-def _earlier_shared_name(execution: Execution, spec: Once, arguments: bytes) -> str:
-    """Return the id that earlier releases gave an effect: without a key."""
-    principal = execution.request.principal
-    owner = f"{principal.issuer}\0{principal.subject}\0{principal.client_id}\0{principal.transport}"
-    if principal.actor:  # no earlier release knew one: nothing of the subject's own is found
-        owner += f"\0{principal.actor}"
-    parts = _shared_parts(execution, spec, arguments)
-    return "shared/" + short_digest(owner.encode(), *parts).hex()
-
-
 def _shared_parts(execution: Execution, spec: Once, arguments: bytes) -> list[bytes]:
     request = execution.request
     return [
@@ -134,8 +188,3 @@ def _shared_parts(execution: Execution, spec: Once, arguments: bytes) -> list[by
         spec.key.encode(),
         arguments,
     ]
-
-
-def idempotency_key(call: str, key: str) -> str:
-    """Name an effect for the outside world: the same in every try."""
-    return sha256(f"{call}\0{key}".encode()).hexdigest()[:32]

@@ -15,7 +15,7 @@ from typing import Any
 from antiphon.core.digest import short_digest
 from antiphon.core.journal import Entry, encode_value
 from antiphon.engine.effects.doubts import check_doubt, keep_doubt, perform_noting
-from antiphon.engine.effects.names import Known, Once, effect_names
+from antiphon.engine.effects.names import Known, Once, effect_names, is_caller_known
 from antiphon.engine.effects.performing import claimed, perform, shielded
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import call_to_end
@@ -58,9 +58,9 @@ async def once(execution: Execution, spec: Once) -> Any:
     if entry is None:
         execution.check_new("effect", spec.key, name)
     elif entry.outcome == "uncertain":
-        doubt = await check_doubt(execution, entry, spec.key)  # the ledger may know by now
+        doubt = await check_doubt(execution, entry, spec)  # the ledger may know by now
     elif entry.outcome != "cut":
-        return _seen(entry, codec, spec.key)
+        return _seen(execution, entry, codec, spec)
     else:
         await _cut_again(entry)  # if nothing cuts it this time, the ledger knows how it ended
     if execution.handler.options.anchor:
@@ -73,7 +73,7 @@ async def once(execution: Execution, spec: Once) -> Any:
     if doubt is not None:
         execution.go_on_settled(doubt)
     entry = learned(known.payload, outcome=known.outcome, reused=known.reused)
-    return _seen(execution.record(entry), codec, spec.key)
+    return _seen(execution, execution.record(entry), codec, spec)
 
 
 @contextlib.contextmanager
@@ -122,12 +122,12 @@ async def _recorded(
     return known
 
 
-def _seen(entry: Entry, codec: JsonCodec, key: str) -> Any:
+def _seen(execution: Execution, entry: Entry, codec: JsonCodec, spec: Once) -> Any:
     """Return or raise what the handler saw of an effect."""
     if entry.outcome == "ok":
         return codec.load(entry.payload)
     if entry.outcome == "failed":
-        raise EffectFailed(key, entry.value())
+        raise EffectFailed(spec.key, entry.value(), guarded=is_caller_known(execution, spec))
     raise load_error(entry.payload) or NotDone(RecordedError.of(entry.payload).text)
 
 
@@ -184,6 +184,9 @@ async def memo(
     entry = execution.recall("memo", key, b"", name)
     if entry is None:
         execution.check_new("memo", key, name)
+        entry = execution.take_kept(key)
+    if entry is None:
+        pass
     elif entry.outcome == "ok":
         return codec.load(entry.payload)
     elif entry.outcome == "failed":

@@ -1,12 +1,15 @@
 """Settling an effect in the store: recording its end, or freeing its claim.
 
-An effect has happened when it is settled: a store that is out of reach for a moment must not make
-its end uncertain. A try that failed may have been heard all the same; the next one then finds the
-effect settled. With an audit it is written that an effect begins, and how it ended.
+An effect has happened when it is settled: a store that is out of reach, read-only or full must not
+make its end uncertain. So the process that knows the end goes on writing it until the deadline of
+the call; until then the effect is neither uncertain nor done here, and its rounds are told to come
+again. A try that failed may have been heard all the same; the next one then finds the effect
+settled. With an audit it is written that an effect begins, and how it ended.
 """
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -16,62 +19,167 @@ from antiphon.core.audit import RoundAudit
 from antiphon.core.retry import back_off
 from antiphon.engine.effects.names import Known
 from antiphon.engine.execution import Execution
+from antiphon.environment import NotWrittenYet
 from antiphon.errors import NotDone, StoreError, StoreFull
 from antiphon.ports import Begin, Effect, Started, Store
 
 T = TypeVar("T")
 
+log: logging.Logger = logging.getLogger("antiphon")
+
 _FIRST_PAUSE, _MOST_PAUSE = 0.05, 1.0
+
+_ENDED = "its end is known"
+_DID_NOTHING = "nothing happened"
+_NEVER_BEGAN = "it was never begun"
 
 
 async def settle(
-    execution: Execution, effect: Effect, fence: int, *, result: bytes | None, error: str | None
+    execution: Execution,
+    effect: Effect,
+    fence: int,
+    *,
+    result: bytes | None,
+    error: str | None,
+    told: bool = False,
+    lost: bool = False,
+    doubted: bool = False,
 ) -> bool:
-    """Record the result or the failure; False if the lease is lost."""
+    """Record the result or the failure; False if the lease is lost.
+
+    `told`, `lost` and `doubted` say what equal calls of the caller may do (`Effects.settle`).
+    """
     store, tries = execution.environment.store, 0
 
     async def record() -> bool:
         nonlocal tries
         tries += 1
-        if await store.settle(effect.id, fence, result=result, error=error):
+        if await store.settle(
+            effect.id, fence, result=result, error=error, told=told, lost=lost, doubted=doubted
+        ):
             return True
         return tries > 1 and await _is_settled(store, effect)
 
-    return await until_reached(record, retry_seconds(execution))
+    try:
+        return await until_reached(execution, record)
+    except StoreError as refusal:
+        _log_trouble(execution, effect, _ENDED, refusal)
+        _write_later(execution, effect, record, _ENDED, fence)
+        raise
+
+
+def _write_later(
+    execution: Execution,
+    effect: Effect,
+    write: Callable[[], Awaitable[object]],
+    known: str,
+    fence: int | None = None,
+) -> None:
+    """Write what is known of an effect after the reply, until the store has taken it.
+
+    Args:
+        execution: The run in which the effect ended.
+        effect: What it is about.
+        write: Tells the store; returns False where another process has decided meanwhile.
+        known: What this process knows, for the log.
+        fence: Of the claim, which is renewed meanwhile; None where it is not known.
+    """
+    environment = execution.environment
+    lease = environment.limits.lease.total_seconds()
+    until = max(execution.call.deadline, environment.clock() + lease)
+    name = f"effect {effect.key!r} of call {effect.call}"
+
+    async def go_on() -> None:
+        for pause in back_off(_FIRST_PAUSE, _MOST_PAUSE):
+            await asyncio.sleep(pause)
+            with contextlib.suppress(StoreError):
+                if await write() is False:
+                    log.error(
+                        "%s: %s, but another process or an operator has decided about it before "
+                        "the store could record that: %s",
+                        name,
+                        known,
+                        execution.handler.identity,
+                    )
+                return
+            if environment.clock() >= until:
+                break
+            if fence is not None:
+                with contextlib.suppress(StoreError):
+                    await environment.store.hold(effect.id, fence, lease=lease)
+        log.error(
+            "%s: %s, but the store could not record that before the call's deadline: %s",
+            name,
+            known,
+            execution.handler.identity,
+        )
+
+    task = asyncio.get_running_loop().create_task(go_on(), name=name)
+    environment.unsettled[effect.id] = task
+
+    def ended(task: "asyncio.Task[None]") -> None:
+        if environment.unsettled.get(effect.id) is task:
+            del environment.unsettled[effect.id]
+
+    task.add_done_callback(ended)
+
+
+def _log_trouble(execution: Execution, effect: Effect, known: str, refusal: StoreError) -> None:
+    log.warning(
+        "effect %r of call %s: %s, but the store could not record that yet (%s). This process "
+        "keeps trying: %s",
+        effect.key,
+        effect.call,
+        known,
+        refusal,
+        execution.handler.identity,
+    )
+
+
+async def wait_until_settled(execution: Execution, effect: Effect) -> None:
+    """Wait for an effect whose end this process knows and has not written yet.
+
+    Raises:
+        NotWrittenYet: The store still cannot take it; the round may be tried again.
+    """
+    settling = execution.environment.unsettled.get(effect.id)
+    if settling is None:
+        return
+    await asyncio.wait({settling}, timeout=retry_seconds(execution))
+    if not settling.done():
+        raise NotWrittenYet(
+            f"the end of effect {effect.key!r} is known and could not be written yet"
+        )
 
 
 async def abandon(execution: Execution, effect: Effect, fence: int) -> None:
     """Free the claim: nothing happened."""
     freeing = partial(execution.environment.store.abandon, effect.id, fence)
     try:
-        await until_reached(freeing, retry_seconds(execution))
-    except StoreError:
-        later(execution, freeing)
+        await until_reached(execution, freeing)
+    except StoreError as refusal:
+        _log_trouble(execution, effect, _DID_NOTHING, refusal)
+        _write_later(execution, effect, freeing, _DID_NOTHING, fence)
         raise
 
 
-async def free(store: Store, effect: Effect, claim: Callable[..., Awaitable[Begin]]) -> None:
+def free_later(
+    execution: Execution,
+    effect: Effect,
+    claim: Callable[..., Awaitable[Begin]],
+) -> None:
     """Free a claim of which no reply came: nothing has run in its name."""
-    rows = await store.effects(effect.call)
-    if any(row.key == effect.key and row.settled is None for row in rows):
-        # The round is no longer held. The nonce says whether the claim is ours.
-        begin = await claim(under=None, retry=False)
-        if isinstance(begin, Started):
-            await store.abandon(effect.id, begin.fence)
+    store = execution.environment.store
 
+    async def free() -> None:
+        rows = await store.effects(effect.call)
+        if any(row.key == effect.key and row.settled is None for row in rows):
+            # The round is no longer held. The nonce says whether the claim is ours.
+            begin = await claim(under=None, retry=False)
+            if isinstance(begin, Started):
+                await store.abandon(effect.id, begin.fence)
 
-def later(execution: Execution, operation: Callable[[], Awaitable[None]]) -> None:
-    """Go on trying after the reply, for as long as the claim could still be in the way."""
-    environment = execution.environment
-    lease = environment.limits.lease.total_seconds()
-
-    async def go_on() -> None:
-        with contextlib.suppress(StoreError):
-            await until_reached(operation, lease)
-
-    task = asyncio.ensure_future(go_on())
-    environment.background.add(task)
-    task.add_done_callback(environment.background.discard)
+    _write_later(execution, effect, free, _NEVER_BEGAN)
 
 
 async def _is_settled(store: Store, effect: Effect) -> bool:
@@ -84,15 +192,14 @@ def retry_seconds(execution: Execution) -> float:
     return execution.environment.limits.lease.total_seconds() / 3
 
 
-async def until_reached(operation: Callable[[], Awaitable[T]], within: float) -> T:
-    """Try until the store answers, for at most so many seconds; not what trying cannot mend."""
-    for pause in back_off(_FIRST_PAUSE, _MOST_PAUSE, within=within):
+async def until_reached(execution: Execution, operation: Callable[[], Awaitable[T]]) -> T:
+    """Try until the store answers, for a part of a lease; not what trying cannot mend."""
+    for pause in back_off(_FIRST_PAUSE, _MOST_PAUSE, within=retry_seconds(execution)):
         try:
             return await operation()
-        except StoreFull:
-            raise
         except StoreError as error:
-            if not error.retryable:
+            execution.environment.trouble.note()
+            if isinstance(error, StoreFull) or not error.retryable:
                 raise
         await asyncio.sleep(pause)
     return await operation()

@@ -1,9 +1,11 @@
 """Digests of what effects are called with, the same in every process."""
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 from antiphon.core.digest import canonical, short_digest
@@ -13,6 +15,9 @@ from antiphon.forms.models import is_model_type
 
 if TYPE_CHECKING:
     from pydantic import Secret
+
+_MOST_SHOWN = 500
+"""Characters of one argument that operators are shown."""
 
 
 def arguments_digest(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
@@ -29,6 +34,43 @@ def arguments_digest(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
             "the arguments of an effect must be JSON values, models or dataclasses: "
             f"{type(error).__name__}"
         ) from error
+
+
+def shown_arguments(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    """Return what an effect is called with as JSON, for people: by the names of the parameters.
+
+    Secrets are stars, and what is no JSON is its type. Long values are cut.
+    """
+    keywords: dict[str, Any] = {}
+    while isinstance(fn, functools.partial):
+        args, keywords = (*fn.args, *args), {**fn.keywords, **keywords}
+        fn = cast("Callable[..., Any]", fn.func)
+    names = _parameters(fn)
+    named = {
+        names[at] if at < len(names) else f"argument {at + 1}": value
+        for at, value in enumerate(args)
+    }
+    if not named and not keywords:
+        return b""
+    plain = comparable({**named, **keywords}, fallback=_type_name)
+    return canonical({name: _cut(value) for name, value in plain.items()})
+
+
+def _parameters(fn: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the positional parameters, as far as they can be known."""
+    plain = inspect.unwrap(fn.__func__ if isinstance(fn, MethodType) else fn)
+    if not isinstance(plain, FunctionType):
+        return ()
+    names = plain.__code__.co_varnames[: plain.__code__.co_argcount]
+    return names[1:] if isinstance(fn, MethodType) else names
+
+
+def _cut(value: Any) -> Any:
+    """Return a value, or its beginning where nobody would read it to its end."""
+    text = value if isinstance(value, str) else canonical(value).decode()
+    if len(text) <= _MOST_SHOWN:
+        return value
+    return f"{text[:_MOST_SHOWN]}… ({len(text):,} characters)"
 
 
 def comparable(value: Any, **options: Any) -> Any:

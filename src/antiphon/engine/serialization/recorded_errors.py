@@ -73,7 +73,7 @@ def error_text(error: BaseException) -> str:
         inner = cast("BaseExceptionGroup[BaseException]", group).exceptions
         if len(inner) == 1:
             return error_text(inner[0])
-    name = type(error).__name__
+    name = ToolError.__name__ if isinstance(error, ToolError) else type(error).__name__
     if name in READABLE and not isinstance(error, _READABLE):
         name = f"{type(error).__module__}.{name}"  # it is only called like one of them
     return f"{name}: {error}"[:_ERROR_CHARS]
