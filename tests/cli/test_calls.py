@@ -5,6 +5,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,16 @@ import httpx2
 import pytest
 
 from antiphon.core.inbox import Attempt, Decided, NewItem, Person
-from antiphon.ports import About, Effect, HeldCall, NewTask, Started, Store
+from antiphon.ports import (
+    About,
+    Effect,
+    EqualCalls,
+    HeldCall,
+    Incarnations,
+    NewTask,
+    Started,
+    Store,
+)
 from antiphon.stores import open_store
 from tests.cli.running import antiphon, spawned
 from tests.cli.terminal import Seat
@@ -128,7 +138,7 @@ async def uncertain(
     """Repeat the round, whose effect is uncertain; return the call as the operator finds it."""
     told = (await post(http, till.url, **again))["content"][0]["text"]
     assert "its end is not known" in told
-    async with opened(open_store(url)) as store:
+    async with opened(open_store(url).for_server("till")) as store:
         await add_calls(store, 0, ended=OTHERS)
     listed = await asyncio.to_thread(spawned, "calls", url, "--uncertain", "--json")
     [call] = listed.json["calls"]
@@ -136,8 +146,14 @@ async def uncertain(
     [effect] = call["effects"]
     assert (effect["key"], effect["state"], effect["settled"]) == ("pay", "uncertain", None)
     assert effect["function"].endswith("pay")
+    assert effect["arguments"] is None, "sealed, and this command has no keys"
+    keyed = await asyncio.to_thread(
+        spawned, "calls", url, "--uncertain", "--json", ANTIPHON_KEYS=KEYS
+    )
+    [[opened_effect]] = [one["effects"] for one in keyed.json["calls"]]
+    assert opened_effect["arguments"] == {"amount": 7}
     assert (call["round"], call["state"]) == (2, "released")
-    assert f"settle STORE {call['call']} pay" in told
+    assert call["call"] in told
     assert f"effect 'pay' of call {call['call']} is uncertain (tool:buy). Settle it" in till.log
     return call["call"]
 
@@ -168,6 +184,7 @@ async def test_an_operator_may_name_the_server_instead_of_its_store(
         call = await uncertain(till, http, url, again)
         listed = await asyncio.to_thread(spawned, "calls", "till.py", "--uncertain", **env)
         assert listed.out.startswith(f"{call}  round 2 uncertain, buy by ")
+        assert "\n      called with: amount=7\n" in listed.out
         words = ("calls", "settle", "till:server", call, "pay", "--done", '"receipt by hand"')
         refused = await asyncio.to_thread(spawned, *words, **{**env, "ANTIPHON_KEYS": ""})
         assert (refused.code, "needs the keys of the processes" in refused.err) == (2, True)
@@ -207,7 +224,9 @@ async def test_what_did_not_happen_is_run_by_the_next_try(
         again = await buy_and_die(till, http, tmp_path)
         call = await uncertain(till, http, url, again)
         words = ("calls", "settle", url, call, "pay", "--not-done")
-        settled = await asyncio.to_thread(spawned, *words)
+        other = await asyncio.to_thread(spawned, *words, ANTIPHON_KEYS=secrets.token_hex(32))
+        assert (other.code, "not the keys of the server" in other.err) == (2, True)
+        settled = await asyncio.to_thread(spawned, *words, ANTIPHON_KEYS=KEYS)
         assert (settled.code, settled.err) == (0, "")
         # It is decided: nobody can decide it otherwise.
         twice = await asyncio.to_thread(spawned, *words)
@@ -249,7 +268,7 @@ def test_wrong_words_are_usage_and_make_no_file(words: list[str], told: str) -> 
 async def test_a_listed_call_shows_tool_caller_age_and_state_on_one_line(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'till.db'}"
     forged = "ada\n9f31  round 1 released, order by root\u202e"
-    async with opened(open_store(url)) as store:
+    async with opened(open_store(url).for_server("till")) as store:
         effect = Effect("c/pay", "c", "pay", "charge", b"args")
         about = About("order", forged)
         await store.begin(effect, lease=30.0, ttl=600, under=None, retry=False, about=about)
@@ -264,16 +283,20 @@ async def test_a_listed_call_shows_tool_caller_age_and_state_on_one_line(tmp_pat
 
 
 async def test_every_uncertain_call_is_listed_and_settled_at_once(url: str) -> None:
-    async with opened(open_store(url)) as store:
+    async with opened(open_store(url).for_server("till")) as store:
         lost = await add_calls(store, 5, ended=125)
         total = await store.count_calls(uncertain=False)
     shown = await asyncio.to_thread(spawned, "calls", url, "--uncertain", "--limit", "3")
-    assert [line.partition(" ")[0] for line in shown.out.splitlines()[:6:2]] == lost[:3]
+    assert [line.partition(" ")[0] for line in shown.out.splitlines()[:9:3]] == lost[:3]
     assert "round 1 uncertain, order by ada, " in shown.out
     assert shown.out.endswith("2 more; show them with --limit 5\n")
     listed = await asyncio.to_thread(spawned, "calls", url, "--json")
     assert (len(listed.json["calls"]), listed.json["more"]) == (100, total - 100)
-    settled = await asyncio.to_thread(spawned, "calls", "settle", url, "--all", "--not-done")
+    words = ("calls", "settle", url, "--all", "--not-done")
+    refused = await asyncio.to_thread(spawned, *words)
+    assert (refused.code, refused.out) == (3, "")
+    assert "this would settle each of these 5 effects as not done: say --yes" in refused.err
+    settled = await asyncio.to_thread(spawned, *words, "--yes")
     assert settled.out.splitlines() == [
         f"effect 'pay' of call {call} is settled: not done" for call in lost
     ]
@@ -283,14 +306,68 @@ async def test_every_uncertain_call_is_listed_and_settled_at_once(url: str) -> N
     assert (again.code, again.out) == (0, "no uncertain effects\n")
 
 
+async def test_a_failure_that_blocks_equal_calls_is_listed_and_settled(url: str) -> None:
+    async with opened(open_store(url).for_server("till")) as store:
+        equal = EqualCalls((secrets.token_hex(8),), b"answers", b"inputs")
+        effect = Effect("c/pay", "c", "pay", "charge", b"args", equal=equal)
+        begun = await store.begin(
+            effect, lease=30.0, ttl=600, under=None, retry=False, about=About("order", "ada")
+        )
+        assert isinstance(begun, Started)
+        assert await store.settle(effect.id, begun.fence, result=None, error="KeyError")
+    listed = await asyncio.to_thread(spawned, "calls", url, "--uncertain")
+    first, second, third = listed.out.splitlines()
+    assert first.startswith("c  round 1 blocking, order by ada, ")
+    assert second.startswith("  pay  failed  charge, started ")
+    key = sha256(b"c\0pay").hexdigest()[:32]
+    assert re.fullmatch(
+        rf"      order by ada, \d+ s old, idempotency key {key}; "
+        "it blocks equal calls until it is settled",
+        third,
+    )
+    shown = await asyncio.to_thread(spawned, "calls", "show", url, "c")
+    assert f"until somebody settles it; idempotency key {key}" in shown.out
+    as_json = await asyncio.to_thread(spawned, "calls", "show", url, "c", "--json")
+    [row] = as_json.json["effects"]
+    assert (row["tool"], row["caller"], row["idempotency_key"]) == ("order", "ada", key)
+    assert (row["state"], row["blocks"], row["age"] < 600) == ("failed", True, True)
+    words = ("calls", "settle", url, "c", "pay", "--not-done")
+    settled = await asyncio.to_thread(spawned, *words)
+    assert settled.out == "effect 'pay' of call c is settled: not done\n"
+    none = await asyncio.to_thread(spawned, "calls", url, "--uncertain")
+    assert none.out == "no uncertain calls\n"
+
+
+async def test_a_call_is_named_by_the_first_characters_that_no_other_has(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'till.db'}"
+    async with opened(open_store(url).for_server("till")) as store:
+        for call in ("17e9aa", "17e9ab", "17e9"):
+            effect = Effect(f"{call}/pay", call, "pay", "charge", b"args")
+            await store.begin(effect, lease=0.0, ttl=600, under=None, retry=False)
+        await held(store, "5f0c11")
+    shown = await asyncio.to_thread(antiphon, "calls", "show", url, "17e9a")
+    assert (shown.code, shown.out) == (2, "")
+    assert "several calls begin with '17e9a': 17e9aa, 17e9ab. Type more" in shown.err
+    words = ("calls", "settle", url, "17e9a", "pay", "--not-done")
+    assert (await asyncio.to_thread(antiphon, *words)).code == 2
+    exact = await asyncio.to_thread(antiphon, "calls", "show", url, "17e9", "--json")
+    assert exact.json["call"] == "17e9"
+    waits = await asyncio.to_thread(antiphon, "calls", "show", url, "5f0c", "--json")
+    assert waits.json["call"] == "5f0c11"
+    words = ("calls", "settle", url, "17e9ab", "pay", "--not-done")
+    assert (await asyncio.to_thread(antiphon, *words)).code == 0
+    short = await asyncio.to_thread(antiphon, "calls", "show", url, "5f0")
+    assert "there is no call 5f0" in short.err
+
+
 async def test_a_person_at_a_terminal_confirms_what_is_settled(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'asked.db'}"
-    async with opened(open_store(url)) as store:
+    async with opened(open_store(url).for_server("till")) as store:
         first, second = await add_calls(store, 2, ended=0)
     words = ("calls", "settle", url, "--all", "--not-done")
     seat = Seat(*words)
     seat.sees(f"pay  of call {first}")
-    seat.sees("Settle these 2 effects as not done?")
+    seat.sees("Settle each of these 2 effects as not done?")
     seat.types("n")
     seat.sees("nothing was settled")
     assert seat.leaves_with() == 3
@@ -306,7 +383,7 @@ async def test_a_person_at_a_terminal_confirms_what_is_settled(tmp_path: Path) -
 
 async def test_a_listed_call_shows_who_has_approved_it(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'approved.db'}"
-    async with opened(open_store(url)) as store:
+    async with opened(open_store(url).for_server("till")) as store:
         (call,) = await add_calls(store, 1, ended=0)
         await approved(store, call)
     (listed,) = (await asyncio.to_thread(spawned, "calls", url, "--json")).json["calls"]
@@ -324,11 +401,11 @@ async def test_calls_that_wait_for_somebody_are_listed_without_rounds_or_effects
     tmp_path: Path,
 ) -> None:
     url = f"sqlite:///{tmp_path / 'held.db'}"
-    async with opened(open_store(url)) as store:
+    async with opened(open_store(url).for_server("till")) as store:
         await held(store, "17e9")
     waiting = (await asyncio.to_thread(spawned, "calls", url)).out
     assert waiting.startswith("17e9  waits for finance, pay, ")
-    async with opened(open_store(url)) as store:
+    async with opened(open_store(url).for_server("till")) as store:
         await decided(store)
     listed = (await asyncio.to_thread(spawned, "calls", url, "--json")).json
     (item,) = listed["held"]
@@ -348,12 +425,12 @@ async def held(store: Any, call: str) -> None:
     """Keep a call that waits for somebody's approval."""
     now = time.time()
     item = NewItem(
-        id="1", server="shop", call=call, key="approve", task="t", tool="pay", owner="", need=1,
+        id="1", server="till", call=call, key="approve", task="t", tool="pay", owner="", need=1,
         role="finance", own=False, assurance="signed-in", digest=b"shown", within=60.0, face=b"",
         arguments=b"arguments",
     )  # fmt: skip
     task = NewTask(
-        id="t", server="shop", owner="", tool="pay", status="working", message="", created=now,
+        id="t", server="till", owner="", tool="pay", status="working", message="", created=now,
         expires=now + 60, state=b"", call=call, held=HeldCall((item,), 60.0),
     )  # fmt: skip
     assert await store.create_task(task)
@@ -364,3 +441,45 @@ async def decided(store: Any) -> None:
     person = Person("https://id.example", "anna", "Anna", ("finance",))
     verdict = await store.decide(Attempt("1", person, "approve", b"shown"))
     assert isinstance(verdict, Decided)
+
+
+async def test_what_a_store_may_have_forgotten_is_shown(url: str) -> None:
+    of = ("--server", "till")
+    async with opened(open_store(url)):
+        none = await asyncio.to_thread(antiphon, "calls", "lost", url, *of)
+    assert none.out.splitlines()[-1] == "no effect was asked for that the store may have forgotten"
+    told = await asyncio.to_thread(antiphon, "calls", "lost", url, "--restored", "--json", *of)
+    assert told.json["incarnations"][0]["reason"] == "an operator said that it was restored"
+    store = open_store(url).for_server("till")
+    assert isinstance(store, Incarnations)
+    async with opened(store):
+        effect = Effect("forgotten/pay", "forgotten", "pay", "charge", b"args")
+        assert await store.mark_lost(effect, ttl=600, about=About("order", "ada"))
+        assert not await store.mark_lost(effect, ttl=600, about=About("order", "ada"))
+    shown = await asyncio.to_thread(antiphon, "calls", "lost", url, *of)
+    assert "an operator said that it was restored" in shown.out
+    assert "forgotten\n  pay  uncertain  charge" in shown.out
+    settled = await asyncio.to_thread(
+        antiphon, "calls", "settle", url, "forgotten", "pay", "--not-done", *of
+    )
+    assert settled.code == 0
+
+
+async def test_lost_effects_are_listed_by_server_where_several_share_a_store(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    shared = open_store(url)
+    async with opened(shared):
+        for name in ("shop", "bank"):
+            effect = Effect(f"{name}/pay", f"call-of-{name}", "pay", "charge", b"args")
+            about = About("order", "ada")
+            view = shared.for_server(name)
+            assert isinstance(view, Incarnations)
+            assert await view.mark_lost(effect, ttl=600, about=about)
+    which = await asyncio.to_thread(antiphon, "calls", "lost", url)
+    assert which.code != 0
+    assert "--server" in which.err
+    shown = await asyncio.to_thread(antiphon, "calls", "lost", url, "--server", "bank")
+    assert "call-of-bank" in shown.out
+    assert "call-of-shop" not in shown.out

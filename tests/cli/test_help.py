@@ -11,6 +11,8 @@ import typer.main
 from typer.testing import CliRunner
 
 from antiphon.cli.app import app
+from antiphon.cli.readable_help import use_readable_help
+from antiphon.errors import ConfigError, StoreError
 
 WIDTH = 80
 LONGEST_EXAMPLE = 76
@@ -110,3 +112,45 @@ def test_a_text_is_left_as_it_was_after_its_help() -> None:
     with serve._joined():
         assert serve.help != before
     assert serve.help == before
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (PermissionError(13, "Permission denied", "/var/x"), 1, "/var/x: Permission denied"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (ConfigError("state_bytes= must be positive"), 2, "state_bytes= must be positive"),
+        (StoreError("the store failed"), 1, "the store failed"),
+    ],
+)
+def test_what_the_machine_or_a_setting_refuses_is_one_line_in_every_command(
+    error: Exception, code: int, told: str
+):
+    group = typer.Typer()
+
+    @group.command()
+    def one() -> None:  # pyright: ignore[reportUnusedFunction]
+        raise error
+
+    @group.command()
+    def other() -> None:  # pyright: ignore[reportUnusedFunction]
+        pass
+
+    use_readable_help(group)
+    done = CliRunner(env=SCREEN).invoke(group, ["one"])
+    assert (done.exit_code, done.stdout, done.stderr) == (code, "", f"error: {told}\n")
+
+
+def test_a_defect_of_the_program_keeps_its_traceback():
+    group = typer.Typer()
+
+    @group.command()
+    def one() -> None:  # pyright: ignore[reportUnusedFunction]
+        raise ZeroDivisionError
+
+    @group.command()
+    def other() -> None:  # pyright: ignore[reportUnusedFunction]
+        pass
+
+    use_readable_help(group)
+    assert isinstance(CliRunner(env=SCREEN).invoke(group, ["one"]).exception, ZeroDivisionError)

@@ -17,7 +17,7 @@ import pytest
 from antiphon.client import Client, Deny
 from antiphon.seal.keyring import generate_key
 from tests.cli.running import ANTIPHON, Ran, environment
-from tests.console.console_inbox import form_of, statuses
+from tests.console.console_inbox import form_of, go_to_place, statuses
 
 MODULE = '''
 from antiphon import Console, Context, Principal, Server
@@ -56,6 +56,7 @@ other_login = make(
     console=Console("http://127.0.0.1:{port}/console", login=lambda request: None),
     store="sqlite:///shop.db",
 )
+open_roles = make(console=Console("http://127.0.0.1:{port}/console"), store="sqlite:///shop.db")
 plain = Server("plain")
 '''
 
@@ -68,6 +69,7 @@ class Folder:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         self.keys = generate_key()
+        self.said = ""
         (path / "shop.py").write_text(MODULE.format(port=self.port))
 
     @property
@@ -87,6 +89,12 @@ class Folder:
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 
+    def said_while_serving(self, *words: str) -> str:
+        """Start a command that serves, and end it; gives what it said on the way."""
+        with self.started(*words):
+            pass
+        return self.said
+
     @contextmanager
     def started(self, *words: str) -> Iterator[str]:
         """Start a command that serves; yields where."""
@@ -103,6 +111,7 @@ class Folder:
             try:
                 for line in process.stderr:
                     seen += line
+                    self.said = seen
                     if found := re.search(r"Serving on (http://\S+)", seen):
                         yield found[1]
                         break
@@ -125,15 +134,17 @@ class Folder:
             base_url=self.origin, headers=headers, follow_redirects=True
         ) as client:
             assert (await client.get(link)).status_code == 200
-            assert (await client.post(link)).status_code == 200
+            signed = await client.post(link)
+            assert signed.status_code == 200
             assert (await client.post(link)).status_code == 403, "a link works once"
+            go_to_place(client, signed.history[0])
             yield client
 
     async def decide(self, choice: str, *words: str) -> str:
         """Sign in with a link and decide what waits; returns what the page says then."""
         async with self.signed_in(*words) as browser:
             listed = await browser.get("/console/inbox")
-            found = re.search(r'href="(/console/ask/\w+)"', listed.text)
+            found = re.search(r'href="[^"]*(/console/ask/\w+)"', listed.text)
             assert found is not None, listed.text
             item = await browser.get(found[1])
             done = await browser.post(found[1], data=form_of(item, choice))
@@ -202,6 +213,10 @@ async def test_decisions_are_exported_and_what_was_changed_is_found(folder: Fold
     file.write_text(exported.out)
     whole = folder.run("inbox", "verify", file.name)
     assert (whole.code, whole.out.split(";")[0]) == (0, "3 decisions hold")
+    for words in (["shop:server"], ["shop.py"], ["sqlite:///shop.db", "--server", "shop"]):
+        assert folder.run("inbox", "verify", *words).out == whole.out, words
+    file.write_text(f"{lines[0]}\n")
+    assert folder.run("inbox", "verify", file.name).out.startswith("1 decision holds; ")
     changed = json.dumps({**records[1], "decision": "approve"}, separators=(",", ":"))
     more = lines[1][:-1] + ',"decision":"decline"}'
     for text, words in (
@@ -269,3 +284,24 @@ def test_a_link_that_no_other_process_would_honour_is_not_made(folder: Folder) -
 def test_where_people_sign_in_otherwise_the_address_is_printed(folder: Folder) -> None:
     ran = folder.run("inbox", "shop:other_login")
     assert (ran.code, ran.out) == (0, f"{folder.origin}/console/inbox\n"), ran.err
+
+
+def test_a_link_to_an_inbox_that_stays_empty_says_so(folder: Folder) -> None:
+    wrong = folder.run("inbox", "shop:open_roles", "--as", "anna", "--role", "bos")
+    assert wrong.code == 0
+    assert "no tool waits for the role 'bos': tools name finance" in wrong.err
+    without = folder.run("inbox", "shop:open_roles", "--as", "anna")
+    assert "without --role" in without.err
+    assert "finance" in without.err
+    for role in ("finance", "operator"):
+        right = folder.run("inbox", "shop:open_roles", "--as", "anna", "--role", role)
+        assert "warning" not in right.err
+
+
+def test_a_console_on_another_port_is_a_warning_at_the_start(folder: Folder) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        other = probe.getsockname()[1]
+    said = folder.said_while_serving("serve", "shop:server", "--port", str(other))
+    assert f"names another port than {other}" in " ".join(said.split())
+    said = folder.said_while_serving("serve", "shop:server", "--port", str(folder.port))
+    assert "names another port" not in " ".join(said.split())

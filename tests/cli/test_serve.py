@@ -147,6 +147,10 @@ async def test_any_of_several_workers_takes_any_round(house: Path):
         (["json"], "'json' has no server"),
         (["/nowhere/shop.py"], "there is no file /nowhere/shop.py"),
         ([":server"], "write module:server or path/to/file.py"),
+        (["http://127.0.0.1:8400/mcp"], "is a URL. This command loads the server itself"),
+        (["ledger.db"], "A store is named by its URL: sqlite:///ledger.db"),
+        (["audit.jsonl"], "there is no file audit.jsonl"),
+        (["json:dumps", "--http", "8400", "--port", "8400"], "leave out --port"),
         (["json:dumps", "--http", "nowhere"], "HOST:PORT"),
         (["json:dumps", "--stdio", "--workers", "2"], "excludes"),
     ],
@@ -155,6 +159,17 @@ def test_a_wrong_name_or_address_is_usage(words: list[str], told: str):
     ran = antiphon("serve", *words)
     assert ran.code == 2
     assert told in ran.err
+
+
+@pytest.mark.parametrize("name", ["theirs.py", "theirs.py:mcp", "theirs", "theirs:mcp"])
+def test_the_server_of_another_library_is_told_the_ways_to_serve_it(house: Path, name: str):
+    text = "from mcp.server.mcpserver import MCPServer\nmcp = MCPServer('shop')\n"
+    (house / "theirs.py").write_text(text)
+    ran = started(house, name)
+    command = "python theirs.py" if ".py" in name else "python -m theirs"
+    assert ran.code == 2
+    assert f"MCPServer behind a gateway, `antiphon gateway '{command}'`" in ran.err
+    assert "AntiphonTools" in ran.err
 
 
 @pytest.mark.parametrize("name", ["token.py", "token.py:server", "my shop.py:server"])
@@ -213,6 +228,13 @@ def errors_of(ran: Ran) -> list[str]:
     return [line for line in lines if not line.startswith(("ANTIPHON_", "INFO ", "WARNING "))]
 
 
+def test_workers_in_a_folder_that_cannot_be_written_are_told_what_to_do():
+    ran = started(Path("/proc"), "house:server", "--workers", "2")  # nobody can write there
+    assert ran.code == 2
+    assert errors_of(ran)[-1].startswith("error: .antiphon cannot be made: ")
+    assert "Run the command in a folder that you can write to" in ran.err
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_port_in_use_is_one_line_and_exit_code_one(house: Path, workers: str):
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -222,7 +244,7 @@ def test_a_port_in_use_is_one_line_and_exit_code_one(house: Path, workers: str):
     assert ran.code == 1
     assert address in line
     assert "Address already in use" in line
-    assert "another address" in line
+    assert "another port" in line
 
 
 @pytest.mark.parametrize("how", [["--http", "127.0.0.1:0"], ["--stdio"]])
@@ -254,6 +276,43 @@ def test_an_import_that_fails_within_the_module_is_named(house: Path):
     wrong = started(house, "wrong:server")
     assert (wrong.code, "'wrong' cannot be imported" in wrong.err) == (2, True)
     assert "Traceback" not in missing.err + wrong.err
+
+
+@pytest.mark.parametrize("name", ["slip:server", "slip.py"])
+def test_a_setting_that_is_refused_is_told_with_its_line(house: Path, name: str):
+    (house / "slip.py").write_text(
+        "from antiphon import Server\n\nserver = Server('slip')\n\n"
+        "@server.tool(tsk='allowed')\nasync def slow() -> str:\n    return ''\n"
+    )
+    ran = started(house, name)
+    told = "error: slip.py, line 5: unknown option tsk; did you mean task?\n"
+    assert (ran.code, ran.err) == (2, told)
+
+
+def test_a_name_of_another_module_is_told_where_it_is(house: Path):
+    (house / "slip.py").write_text("from antiphon import OneTimeLink\n")
+    ran = started(house, "slip.py")
+    assert ran.code == 2
+    assert ran.err.endswith(". Write `from antiphon.console import OneTimeLink`\n")
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("127.0.0.1", "Address already in use. Choose another port, or end the program"),
+        ("192.0.2.1", "Listen at an address of this machine"),
+        ("nohost.invalid", "Listen at an address of this machine"),
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--workers", "2")])
+def test_an_address_that_cannot_be_used_is_told_what_to_do(
+    house: Path, host: str, told: str, more: tuple[str, ...]
+):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = started(house, "house:server", "--http", f"{host}:{port}", *more)
+    assert (ran.code, told in ran.err) == (1, True), ran.err
+    assert "Traceback" not in ran.err
 
 
 @pytest.mark.parametrize(

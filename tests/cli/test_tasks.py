@@ -129,6 +129,44 @@ def test_a_task_is_cancelled_by_its_id(jobs: str):
     assert antiphon("tasks", jobs, id, "--cancel", "--json").json["outcome"] == "done"
 
 
+def test_waiting_for_a_task_ends_after_its_limit_and_the_task_goes_on(jobs: str):
+    id = detached(jobs, "hold")
+    waited = antiphon("tasks", jobs, id, "--wait", "--for", "0.3")
+    assert (waited.code, waited.out.strip()) == (4, id), waited.err
+    assert "Continue with: antiphon tasks" in waited.err
+    unanswered = antiphon("tasks", jobs, id, "--for", "0.3", "-a", "who.name=Ada")
+    assert unanswered.code == 4, unanswered.err
+    assert antiphon("tasks", jobs, id, "--cancel").code == 0
+
+
+def test_the_beginning_of_an_id_is_enough(jobs: str, own_folder: Path):
+    id = detached(jobs, "hold")
+    assert antiphon("tasks", jobs, id[:8]).out.strip() == id
+    assert antiphon("tasks", jobs, id[:3]).code == 1  # too short to mean anything
+    # Another task that was begun here and begins alike.
+    (kept,) = own_folder.rglob("*.json")
+    other = kept.with_name("other.json")
+    other.write_text(kept.read_text().replace(id, id[:10] + "x" * 10))
+    twice = antiphon("tasks", jobs, id[:8])
+    assert (twice.code, "several tasks begin with" in twice.err) == (2, True)
+    assert antiphon("tasks", jobs, id[:11]).out.strip() == id
+    assert antiphon("tasks", jobs, id[:11], "--cancel").code == 0
+    other.unlink()
+
+
+def test_a_narrow_list_shows_whole_ids(jobs: str, own_folder: Path):
+    id = detached(jobs, "hold")
+    with subprocess.Popen(
+        [*ANTIPHON, "tasks", jobs],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**environment(), "COLUMNS": "60"},
+    ) as process:
+        out, _ = process.communicate(timeout=50)
+    assert id in out
+    assert antiphon("tasks", jobs, id, "--cancel").code == 0
+
+
 def test_the_tasks_that_were_begun_here_are_listed_until_they_end(jobs: str, own_folder: Path):
     assert "None of your tasks" in antiphon("tasks", jobs).err
     first, second = detached(jobs, "ask"), detached(jobs, "hold")

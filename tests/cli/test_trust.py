@@ -15,7 +15,14 @@ from antiphon.cli.login.saved import SavedLogin
 from antiphon.client import Client, Scripted
 from antiphon.client.errors import SavedCallInvalid
 from antiphon.client.saved import load
-from antiphon.client.targets.named import Command, File, NamedTarget, Url, parse_target
+from antiphon.client.targets.named import (
+    Command,
+    File,
+    Module,
+    NamedTarget,
+    Url,
+    parse_target,
+)
 from antiphon.client.targets.target import CommandTarget, HttpTarget, read_target
 from antiphon.seal.keyring import generate_key
 from tests.cli.running import antiphon, spawned
@@ -86,6 +93,8 @@ def test_a_saved_call_runs_no_program_whatever_its_target_looks_like(
         ("'my server.py'", File("my server.py")),
         ("C:\\shop.py", File("C:\\shop.py")),
         ("my-server", Command(("my-server",))),
+        ("shop:server", Module("shop:server")),
+        ("shop.till:server", Module("shop.till:server")),
     ],
 )
 def test_every_reader_of_a_text_takes_it_for_the_same_target(
@@ -105,10 +114,25 @@ def test_every_reader_of_a_text_takes_it_for_the_same_target(
         assert isinstance(opened, HttpTarget)
         assert opened.url == load(json.dumps(saved)).target == value
         return
-    words = value.command.words if isinstance(value, File) else cast("Command", value).words
+    served = isinstance(value, File | Module)
+    words = value.command.words if served else cast("Command", value).words
     assert cast("CommandTarget", opened).command == words
     with pytest.raises(SavedCallInvalid):
         load(json.dumps(saved))
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("127.0.0.1:8400", "http://127.0.0.1:8400/mcp"),
+        ("localhost:8400/mcp", "http://localhost:8400/mcp"),
+        ("shop.example:80/", "http://shop.example:80/"),
+        ("[::1]:8400", "http://[::1]:8400/mcp"),
+    ],
+)
+def test_an_address_without_its_scheme_is_told_the_url(text: str, url: str):
+    ran = antiphon("tools", text)
+    assert (ran.code, ran.err) == (2, f"error: {text!r} is no URL: write {url}\n")
 
 
 def test_a_call_of_somebody_else_gets_no_headers_unasked(tmp_path: Path):

@@ -165,5 +165,5 @@ async def developer(browser: Browser, link: str, **options: Any) -> AsyncIterato
         await page.goto(link)
         await page.get_by_role("button", name="Sign in").click()
         await page.wait_for_url("**/dev")
-        yield Developer(page, link.partition("/link/")[0])
+        yield Developer(page, page.url.removesuffix("/dev"))
     assert people.watch.found == []

@@ -77,8 +77,9 @@ async def bench(folder: Path, *words: str) -> AsyncIterator[Bench]:
         url = link.partition("/link/")[0]
         async with httpx.AsyncClient(timeout=30) as browser:
             ours = {"origin": url.removesuffix("/console"), "sec-fetch-site": "same-origin"}
-            assert (await browser.post(link, headers=ours)).status_code == 303
-            yield Bench((await browser.get(f"{url}/dev")).text)
+            signed = await browser.post(link, headers=ours)
+            assert signed.status_code == 303
+            yield Bench((await browser.get(signed.url.join(signed.headers["location"]))).text)
         process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), 30) == 0
     finally:

@@ -138,7 +138,8 @@ async def test_only_the_pages_of_this_console_reach_it_and_the_server_has_no_ent
         ours = {"origin": origin, "sec-fetch-site": "same-origin"}
         signed = await browser.post(running.link, headers=ours)
         assert signed.status_code == 303
-        page = await browser.get(f"{running.url}/dev")
+        pages = origin + signed.headers["location"].removesuffix("/dev")
+        page = await browser.get(f"{pages}/dev")
         assert page.status_code == 200
         token = re.findall(r'name="token" value="([^"]*)"', page.text)[0]
         sent = {"token": token, "kind": "tool", "name": "parked", "client": "everything"}
@@ -151,16 +152,16 @@ async def test_only_the_pages_of_this_console_reach_it_and_the_server_has_no_ent
             (ours, sent, 303),
         ]
         for headers, form, status in made:
-            answer = await browser.post(f"{running.url}/dev/call", data=form, headers=headers)
+            answer = await browser.post(f"{pages}/dev/call", data=form, headers=headers)
             assert answer.status_code == status, (headers, form)
-        rebound = await browser.get(f"{running.url}/dev", headers={"host": "evil.example:80"})
+        rebound = await browser.get(f"{pages}/dev", headers={"host": "evil.example:80"})
         assert rebound.status_code == 403
         async with httpx.AsyncClient() as nobody:
             for path in ("dev", "dev/events", "ops", "inbox"):
                 assert (await nobody.get(f"{running.url}/{path}")).status_code == 303, path
             again = await nobody.post(running.link, headers=ours)
             assert again.status_code != 303, "a link works once"
-        forged = await browser.post(f"{running.url}/dev/restart", data={"token": ""}, headers=ours)
+        forged = await browser.post(f"{pages}/dev/restart", data={"token": ""}, headers=ours)
         assert forged.status_code == 403
         served = re.findall(r"http://127\.0\.0\.1:\d+/mcp", page.text)[0]
         # The server asks for no login here, so no other site may reach it.

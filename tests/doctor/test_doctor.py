@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
-from antiphon import Principal, Server
+from antiphon import Context, Principal, Server
 from antiphon.cli.load_server import load_server
 from antiphon.doctor.examine import examine
 from antiphon.doctor.findings import COMPLAINTS, IDS
@@ -22,7 +23,7 @@ from antiphon.seal.keyring import generate_key
 from antiphon.stores.postgres import PostgresStore
 from docs_src.shapes.story import Cloud
 from tests.cli.running import spawned
-from tests.servers import pgbouncer, postgres
+from tests.servers import own_postgres, pgbouncer, postgres, standby_of
 
 ROOT = Path(__file__).parents[2]
 KEYS = [generate_key() for _ in range(5)]
@@ -32,9 +33,11 @@ from datetime import timedelta
 from typing import Annotated
 from pydantic import BaseModel, Field
 from antiphon import (
-    Approve, Choices, Console, Context, Elicit, ElicitUrl, Limits, Principal, Resolve, Sample, Seal,
-    Server,
+    Approve, Choices, Console, Context, Elicit, ElicitUrl, Limits, OAuth, Principal, Resolve,
+    Sample, Seal, Server,
 )
+
+from antiphon.console import OIDC
 
 class Placement(BaseModel):
     region: str
@@ -173,6 +176,15 @@ PLANTED: dict[str, list[Planted]] = {
         Planted(options="(visible=lambda who: who.subject == 'anna')"),
         Planted(body='return await ctx.once("c", create, name, scope="arguments", window=60)'),
     ],
+    "console-elsewhere": [
+        Planted(
+            settings=', console=Console("http://127.0.0.1:9999/console")',
+            where=Deployment(port=8490),
+        ),
+        Planted(
+            settings=', console=Console("http://localhost/console")', where=Deployment(port=8400)
+        ),
+    ],
     "role-nobody-holds": [
         Planted(
             settings=', console=Console("http://127.0.0.1:8401/c", roles={"ops": "g"})',
@@ -182,6 +194,20 @@ PLANTED: dict[str, list[Planted]] = {
         Planted(
             settings=', console=Console("http://127.0.0.1:8401/c", roles={"ops": "g"})',
             options='(approve=Approve("Sure?", by="finance"))',
+        ),
+    ],
+    "approvers-of-another-issuer": [
+        Planted(
+            settings=', console=Console("http://127.0.0.1:8401/c"), '
+            'principal=lambda scope: Principal("https://id.example", "anna")',
+            options='(approve=Approve("Sure?", by="finance"))',
+        ),
+        Planted(
+            settings=', console=Console("http://127.0.0.1:8401/c", '
+            'login=OIDC("https://id.example", client_id="c")), '
+            'auth=OAuth("https://b.example", audience="https://mcp.example/mcp")',
+            options="(holds=True)",
+            body='return str(bool(await ctx.approve("Sure?", by="finance")))',
         ),
     ],
     "by-without-console": [Planted(body='return str(await ctx.approve("Sure?", by="finance"))')],
@@ -200,6 +226,31 @@ PLANTED: dict[str, list[Planted]] = {
             body="""
             await ctx.elicit("Where?", Placement)
             return str(await ctx.sample("Say something", max_tokens=10))
+            """,
+        )
+    ],
+    "fresh-guard": [
+        Planted(
+            body="""
+            if load_machine(name):
+                return "there is one"
+            return await ctx.once("create", create, name)
+            """,
+            more="""
+            def load_machine(name: str) -> bool:
+                return False
+            """,
+        )
+    ],
+    "timeout-in-effect": [
+        Planted(
+            body="""
+            return await ctx.once("ask", ask_bank, name)
+            """,
+            more="""
+            async def ask_bank(name: str) -> str:
+                async with asyncio.timeout(5):
+                    return name
             """,
         )
     ],
@@ -450,8 +501,37 @@ def test_a_pooler_that_lends_connections_is_found_where_there_are_tasks(
         assert found_in(shop(pooled)) == []
 
 
+def test_asynchronous_replication_is_found_where_tools_have_effects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANTIPHON_KEYS", KEYS[0])
+
+    async def rebuild(ctx: Context) -> str:
+        """Rebuild."""
+        return await ctx.once("rebuild", str)
+
+    async def look(ctx: Context) -> str:
+        """Look."""
+        return str(ctx.round)
+
+    def shop(url: str, *, acts: bool) -> Server:
+        server = Server("shop", store=url)
+        server.tool(rebuild if acts else look)
+        return server
+
+    with own_postgres() as one:
+        assert found_in(shop(one.dsn, acts=True)) == []
+        with standby_of(one):
+            assert found_in(shop(one.dsn, acts=True)) == ["replication-may-forget"]
+            assert found_in(shop(one.dsn, acts=False)) == []
+            with psycopg.connect(one.dsn, autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+                connection.execute("SELECT pg_reload_conf()")
+            assert found_in(shop(one.dsn, acts=True)) == []
+
+
 def test_every_finding_has_a_planted_mistake() -> None:
-    elsewhere = {"clocks-differ", "pooler-lends-connections"}
+    elsewhere = {"clocks-differ", "pooler-lends-connections", "replication-may-forget"}
     assert set(PLANTED) | elsewhere == IDS
     assert set(COMPLAINTS) | {rule.id for rule in RULES} == IDS
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from antiphon import __version__
-from antiphon.cli import call, demo, serve, tasks, token, tools
+from antiphon.cli import call, demo, read_prompt, serve, tasks, token, tools
 from antiphon.cli.authoring import dev, install, new, try_tool
 from antiphon.cli.gateways.command import gateway
 from antiphon.cli.login import commands as login
@@ -56,6 +56,8 @@ app.command()(call.resume)
 app.command()(login.logout)
 app.command()(tasks.tasks)
 app.command()(tools.tools)
+app.command()(read_prompt.read)
+app.command()(read_prompt.prompt)
 app.command()(checks.lint)
 app.command()(checks.doctor)
 app.command("try")(try_tool.try_tool)

@@ -25,7 +25,7 @@ from antiphon.cli.connect import (
     settings_of,
 )
 from antiphon.cli.login.commands import DEVICE, LOGIN, has_login
-from antiphon.cli.output import JSON, REFUSED, USAGE, fail, say
+from antiphon.cli.output import JSON, REFUSED, USAGE, fail, say, unknown_name
 from antiphon.cli.saved_calls import CallFile, read_call
 from antiphon.cli.session import (
     ANSWER,
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 
 FILE = Annotated[
-    Path, typer.Argument(help="A call saved with --save.", exists=True, dir_okay=False)
+    Path,
+    typer.Argument(metavar="FILE", help="A call saved with --save.", exists=True, dir_okay=False),
 ]
 OTHER_TARGET = Annotated[
     str | None,
@@ -62,7 +63,10 @@ RUN = Annotated[
     ),
 ]
 RESTART = Annotated[bool, typer.Option("--restart", help="Start the call over.")]
-TOOL = Annotated[str, typer.Argument(help="Name of the tool.")]
+TOOL = Annotated[
+    str,
+    typer.Argument(metavar="TOOL", help="Name of the tool; `antiphon tools TARGET` lists them."),
+]
 ARGUMENTS = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME=VALUE]...", help="Arguments; NAME:=JSON for any JSON value."),
@@ -247,17 +251,15 @@ def _name_of(params: Mapping[str, Any]) -> str:
 def _schema(
     client: "BlockingClient", tool: str, arguments: list[str] | None, json: bool
 ) -> Mapping[str, Any] | None:
-    """Look up the schema of the tool; not needed without arguments."""
-
-    if not arguments:
-        return None
+    """Look up the schema of the tool; a call without arguments can be made without it."""
     try:
         found = {each.name: each for each in client.list_tools()}
     except ClientError as error:
+        if not arguments:
+            return None
         output.failed(error, json=json)
     if tool not in found:
-        names = ", ".join(found) or "none"
-        fail(f"the server has no tool {tool!r}; it has: {names}", USAGE)
+        fail(unknown_name("tool", tool, found), USAGE)
     return found[tool].input_schema
 
 
@@ -268,7 +270,7 @@ def tool_arguments(words: Iterable[str], schema: Mapping[str, Any] | None) -> di
     """Read `name=value` by the tool's schema, and `name:=json` as JSON.
 
     Raises:
-        ValueError: A word has no `=`, or its value does not fit the schema.
+        ValueError: A word has no `=`, its value does not fit the schema, or an argument is missing.
     """
     properties = cast("Mapping[str, Any]", (schema or {}).get("properties") or {})
     given: dict[str, Any] = {}
@@ -283,7 +285,17 @@ def tool_arguments(words: Iterable[str], schema: Mapping[str, Any] | None) -> di
             raise ValueError(f"the tool has no argument {name!r}; it has {known}")
         else:
             given[name] = _typed(name, value, properties.get(name))
+    required = cast("Iterable[str]", (schema or {}).get("required") or ())
+    missing = [name for name in required if name not in given]
+    if missing:
+        words = " ".join(f"{name}={_kind(properties.get(name))}" for name in missing)
+        raise ValueError(f"the tool needs {', '.join(missing)}: add {words}")
     return given
+
+
+def _kind(schema: object) -> str:
+    """Return what stands for the value of an argument in a message."""
+    return " or ".join(sorted(_types(schema) - {"null"})).upper() or "VALUE"
 
 
 def _typed(name: str, text: str, schema: object) -> Any:
@@ -317,4 +329,6 @@ def _json(name: str, text: str) -> Any:
     try:
         return json_module.loads(text)
     except ValueError:
-        raise ValueError(f"the value of {name!r} is not JSON: {text!r}") from None
+        raise ValueError(
+            f"the value of {name!r} is not JSON: {text!r}. Write {name}=TEXT for a text"
+        ) from None

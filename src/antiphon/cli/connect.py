@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 TARGET = Annotated[
     str,
     typer.Argument(
-        help="URL of the server, a command that speaks MCP on stdio (quoted), or the file of a "
-        "server of yours: path/to/file.py[:server].",
+        metavar="TARGET",
+        help="URL of the server, a command that speaks MCP on stdio (quoted), or a server of "
+        "yours: path/to/file.py[:server] or module:server.",
     ),
 ]
 HEADER = Annotated[
@@ -154,7 +155,7 @@ def read_named(text: str, *, json: bool) -> NamedTarget:
     try:
         target = parse_target(text)
     except CannotConnect as error:
-        output.failed(error, json=json)
+        output.failed(error, json=json, code=USAGE)
     if isinstance(target, File) and not Path(target.path).is_file():
         fail(f"there is no file {target.path}", USAGE)
     return target

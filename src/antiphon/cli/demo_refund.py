@@ -13,10 +13,11 @@ from antiphon.cli.connect import interactive
 from antiphon.cli.demo_person import PlayedPerson
 from antiphon.cli.local_server import LocalServer, local_server
 from antiphon.cli.output import say
+from antiphon.cli.private_link import open_privately
 from antiphon.client.answers import Deny
 from antiphon.client.terminal import find_browser
 from antiphon.console import Person
-from antiphon.console.login import LINK_ISSUER
+from antiphon.core.identities import LINK_ISSUER
 from antiphon.errors import ConfigError
 
 REFUND = {"order": "4711", "cents": 12000, "reason": "The parcel was damaged."}
@@ -122,7 +123,7 @@ def _have_it_decided(local: LocalServer, server: Server) -> bool:
     say("Carl made the call and may only watch. Anna is of finance: sign in as her and decide.")
     say("One browser is one person: open one of the links in a private window.")
     for link in links:
-        browser(link)
+        open_privately(browser, link)
     return True
 
 

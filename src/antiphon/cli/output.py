@@ -5,10 +5,11 @@ Owns the exit codes and the two streams: results go to standard output, messages
 
 import asyncio
 import json
-from collections.abc import Coroutine, Generator, Iterable, Mapping
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Any, NoReturn, TypeVar
+from difflib import get_close_matches
+from typing import Annotated, Any, NoReturn, TypeVar, cast
 
 import typer
 from rich.console import Console
@@ -52,6 +53,10 @@ WAITING = 4
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
 
 
+_NAMES = 30
+"""Of tools, prompts or resources that stand in a message."""
+
+
 def errors() -> Console:
     """Return the console on standard error; what scripts read goes to standard output."""
     return Console(stderr=True, highlight=False)
@@ -76,6 +81,22 @@ def fail(message: str, code: int = FAILED) -> NoReturn:
     """Print what is wrong and exit."""
     errors().print(Text("error: ", style="bold red"), Text(escape(message)), sep="", soft_wrap=True)
     raise typer.Exit(code)
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return that a server does not have what was named, and what it has."""
+    names = list(known)
+    if not names:
+        return f"the server has no {kind}s"
+    close = get_close_matches(name, names, 1)
+    meant = f" Did you mean {safe_line(close[0], 200)!r}?" if close and len(names) > 1 else ""
+    return f"the server has no {kind} {name!r}; it has: {list_names(names)}.{meant}"
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return the first of several names, and how many more there are."""
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(safe_line(name, 200) for name in names[:_NAMES]) + more
 
 
 def as_json(outcome: str, **members: Any) -> None:
@@ -128,22 +149,31 @@ def _how_to_enable(names: Iterable[str]) -> str:
 def result(dumped: Mapping[str, Any]) -> None:
     """Print a result for a person: texts as they are, the rest by name."""
     console = Console(highlight=False, soft_wrap=True)
-    blocks: list[dict[str, Any]] = dumped.get("content") or []
-    for block in blocks:
-        match block:
-            case {"type": "text", "text": str(text)}:
-                console.print(Text(escape(text)))
-            case {"type": "image" | "audio" as kind, "data": str(data)}:
-                console.print(Text(f"({kind}, {len(data) * 3 // 4:,} bytes; --json shows it)"))
-            case {"type": "resource_link", "uri": str(uri)}:
-                console.print(Text(escape(uri)))
-            case {"type": "resource", "resource": {"text": str(text)}}:
-                console.print(Text(escape(text)))
-            case _:
-                console.print(Text(f"({safe(str(block.get('type')), 40)}; --json shows it)"))
+    for block in cast("list[dict[str, Any]]", dumped.get("content") or []):
+        console.print(_block(block))
     if not dumped.get("content") and "structuredContent" in dumped:
         structured = json.dumps(dumped["structuredContent"], ensure_ascii=False, indent=2)
         console.print(Text(escape(structured)))
+    for message in cast("list[dict[str, Any]]", dumped.get("messages") or []):
+        console.print(Text(f"{safe_line(str(message.get('role')), 40)}:", style="bold"))
+        console.print(_block(message.get("content") or {}))
+    for content in cast("list[dict[str, Any]]", dumped.get("contents") or []):
+        console.print(_block({"type": "resource", "resource": content}))
+
+
+def _block(block: Mapping[str, Any]) -> Text:
+    """Return a block of content for a person."""
+    match block:
+        case {"type": "text", "text": str(text)} | {"resource": {"text": str(text)}}:
+            return Text(escape(text))
+        case {"type": "image" | "audio" as kind, "data": str(data)}:
+            return Text(f"({kind}, {len(data) * 3 // 4:,} bytes; --json shows it)")
+        case {"resource": {"blob": str(data)}}:
+            return Text(f"(binary, {len(data) * 3 // 4:,} bytes; --json shows it)")
+        case {"type": "resource_link", "uri": str(uri)}:
+            return Text(escape(uri))
+        case _:
+            return Text(f"({safe(str(block.get('type')), 40)}; --json shows it)")
 
 
 def asks_json(asks: Mapping[str, AnyAsk]) -> dict[str, Any]:

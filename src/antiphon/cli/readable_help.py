@@ -1,10 +1,11 @@
-"""The classes of commands and groups: help that fits the terminal, and a command by default.
+"""The classes of commands and groups: readable help and errors, and a command by default.
 
 Typer keeps the lines of a docstring after its first paragraph, and wraps each of them again where
 the terminal is narrower than the source. Here the lines of a paragraph are joined before they are
 wrapped; examples, which stand below a line with `\\b` as in every program with Click, are kept.
 """
 
+import errno
 import inspect
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,6 +13,9 @@ from typing import Any
 
 import typer
 from typer import core
+
+from antiphon.cli.output import USAGE, fail
+from antiphon.errors import AntiphonError, ConfigError
 
 KEPT = "\b"
 """Begins a paragraph whose lines are kept."""
@@ -48,7 +52,21 @@ class _ReadableHelp:
 
 
 class ReadableCommand(_ReadableHelp, core.TyperCommand):
-    """A command whose help fits the terminal."""
+    """A command whose help fits the terminal, and whose errors are one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what the machine or a setting refuses is no defect of the program."""
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            fail(str(error), USAGE)
+        except AntiphonError as error:
+            fail(str(error))
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # whoever read the output has gone
+            where = f"{error.filename}: " if error.filename else ""
+            fail(f"{where}{error.strerror or error}")
 
 
 class ReadableGroup(_ReadableHelp, core.TyperGroup):

@@ -122,4 +122,8 @@ def _make_key() -> bytes:
                 f"{key_file()} is not a key that only you can read. Remove it, and try again"
             ) from None
         return kept
+    except OSError as error:
+        raise NotWritten(
+            f"{key_file()}, the key that marks calls as yours, cannot be written: {error.strerror}"
+        ) from None
     return key

@@ -35,6 +35,8 @@ DEFAULT_HTTP = "127.0.0.1:8400"
 LEDGER = "sqlite:///.antiphon/ledger.db"
 """The store that several workers share if none is configured."""
 
+_LEDGER_FILE = LEDGER.removeprefix("sqlite:///")
+
 SERVER = Annotated[
     str,
     typer.Argument(
@@ -113,10 +115,16 @@ class Endpoint(msgspec.Struct, frozen=True):
     stateless: bool = False
     metrics: str | None = None
     log: LogOptions = LogOptions()
+    port: int = 0
+    """Where it listens; 0 where that is not known."""
 
     def application(self, name: str, link: Any = None) -> App:
         """Load the server and return its application; `link` connects it to the other workers."""
-        return load_server(name).asgi(
+        server = load_server(name)
+        wrong = server.console.warning_of(self.port) if server.console is not None else ""
+        if wrong:
+            errors().print(f"warning: {wrong}", markup=False, soft_wrap=True)
+        return server.asgi(
             path=self.path,
             allowed_hosts=self.hosts,
             allowed_origins=self.origins,
@@ -180,7 +188,7 @@ def serve(
     host, port = listen_address(http, port)
     hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
     configured(lambda name: check_reach(name, host, *hosts), server)
-    endpoint = Endpoint(path, hosts, origins, stateless, metrics, log)
+    endpoint = Endpoint(path, hosts, origins, stateless, metrics, log, port)
     try:
         if workers > 1:
             raise typer.Exit(_run_several(server, endpoint, host, port, workers))
@@ -292,7 +300,10 @@ def share_among_workers() -> str:
     if os.environ.get(FILE_VARIABLE):
         configured(keys_from, {**os.environ, VARIABLE: keys})  # refused here, not in every worker
     elif not keys.strip():
-        file = key_file(Path(ledger_path(os.environ.get("ANTIPHON_STORE") or LEDGER)))
+        ledger = ledger_path(os.environ.get("ANTIPHON_STORE") or LEDGER)
+        if ledger == _LEDGER_FILE:
+            _make_folder(Path(ledger).parent)
+        file = key_file(Path(ledger))
         keys = ",".join(configured(_kept_keys, file))
         errors().print(
             f"ANTIPHON_KEYS is not set: the workers share keys that are kept in {file}. Whoever "
@@ -302,12 +313,23 @@ def share_among_workers() -> str:
         )
     if not os.environ.get("ANTIPHON_STORE"):
         os.environ["ANTIPHON_STORE"] = LEDGER
-        configured(make_folder, Path(LEDGER.removeprefix("sqlite:///")).parent)
+        _make_folder(Path(_LEDGER_FILE).parent)
         errors().print(
             f"ANTIPHON_STORE is not set: the workers share {LEDGER}, unless the server has store=",
             soft_wrap=True,
         )
     return keys
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        configured(make_folder, folder)
+    except OSError as error:
+        fail(
+            f"{folder} cannot be made: {error.strerror}. Run the command in a folder that you can "
+            "write to, or set ANTIPHON_STORE and ANTIPHON_KEYS",
+            USAGE,
+        )
 
 
 def _kept_keys(file: Path) -> list[str]:
@@ -324,7 +346,7 @@ def ledger_path(store: str) -> str:
     if scheme == "sqlite" and path:
         return path
     if store.startswith("memory:"):
-        return LEDGER.removeprefix("sqlite:///")
+        return _LEDGER_FILE
     fail(
         "ANTIPHON_KEYS is not set, and what ANTIPHON_STORE keeps could not be opened after a "
         "restart. Make a key with `antiphon keygen`, and set it everywhere.",

@@ -4,6 +4,7 @@ One round at a time in the main thread, so that a person at the terminal can int
 """
 
 import shlex
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,10 @@ class CallSession:
     later: bool = False
     """Whether a question that stays open can be answered by another command."""
 
+    patience: float | None = None
+    """Seconds for which a task is waited for; None waits until it asks or ends."""
+
+    deadline: float = field(default=float("inf"))
     refused: bool = field(default=False)
     bar: Bar | None = None
     step: Step | None = None
@@ -109,6 +114,7 @@ class CallSession:
         detach: bool = False,
         of_task: bool = False,
         is_own: bool = True,
+        patience: float | None = None,
     ) -> "CallSession":
         """Read the answers of the command line, and find out whether a person can be asked."""
 
@@ -123,7 +129,9 @@ class CallSession:
         terminal = Terminal(errors()) if ask and interactive() else None
         given = tuple(text.partition("=")[0].strip() for text in answer or ())
         later = save is not None or detach or of_task
-        return cls(script, terminal, save, json, detach, later, given=given, is_own=is_own)
+        return cls(
+            script, terminal, save, json, detach, later, patience, given=given, is_own=is_own
+        )
 
     @property
     def answers(self) -> Any:
@@ -177,12 +185,22 @@ class CallSession:
             self._interrupted(client)
             raise
 
+    def wait_for_task(self) -> float | None:
+        """Return for how many seconds a task may be waited for now; None: until it ends."""
+        if self.detach:
+            return 0.0
+        if self.patience is None:
+            return None
+        self.deadline = min(self.deadline, time.monotonic() + self.patience)
+        return max(self.deadline - time.monotonic(), 0.0)
+
     def _rounds(self, client: "BlockingClient", step: Step) -> int:
         while step.waiting:
             self.step = step
             self._keep_task(step)
             self.asked.update(dict.fromkeys(step.asks))
-            if step.task is not None and not step.asks and self.detach:
+            wait = self.wait_for_task()
+            if step.task is not None and not step.asks and wait == 0.0:
                 return self._left(step)
             answers, missing = self._answer(step)
             # A task takes the answers that there are; a round takes all or none.
@@ -194,7 +212,7 @@ class CallSession:
                 step,
                 given,
                 can=self.can,
-                wait=0.0 if self.detach else None,
+                wait=wait,
                 on_progress=self.bar,
                 on_task=self.bar.task if self.bar else None,
             )

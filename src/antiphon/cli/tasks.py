@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from antiphon.cli import begun_tasks, output
@@ -36,11 +36,29 @@ from antiphon.errors import INVALID_PARAMS
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient
 
-ID = Annotated[str, typer.Argument(help="The task, as `antiphon call --detach` printed it.")]
+ID = Annotated[
+    str,
+    typer.Argument(
+        metavar="[ID]",
+        help="The task, as `antiphon call --detach` printed it, or the beginning of its id.",
+    ),
+]
 CANCEL = Annotated[bool, typer.Option("--cancel", help="Ask the server to cancel it.")]
 WAIT = Annotated[
     bool, typer.Option("--wait", help="Wait for its end; ask its questions at the terminal.")
 ]
+
+FOR = Annotated[
+    float,
+    typer.Option(
+        "--for",
+        metavar="SECONDS",
+        min=0.0,
+        help="With --wait: at most so long, then exit with 4; 0 waits without limit.",
+    ),
+]
+SHORTEST = 4
+"""Characters of an id that are enough to find it, if only one begins with them."""
 
 
 def tasks(
@@ -48,6 +66,7 @@ def tasks(
     id: ID = "",
     cancel: CANCEL = False,
     wait: WAIT = False,
+    wait_for: FOR = 300.0,
     answer: ANSWER = None,
     save: SAVE = None,
     json: JSON = False,
@@ -62,7 +81,8 @@ def tasks(
     Without an id, the tasks that your `antiphon call` began there and that have not ended are
     listed. The protocol has no list of tasks, so those that other programs began are not known.
 
-    With --answer the command waits for the next question and answers it.
+    With --answer the command waits for the next question and answers it. Waiting ends after
+    --for SECONDS; the task continues on the server.
 
     Exit codes: 0 completed (or listed, or cancelling), 1 failed, cancelled or unknown, 4 not ended.
 
@@ -79,7 +99,13 @@ def tasks(
     where = read_named(target, json=json)
     ask = wait and not no_input
     session = CallSession.start(
-        answer, save=save, json=json, ask=ask, detach=not wait, of_task=True
+        answer,
+        save=save,
+        json=json,
+        ask=ask,
+        detach=not wait,
+        of_task=True,
+        patience=wait_for or None,
     )
     settings = settings_of(header, env, "modern", timeout, verbose, json)
     # Without an answerer each request declares every kind of question. The latest request about a
@@ -88,17 +114,30 @@ def tasks(
         if not id:
             _list(client, json=json)
             return
+        whole = _whole_id(client, id)
         if cancel:
-            _cancel(client, id, json=json)
+            _cancel(client, whole, json=json)
             return
 
         def look(**options: object) -> Step:
             # With answers, wait for the question that they are for.
-            span = None if answer else 0.0
-            return client.task(id, wait=span, on_task=session.bar.task if session.bar else None)
+            span = (wait_for or None) if answer else 0.0
+            return client.task(whole, wait=span, on_task=session.bar.task if session.bar else None)
 
         code = session.run(client, look)
     raise typer.Exit(code)
+
+
+def _whole_id(client: "BlockingClient", id: str) -> str:
+    """Return the id of the one task of this command line that begins so; else what was typed."""
+    begun = begun_tasks.begun_at(client.client.target, begun_tasks.folder())
+    found = [one for one in begun if one.id.startswith(id)]
+    if len(id) < SHORTEST or not found or any(one.id == id for one in found):
+        return id
+    if len(found) > 1:
+        shown = ", ".join(f"{safe_line(one.id, MAX_ID)} ({one.tool})" for one in found)
+        fail(f"several tasks begin with {id!r}: {shown}. Type more of the id.", USAGE)
+    return found[0].id
 
 
 def _cancel(client: "BlockingClient", id: str, *, json: bool) -> None:
@@ -146,7 +185,9 @@ def _looked_up(client: "BlockingClient", begun: BegunTask, *, json: bool) -> dic
 
 def _table(found: list[tuple[BegunTask, dict[str, Any]]]) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    table = Table("task", "tool", "status", "age", "message")
+    longest = min(max(len(begun.id) for begun, _ in found), MAX_ID)
+    whole = Column("task", no_wrap=True, min_width=longest)  # an id is copied
+    table = Table(whole, "tool", "status", "age", "message")
     for begun, shown in found:
         table.add_row(
             Text(safe_line(begun.id, MAX_ID), style="bold"),

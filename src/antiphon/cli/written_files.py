@@ -9,6 +9,7 @@ as its own; and what is written can be read by its owner only.
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,6 +38,13 @@ def write_new(path: Path, text: str, *, mode: int = PRIVATE) -> None:
     """
     with _opened(path) as folder:
         _create(folder, path, text.encode(), mode)
+
+
+def write_private(name: str, text: str) -> Path:
+    """Write a file in a new folder that only its owner can read; return its path."""
+    path = Path(tempfile.mkdtemp(prefix="antiphon-")) / name
+    write_new(path, text)
+    return path
 
 
 def write_own(path: Path, text: str, is_own: Callable[[bytes], bool], *, mode: int = 0) -> None:

@@ -188,14 +188,14 @@ class DevFace:
             )
         call = self._bench.begin(_wanted(chosen, arguments, self._choice))
         await self._bench.settled(call)
-        return desk.to(f"dev/call/{call.id}")
+        return desk.to(session, f"dev/call/{call.id}")
 
     async def _restart(self, desk: Desk, request: Request) -> Response:
         session = await desk.signed(request)
         sent = await desk.form(request, session)
         await self._bench.process.restart()
         call = self._bench.calls.get(_one(sent, "call"))
-        return desk.to("dev" if call is None else f"dev/call/{call.id}")
+        return desk.to(session, "dev" if call is None else f"dev/call/{call.id}")
 
     # --- one call --------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class DevFace:
                 call.say(opened.key, answer, said)
                 await asyncio.sleep(0)
                 await self._bench.settled(call)
-        return desk.to(f"dev/call/{call.id}")
+        return desk.to(session, f"dev/call/{call.id}")
 
     async def _cancel(self, desk: Desk, request: Request) -> Response:
         session = await desk.signed(request)
@@ -266,7 +266,7 @@ class DevFace:
         call = self._found(request)
         call.cancel()
         await self._bench.settled(call)
-        return desk.to(f"dev/call/{call.id}")
+        return desk.to(session, f"dev/call/{call.id}")
 
     async def _take_role(self, desk: Desk, request: Request) -> Response:
         """Give the developer a role that an open question is for, and open the question."""
@@ -277,7 +277,7 @@ class DevFace:
             (one for one in await self._bench.open_items() if one.id == _one(sent, "item")), None
         )
         if item is None:
-            return desk.to(f"dev/call/{call.id}")
+            return desk.to(session, f"dev/call/{call.id}")
         person = session.person
         roles = tuple(dict.fromkeys((*person.roles, item.role)))
         return await desk.welcome(
@@ -295,7 +295,7 @@ class DevFace:
         del call.attempts[:-20]
         call.changed()
         await self._bench.settled(call)
-        return desk.to(f"dev/call/{call.id}")
+        return desk.to(session, f"dev/call/{call.id}")
 
     async def _items_of(self, call: DevCall, id: str) -> list[Item]:
         """Return the questions of a call that wait for somebody who is not the client."""

@@ -15,8 +15,8 @@ import msgspec
 
 from antiphon.assembly import ServerParts, ServerPlan, assemble
 from antiphon.console.app import ConsoleApp
-from antiphon.console.login import LINK_ISSUER
 from antiphon.console.settings import AUDITOR, OPERATOR, Console
+from antiphon.core.identities import LINK_ISSUER
 from antiphon.core.inbox import Person
 from antiphon.core.journal import Journal
 from antiphon.dev.face import DevFace

@@ -21,9 +21,10 @@ from antiphon.doctor.sources import (
     roles_of,
     rounds_of,
 )
-from antiphon.doctor.subject import Subject
+from antiphon.doctor.subject import Deployment, Subject
 from antiphon.errors import UnsupportedForm
 from antiphon.forms.form import of
+from antiphon.server import Server
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ARGUMENT = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -82,15 +83,33 @@ def check_asking(subject: Subject) -> Iterator[Diagnosis]:
             yield diagnosis("rounds-above-clients", f"tool {flow.name}")
 
 
+def named_roles(server: Server) -> set[str]:
+    """Return the roles that the tools of a server wait for, as far as their source says it."""
+    subject = Subject(server, Deployment())
+    return {role for sourced in subject.handlers for role in roles_of(sourced)}
+
+
 def check_roles(subject: Subject) -> Iterator[Diagnosis]:
-    """Look for decisions that nobody can make."""
+    """Look for decisions that nobody can make, and pages that nobody can reach."""
     console = subject.server.console
+    if console is not None and console.is_elsewhere(subject.deployment.port):
+        yield diagnosis("console-elsewhere", f"{console.url}, port {subject.deployment.port}")
     for sourced in subject.handlers:
         for role in dict.fromkeys(roles_of(sourced)):
             if console is None:
                 yield diagnosis("by-without-console", f"{sourced.where}: by={role!r}")
             elif console.roles is not None and role not in console.roles:
                 yield diagnosis("role-nobody-holds", f"{sourced.where}: by={role!r}")
+
+
+def check_issuers(subject: Subject) -> Iterator[Diagnosis]:
+    """Look for callers who can never be recognised among those who approve."""
+    callers = subject.server.callers_vouched_elsewhere
+    if callers is None:
+        return
+    for sourced in subject.handlers:
+        if any(roles_of(sourced)):
+            yield diagnosis("approvers-of-another-issuer", f"{sourced.where}: callers of {callers}")
 
 
 def check_forms(subject: Subject) -> Iterator[Diagnosis]:

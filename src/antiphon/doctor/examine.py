@@ -3,9 +3,16 @@
 from collections.abc import AsyncIterator
 from typing import Protocol, runtime_checkable
 
-from antiphon.doctor.clients import check_asking, check_forms, check_hosting, check_roles
+from antiphon.doctor.clients import (
+    check_asking,
+    check_forms,
+    check_hosting,
+    check_issuers,
+    check_roles,
+)
 from antiphon.doctor.findings import Diagnosis, diagnosis, of_lint
 from antiphon.doctor.running import check_callers, check_keys, check_store, check_times
+from antiphon.doctor.sources import uses_effects
 from antiphon.doctor.subject import Deployment, Subject
 from antiphon.errors import ConfigError, StoreError
 from antiphon.lint.files import check_file
@@ -18,6 +25,7 @@ CHECKS = (
     check_times,
     check_callers,
     check_roles,
+    check_issuers,
     check_asking,
     check_forms,
     check_hosting,
@@ -41,6 +49,15 @@ class PooledStore(Protocol):
 
     async def lends_connections(self) -> bool:
         """Tell whether connections are lent for one transaction."""
+        ...
+
+
+@runtime_checkable
+class ReplicatedStore(Protocol):
+    """A store that may have standbys."""
+
+    async def may_lose_commits(self) -> bool:
+        """Tell whether a crash or a failover may forget commits."""
         ...
 
 
@@ -77,5 +94,8 @@ async def _check_opened(subject: Subject) -> AsyncIterator[Diagnosis]:
         tasks = [one.where for one in subject.handlers if one.handler.options.task]
         if tasks and isinstance(store, PooledStore) and await store.lends_connections():
             yield diagnosis("pooler-lends-connections", tasks[0])
+        acts = [one.where for one in subject.handlers if uses_effects(one)]
+        if acts and isinstance(store, ReplicatedStore) and await store.may_lose_commits():
+            yield diagnosis("replication-may-forget", acts[0])
     finally:
         await store.close()

@@ -58,9 +58,10 @@ COMPLAINTS: Mapping[str, Complaint] = {
         "use postgresql://...",
     ),
     "store-may-forget": Complaint(
-        "tools have effects, and a failover of Redis may forget what had happened: an effect "
-        "could happen twice",
-        "use sqlite:/// or postgresql:// for effects that must not happen twice",
+        "tools have effects, and a failover or restore of Redis may forget what had happened. The "
+        "store can't notice that: an effect could happen twice",
+        "use sqlite:/// or postgresql:// for effects that must not happen twice, or replace the "
+        "keys after a failover",
     ),
     "store-without-tasks": Complaint(
         "a tool needs tasks or decisions of others, and this store keeps none: the server refuses "
@@ -79,6 +80,11 @@ COMPLAINTS: Mapping[str, Complaint] = {
         "the clock of this machine and that of the store differ by five seconds or more: tokens "
         "and leases end too early or too late, and from a minute on nothing is served",
         "set the clocks of both machines, for instance with NTP",
+    ),
+    "replication-may-forget": Complaint(
+        "tools have effects, and PostgreSQL does not wait for its standbys or its disk: after a "
+        "failover or a crash, effects of the last moments are uncertain",
+        "set synchronous_standby_names, and synchronous_commit to on, in PostgreSQL",
     ),
     "pooler-lends-connections": Complaint(
         "between this server and PostgreSQL a pooler lends connections for one transaction, "
@@ -112,9 +118,19 @@ COMPLAINTS: Mapping[str, Complaint] = {
         "authenticate callers (Server(principal=...)), name them (restart_key=, scope_key=), or "
         "serve on stdio (--stdio)",
     ),
+    "approvers-of-another-issuer": Complaint(
+        "callers and approvers are vouched for by different issuers: one person has two names, "
+        "and may approve a call of their own",
+        "sign approvers in with the issuer of the callers, or set Console(same_person=...)",
+    ),
     "role-nobody-holds": Complaint(
         "it waits for a role that Console(roles=...) does not have: nobody can decide",
         "add the role to Console(roles=...), or correct by=",
+    ),
+    "console-elsewhere": Complaint(
+        "Console(url=...) names another port of this machine than the one the server listens on: "
+        "every link to its pages leads elsewhere",
+        "name the port in Console(url=...), or listen on that one (--port)",
     ),
     "by-without-console": Complaint(
         "it waits for somebody else's decision, and the server has no pages where they decide",

@@ -26,6 +26,8 @@ class Deployment:
     workers: int = 1
     machines: int = 1
     stdio: bool = False
+    port: int = 0
+    """Where it listens; 0 where nobody says it."""
 
     @property
     def processes(self) -> int:

@@ -10,6 +10,7 @@ import typer
 
 from antiphon.cli.connect import HEADER, headers_of, interactive
 from antiphon.cli.output import USAGE, fail, say
+from antiphon.cli.private_link import open_privately
 from antiphon.cli.serve import SERVER
 from antiphon.client.targets.named import split_name
 from antiphon.client.terminal import find_browser
@@ -129,4 +130,4 @@ def _announce(link: str) -> None:
     print(link, flush=True)
     browser = find_browser() if interactive() else None
     if browser is not None:
-        browser(link)
+        open_privately(browser, link)

@@ -21,11 +21,11 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 SERVER = '''"""An MCP server with one tool, which asks before it acts."""
 
+from typing import Any
+
 from pydantic import BaseModel
 
 from antiphon import Context, Server
-
-server = Server("{name}")
 
 
 class Parcel(BaseModel):
@@ -38,39 +38,48 @@ async def book(order: str, street: str, express: bool) -> str:
     return f"{{order}}-{{'fast' if express else 'slow'}}"
 
 
-@server.tool
-async def ship(ctx: Context, order: str) -> str:
-    """Ship an order, after approval."""
-    parcel = await ctx.elicit(f"Where does order {{order}} go?", Parcel)
-    if not await ctx.approve(f"Ship order {{order}} to {{parcel.street}}?"):
-        return "Nothing was shipped."
-    label = await ctx.once("book", book, order, parcel.street, parcel.express)
-    return f"Shipped with label {{label}}."
+def make_server(**world: Any) -> Server:
+    """Make the server; tests give it a store and keys of their own."""
+    server = Server("{name}", **world)
+
+    @server.tool
+    async def ship(ctx: Context, order: str) -> str:
+        """Ship an order, after approval."""
+        parcel = await ctx.elicit(f"Where does order {{order}} go?", Parcel)
+        if not await ctx.approve(f"Ship order {{order}} to {{parcel.street}}?"):
+            return "Nothing was shipped."
+        label = await ctx.once("book", book, order, parcel.street, parcel.express)
+        return f"Shipped with label {{label}}."
+
+    return server
+
+
+server = make_server()
 '''
 
 TEST = '''"""Tests of the server: each drives a call through all its rounds."""
 
-from antiphon import Accept, Client, Decline, Scripted
+from antiphon import Decline
 
-from {module} import server
+from {module} import make_server
 
-PARCEL = Accept({{"street": "Main Street 1", "express": True}})
-
-
-async def ship(answers: Scripted) -> str:
-    async with Client(server, answers=answers) as client:
-        result = await client.call_tool("ship", {{"order": "A1"}})
-    return result.content[0].text
+PARCEL = {{"street": "Main Street 1", "express": True}}
 
 
-async def test_an_order_is_shipped_after_approval(antiphon_clock) -> None:
-    answers = Scripted(parcel=PARCEL, approve=Accept({{"approve": True}}))
-    assert await ship(answers) == "Shipped with label A1-fast."
+async def test_an_order_is_shipped_after_approval(antiphon_rounds) -> None:
+    world = antiphon_rounds(make_server)
+    done = await world.call(
+        "ship", {{"order": "A1"}}, answers={{"parcel": PARCEL, "approve": True}}
+    )
+    assert done.text == "Shipped with label A1-fast."
 
 
-async def test_nothing_is_shipped_without_a_yes(antiphon_clock) -> None:
-    answers = Scripted(parcel=PARCEL, approve=Decline())
-    assert await ship(answers) == "Nothing was shipped."
+async def test_nothing_is_shipped_without_a_yes(antiphon_rounds) -> None:
+    world = antiphon_rounds(make_server)
+    done = await world.call(
+        "ship", {{"order": "A1"}}, answers={{"parcel": PARCEL, "approve": Decline()}}
+    )
+    assert done.text == "Nothing was shipped."
 '''
 
 README = """# {name}

@@ -83,7 +83,7 @@ def export(source: FROM, server: NAMED = None) -> None:
       antiphon audit export postgresql://db/shop --server shop > audit.jsonl
     """
     where, name = _named(source, server)
-    with_store(where, lambda store: _export(_kept(store), name))
+    with_store(where, lambda store: _export(_kept(store), name), server)
 
 
 async def _export(store: AuditStore, server: str) -> None:
@@ -123,7 +123,7 @@ def verify(what: WHAT, server: NAMED = None, head: KNOWN = None) -> None:
         _tell(_verify_file(Path(what), known))
         return
     where, name = _named(what, server)
-    _tell(with_store(where, lambda store: _verify_store(_kept(store), name, known)))
+    _tell(with_store(where, lambda store: _verify_store(_kept(store), name, known), server))
 
 
 def _tell(found: VerifiedAudit) -> None:

@@ -55,9 +55,10 @@ def story(found: Found) -> list[Happening]:
     for effect in found.effects:
         if effect.key not in audited:
             told += _of_effect(effect)
-        elif effect.state == "uncertain":
-            last = max(record.at for record in found.records if record.key == effect.key)
-            told.append(_uncertain(effect, max(last, effect.started)))
+        if effect.open:
+            known = (record.at for record in found.records if record.key == effect.key)
+            last = max(known, default=effect.settled or effect.started)
+            told.append(_settleable(effect, max(last, effect.started)))
     decided: set[tuple[str, str, str]] = set()
     for item, decisions in found.asked:
         told.append(_of_item(item))
@@ -138,14 +139,16 @@ def _of_effect(effect: EffectRow) -> list[Happening]:
     found = [Happening(effect.started, f"{name}: begun", "effect", details)]
     if effect.settled is not None:
         found.append(Happening(effect.settled, f"{name}: {effect.state}", "effect", details))
-    elif effect.state != "running":
-        found.append(Happening(effect.started, f"{name}: {effect.state}", "effect", details))
     return found
 
 
-def _uncertain(effect: EffectRow, at: float) -> Happening:
+def _settleable(effect: EffectRow, at: float) -> Happening:
     details = {"key": effect.key, "function": effect.function, "outcome": effect.state}
-    words = f"effect {effect.key} ({effect.function}): uncertain, until somebody settles it"
+    state = "failed and blocks equal calls" if effect.blocks else "uncertain"
+    words = (
+        f"effect {effect.key} ({effect.function}): {state}, until somebody settles it; "
+        f"idempotency key {effect.idempotency_key}"
+    )
     return Happening(at, words, "effect", details)
 
 

@@ -23,6 +23,9 @@ WORKERS = Annotated[
 ]
 MACHINES = Annotated[int, typer.Option("--machines", metavar="N", min=1, help="Machines.")]
 STDIO = Annotated[bool, typer.Option("--stdio", help="It serves one client on stdio, not HTTP.")]
+PORT = Annotated[
+    int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port it listens on.")
+]
 OFFLINE = Annotated[bool, typer.Option("--offline", help="Do not open the store.")]
 COMPLAINED = Annotated[bool, typer.Option("--rules", help="List what can be found, and exit.")]
 EXAMINED = Annotated[
@@ -38,6 +41,7 @@ def doctor(
     workers: WORKERS = 1,
     machines: MACHINES = 1,
     stdio: STDIO = False,
+    port: PORT = 0,
     offline: OFFLINE = False,
     as_json: JSON = False,
     rules: COMPLAINED = False,
@@ -57,6 +61,7 @@ def doctor(
       antiphon doctor shop:server
       antiphon doctor shop:server --workers 4 --machines 2 --json
       antiphon doctor shop.py --stdio --offline
+      antiphon doctor shop.py --port 8490
     """
     if rules:
         _list_rules()
@@ -64,7 +69,7 @@ def doctor(
     if not server:
         fail("name a server: antiphon doctor module:server", USAGE)
     loaded = configured(load_server, server)
-    deployment = Deployment(workers=workers, machines=machines, stdio=stdio)
+    deployment = Deployment(workers=workers, machines=machines, stdio=stdio, port=port)
     try:
         found = asyncio.run(examine(loaded, deployment, offline=offline))
     except AntiphonError as error:

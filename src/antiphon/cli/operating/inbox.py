@@ -6,9 +6,9 @@
 import getpass
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -19,15 +19,19 @@ from antiphon.cli.local_server import GRACE, console_of, usual_address
 from antiphon.cli.logs import log_to_stderr
 from antiphon.cli.operating.calls import with_store
 from antiphon.cli.output import USAGE, fail, run_or_fail, say
+from antiphon.cli.private_link import open_privately
 from antiphon.cli.readable_help import default_command
 from antiphon.cli.serve import SERVER, address, configured
+from antiphon.client.targets.named import split_name
 from antiphon.client.terminal import find_browser
 from antiphon.console import OneTimeLink, Person
 from antiphon.console.decision_log import all_decisions, read_record, write_record
-from antiphon.console.login import LINK_ISSUER
+from antiphon.console.settings import AUDITOR, OPERATOR
 from antiphon.core.chain import verify_chain
+from antiphon.core.identities import LINK_ISSUER
 from antiphon.core.inbox import DecisionRecord
 from antiphon.core.text import safe_line
+from antiphon.doctor.clients import named_roles
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.ports import Inbox, Store
 
@@ -75,7 +79,9 @@ def open_inbox(server: SERVER, as_name: AS = None, role: ROLE = None) -> None:
     if loaded.console is None:
         fail("this server has no inbox: give it Server(console=Console(...))", USAGE)
     if isinstance(loaded.console.login, OneTimeLink):
-        address = run_or_fail(_link(loaded, _person(loaded.console, as_name, role or [])))
+        person = _person(loaded.console, as_name, role or [])
+        _warn_of_roles(loaded, role or [])
+        address = run_or_fail(_link(loaded, person))
         say("The link works once, within ten minutes, while the server or its console runs.")
     elif as_name or role:
         fail("--as and --role are for Console(login=OneTimeLink()): sign in on the page", USAGE)
@@ -84,7 +90,7 @@ def open_inbox(server: SERVER, as_name: AS = None, role: ROLE = None) -> None:
     print(address)
     browser = find_browser() if interactive() else None
     if browser is not None:
-        browser(address)
+        open_privately(browser, address)
 
 
 async def _link(server: Server, person: Person) -> str:
@@ -105,6 +111,19 @@ def _person(console: Console, name: str | None, roles: list[str]) -> Person:
     return Person(LINK_ISSUER, subject, subject, groups, time.time())
 
 
+def _warn_of_roles(server: Server, given: list[str]) -> None:
+    """Say when nothing can be in the inbox of somebody with these roles."""
+    named = named_roles(server)
+    if not named:
+        return
+    known = ", ".join(sorted(named))
+    for role in given:
+        if role not in named | {OPERATOR, AUDITOR}:
+            say(f"warning: no tool waits for the role {role!r}: tools name {known}")
+    if not given:
+        say(f"warning: without --role this inbox shows own requests only: tools name {known}")
+
+
 # --- the log of decisions ------------------------------------------------------------------------
 
 FROM = Annotated[
@@ -118,7 +137,13 @@ NAMED = Annotated[
     str | None,
     typer.Option("--server", metavar="NAME", help="The server's name, for the URL of a store."),
 ]
-FILE = Annotated[Path, typer.Argument(metavar="FILE", help="What `export` has written.")]
+WHAT = Annotated[
+    str,
+    typer.Argument(
+        metavar="WHAT",
+        help="What `export` has written; or a server; or the URL of a store, with --server.",
+    ),
+]
 
 
 @inbox.command()
@@ -136,25 +161,33 @@ def export(source: FROM, server: NAMED = None) -> None:
       antiphon inbox export shop.py > decisions.jsonl
       antiphon inbox export postgresql://db/shop --server shop > decisions.jsonl
     """
+    _run_on(source, server, _write)
+
+
+_OnDecisions: TypeAlias = Callable[[AsyncGenerator[DecisionRecord]], Awaitable[None]]
+
+
+def _run_on(source: str, server: str | None, work: _OnDecisions) -> None:
+    """Do something with the decisions that a server or a store keeps."""
     if "://" not in source:
         if server is not None:
             fail("--server goes with the URL of a store", USAGE)
-        run_or_fail(_export_server(configured(load_server, source)))
+        run_or_fail(_of_server(configured(load_server, source), work))
         return
     if server is None:
         fail("a store may keep the decisions of several servers: name one with --server", USAGE)
-    with_store(source, lambda store: _export_store(store, server))
+    with_store(source, lambda store: _of_store(store, server, work), server)
 
 
-async def _export_server(server: Server) -> None:
+async def _of_server(server: Server, work: _OnDecisions) -> None:
     async with server.inbox() as pages:
-        await _write(pages.decisions())
+        await work(pages.decisions())
 
 
-async def _export_store(store: Store, server: str) -> None:
+async def _of_store(store: Store, server: str, work: _OnDecisions) -> None:
     if not isinstance(store, Inbox):
         raise ConfigError("this store keeps no decisions: it is none of SQLite and PostgreSQL")
-    await _write(all_decisions(store, server))
+    await work(all_decisions(store, server))
 
 
 async def _write(records: AsyncGenerator[DecisionRecord]) -> None:
@@ -164,32 +197,50 @@ async def _write(records: AsyncGenerator[DecisionRecord]) -> None:
 
 
 @inbox.command()
-def verify(file: FILE) -> None:
-    """Check the hash chain of exported decisions.
+def verify(what: WHAT, server: NAMED = None) -> None:
+    """Check the hash chain of decisions: of an export, of a server, or of a store.
 
     Finds a decision that was changed, put in, moved or taken out. Decisions that were cut off at
     the end cannot be seen: compare the number and the hash that are printed with those of before.
 
-    Exit codes: 0 every decision holds, 1 the chain breaks, with the number of the decision; 2 the
-    file cannot be read.
+    Exit codes: 0 every decision holds, 1 the chain breaks, with the number of the decision, or the
+    store failed; 2 the file cannot be read, or wrong arguments or settings.
 
     Examples:
 
     \b
       antiphon inbox verify decisions.jsonl
+      antiphon inbox verify shop.py
+      antiphon inbox verify postgresql://db/shop --server shop
     """
-    last: list[DecisionRecord] = []
+    file = Path(what)
+    named = split_name(what)[1] != "" and not file.is_file()
+    if "://" in what or server is not None or named or file.suffix == ".py":
+        _run_on(what, server, _verify_kept)
+        return
     try:
         with file.open("rb") as lines:
-            broken = verify_chain(_remembered(_records(lines), last))
+            _report(_records(lines))
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror}", USAGE)
+
+
+async def _verify_kept(records: AsyncGenerator[DecisionRecord]) -> None:
+    _report(iter([record async for record in records]))
+
+
+def _report(records: Iterator[DecisionRecord]) -> None:
+    """Check a chain, and say whether it holds."""
+    last: list[DecisionRecord] = []
+    broken = verify_chain(_remembered(records, last))
     if broken is not None:
         fail(f"the chain breaks at decision {broken.sequence}: {broken}")
     if not last:
         print("no decisions")
         return
-    print(f"{last[0].sequence} decisions hold; the last has the hash {last[0].hash.hex()}")
+    number = last[0].sequence
+    words = "1 decision holds" if number == 1 else f"{number} decisions hold"
+    print(f"{words}; the last has the hash {last[0].hash.hex()}")
 
 
 def _records(lines: Iterator[bytes]) -> Iterator[DecisionRecord]:
