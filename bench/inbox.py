@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from antiphon import Console, Server
 from antiphon.console import Person
 from antiphon.console.inbox_view import InboxView, Listing
-from antiphon.core.inbox import Decided, Face, Item, encode_face
+from antiphon.core.inbox import Decided, Face, Item, Terms, encode_face
 from antiphon.testing import KEY
 from tests import servers as databases
 
@@ -35,6 +35,7 @@ URL = "http://127.0.0.1:8401/console"
 COLUMNS = (
     "id", "server", "call", "key", "task", "tool", "owner", "role", "need", "own", "assurance",
     "digest", "arguments", "created", "expires", "until", "status", "kind", "face", "answer",
+    "behind",
 )  # fmt: skip
 
 
@@ -70,11 +71,12 @@ async def fill(server: Server, url: str, number: int) -> None:
 
 async def _row(view: InboxView, place: int, now: float) -> Sequence[Any]:
     id = secrets.token_hex(16)
-    face = await view.seal_face(id, encode_face(Face(f"Refund order {place}?")))
+    terms = Terms("finance", 1, False, "signed-in", "carl", (), b"shown")
+    face = await view.seal_face(id, encode_face(Face(f"Refund order {place}?", terms=terms)))
     created = now - 3_600 + place / 1_000
     return (
         id, "bench", id, "approve", f"task {id}", "refund", "carl", "finance", 1, 0, "signed-in",
-        b"shown", b"", created, now + 86_400, now + 90_000, "open", "approval", face, b"",
+        b"shown", b"", created, now + 86_400, now + 90_000, "open", "approval", face, b"", "[]",
     )  # fmt: skip
 
 

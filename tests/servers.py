@@ -116,6 +116,11 @@ class Postgres:
     def stop(self) -> None:
         self._run("pg_ctl", "stop", "--wait", "-D", str(self._data), "-m", "immediate")
 
+    def kill(self) -> None:
+        """End all its processes where they are, as when the machine loses power."""
+        for pid in self._processes():
+            os.kill(pid, signal.SIGKILL)
+
     def promote(self) -> None:
         """Make a primary of a standby."""
         self._run("pg_ctl", "promote", "--wait", "-D", str(self._data))

@@ -35,6 +35,7 @@ from antiphon.core.request import Principal as Principal
 from antiphon.core.request import Request as Request
 from antiphon.engine.context import Context as Context
 from antiphon.engine.handler import CachePolicy as CachePolicy
+from antiphon.engine.native import CallAnswers as CallAnswers
 from antiphon.errors import AmbiguousKey as AmbiguousKey
 from antiphon.errors import AntiphonError as AntiphonError
 from antiphon.errors import Cancelled as Cancelled
@@ -138,6 +139,7 @@ __all__ = [
     "Audit",
     "BlockingClient",
     "CachePolicy",
+    "CallAnswers",
     "CallEnd",
     "CallInfo",
     "CallTimeout",

@@ -8,7 +8,7 @@ all of them -> dispatcher (for the transports) and lifetime (what is open while 
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypedDict
@@ -18,6 +18,7 @@ from antiphon.audit.rounds import audited, refusals_audited
 from antiphon.audit.settings import Audit
 from antiphon.carriers import open_carrier
 from antiphon.core.changes import Changes
+from antiphon.core.effect_ends import unknown_types
 from antiphon.core.inbox import InboxPlace
 from antiphon.core.limits import Limits
 from antiphon.core.methods import TASK_METHODS
@@ -69,6 +70,10 @@ class ServerSettings(TypedDict, total=False):
 
     cache: CachePolicy | None
     """The caching hints of the lists."""
+
+    unknown_after: Sequence[type[Exception]]
+    """Your exceptions after which an effect may have happened, beside time-outs and lost
+    connections."""
 
     expose_errors: bool
     """Shows clients the text of unexpected exceptions, for development."""
@@ -240,12 +245,13 @@ def _environment(plan: ServerPlan) -> tuple[Environment, KeysInUse]:
     environ = HELD.take(os.environ) if environ is None else environ
     # `antiphon serve --workers` gives its workers a common store this way.
     store = plan.store if plan.store is not None else environ.get("ANTIPHON_STORE") or None
-    opened = open_store(store, clock=clock)
+    audience = seal.audience or info.name
+    opened = open_store(store, clock=clock).for_server(audience)
     keys = find_keys(seal, environ, entropy, opened)
     sealer = Sealer(
         keys.keyring,
         ttl=seal.ttl,
-        audience=seal.audience or info.name,
+        audience=audience,
         clock=clock,
         entropy=entropy,
         codec=seal.codec,
@@ -264,6 +270,7 @@ def _environment(plan: ServerPlan) -> tuple[Environment, KeysInUse]:
         redeem=settings.get("redeem", "once"),
         spill=store is not None,
         telemetry=settings.get("telemetry"),
+        unknown_after=unknown_types(settings.get("unknown_after", ())),
         expose_errors=settings.get("expose_errors", False),
         trouble=trouble,
         inbox=plan.inbox,

@@ -8,8 +8,10 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hmac import compare_digest
 from typing import Any, Literal, TypeVar
 
+from antiphon.core.effect_ends import UnknownTypes
 from antiphon.core.failures import OccasionalLog
 from antiphon.core.inbox import InboxPlace
 from antiphon.core.limits import Limits
@@ -26,6 +28,13 @@ T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("antiphon")
 
+_STOPPING = 5.0
+"""Seconds that a process which stops goes on writing how effects have ended."""
+
+
+class NotWrittenYet(StoreError):
+    """The store works, but the end of an effect that some process knows is not in it yet."""
+
 
 class StoreTrouble:
     """Counts requests that were refused because the store failed, and logs it without a flood."""
@@ -36,9 +45,18 @@ class StoreTrouble:
         self.failures: int = 0
         """Requests that were refused since the process began."""
 
+        self.at: float = 0.0
+        """When the store failed last, by the clock of the event loop; 0 if it never has."""
+
+    def note(self) -> None:
+        """Note that the store has failed just now."""
+        self.at = asyncio.get_running_loop().time()
+
     def refused(self, error: StoreError) -> Unavailable:
         """Return what the client is told; the log is told the cause."""
         self.failures += 1
+        if not isinstance(error, NotWrittenYet):
+            self.note()
         self._log.error(str(error))
         return Unavailable(sentence(error))
 
@@ -111,6 +129,9 @@ class Environment:
     audit: AuditTrail | None = None
     """Who writes records of calls; None when the server has no audit."""
 
+    unknown_after: UnknownTypes = ()
+    """The author's exceptions after which an effect may have happened."""
+
     expose_errors: bool = False
     """Whether the text of unexpected exceptions reaches the client."""
 
@@ -126,13 +147,52 @@ class Environment:
     background: "set[asyncio.Task[Any]]" = field(default_factory=set["asyncio.Task[Any]"])
     """What goes on after a reply; a task that nobody refers to may be collected."""
 
+    unsettled: "dict[str, asyncio.Task[None]]" = field(
+        default_factory=dict[str, "asyncio.Task[None]"]
+    )
+    """Who writes the ends of effects that the store does not know yet, by their id."""
+
     ends: CallEnds = field(default_factory=CallEnds)
     """Who is told when a call has ended."""
+
+    @property
+    def was_store_away(self) -> bool:
+        """Whether the store failed here within the time of a lease.
+
+        Then a lease that has ended says nothing of its holder: it may be about to write what it
+        could not write meanwhile.
+        """
+        if not self.store.shared:
+            return False
+        now = asyncio.get_running_loop().time()
+        lease = self.limits.lease.total_seconds()
+        failed = (self.trouble.at, getattr(self.store, "failed_at", 0.0))
+        return any(at and 0.0 <= now - at < lease for at in failed)
+
+    async def finish_settling(self) -> None:
+        """Give effects whose end is not written yet a moment before the process stops."""
+        loop = asyncio.get_running_loop()
+        mine = [task for task in self.unsettled.values() if task.get_loop() is loop]
+        if not mine:
+            return
+        _, late = await asyncio.wait(mine, timeout=_STOPPING)
+        for task in late:
+            log.error(
+                "this process stops before the store has recorded what became of %s: it may be "
+                "uncertain",
+                task.get_name(),
+            )
+            task.cancel()
 
     @property
     def keeps_tasks(self) -> bool:
         """Whether the store keeps tasks."""
         return hasattr(self.store, "create_task")
+
+    @property
+    def incarnation(self) -> str:
+        """Of the store, which begins another when it may have forgotten something."""
+        return getattr(self.store, "incarnation", "")
 
     def first_trace(self, request: Request) -> str:
         """Return the trace context that later parts of a call link to, in its first round."""
@@ -152,6 +212,35 @@ class Environment:
             return data
         plain = self.sealer.reveal(data, place)
         return plain if isinstance(plain, bytes) else await plain
+
+    async def hand_out(self, data: bytes, place: str) -> str:
+        """Seal what somebody else keeps for the server, such as a browser; always sealed."""
+        sealed = self.sealer.protect(data, place)
+        return to_text(sealed if isinstance(sealed, bytes) else await sealed)
+
+    async def take_back(self, text: str, place: str) -> bytes:
+        """Open what `hand_out` sealed for this place.
+
+        Raises:
+            TokenRefused: It is something else.
+        """
+        try:
+            sealed = from_text(text)
+        except ValueError:
+            raise TokenRefused("malformed") from None
+        plain = self.sealer.reveal(sealed, place)
+        return plain if isinstance(plain, bytes) else await plain
+
+    async def authenticate(self, digest: bytes, place: str) -> bytes:
+        """Return what shows that whoever has the keys has seen this digest at this place."""
+        return await self.protect(digest, place)
+
+    async def is_authentic(self, mac: bytes, digest: bytes, place: str) -> bool:
+        """Tell whether `authenticate` was given this digest for this place."""
+        try:
+            return compare_digest(await self.reveal(mac, place), digest)
+        except TokenRefused:
+            return False
 
     async def protect_text(self, text: str, place: str) -> str:
         """Seal a text that a durable store keeps as text: it may say what nobody should read."""
@@ -173,3 +262,8 @@ class Environment:
 def effect_place(call: str, key: str) -> str:
     """Name the place for which the result of an effect is sealed: an operator can name it too."""
     return f"effect {call}/{key}"
+
+
+def arguments_place(call: str, key: str) -> str:
+    """Name the place for which the arguments of an effect are sealed, for its operators."""
+    return f"arguments of effect {call}/{key}"

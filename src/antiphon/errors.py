@@ -37,7 +37,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Literal, cast
 
 __all__ = [
     "AmbiguousKey",
@@ -170,7 +170,12 @@ class CapabilityMissing(CallerError):
     code = CAPABILITY_MISSING
 
     def __init__(
-        self, required: Mapping[str, object], what: str = "this call", *, acted: bool = False
+        self,
+        required: Mapping[str, object],
+        what: str = "this call",
+        *,
+        acted: bool = False,
+        begun: bool = False,
     ) -> None:
         """Take what is missing, as a ClientCapabilities object, and for what it is needed.
 
@@ -178,15 +183,18 @@ class CapabilityMissing(CallerError):
             required: What the client has to declare.
             what: What cannot go on.
             acted: Whether effects of the call have happened already.
+            begun: Whether code of the handler has run, which may have done something else.
         """
         self.required = required
         self.what = what
         self.acted = acted
-        self.done = (
-            "What was done before stays done, and calling again will not help"
-            if acted
-            else "Nothing was done, and trying again will not help"
-        )
+        self.done = "Nothing was done, and trying again will not help"
+        if acted:
+            self.done = "What was done before stays done, and calling again will not help"
+        elif begun:
+            self.done = (
+                "The call stopped there, before any recorded effect, and trying again will not help"
+            )
         super().__init__(
             f"{what} needs {needed(required)}, which this client did not declare. {self.done}. "
             "Enable it in the client, or use a client that has it.",
@@ -443,13 +451,12 @@ class EffectError(AntiphonError):
 class EffectFailed(EffectError):
     """The effect raised. The failure is recorded and raised again in every run."""
 
-    def __init__(self, key: str, error: str) -> None:
-        super().__init__(
-            f"effect {key!r} failed: {error}. Raise NotDone inside it when nothing happened, or "
-            "pass retry=True when it may be called again."
-        )
+    def __init__(self, key: str, error: str, *, guarded: bool = True) -> None:
+        super().__init__(f"effect {key!r} failed: {error}")
         self.key = key
         self.error = error
+        self.guarded = guarded
+        """Whether an equal call of the same caller gets this failure and does not try again."""
 
 
 class MemoFailed(EffectError):
@@ -461,20 +468,61 @@ class MemoFailed(EffectError):
         self.error = error
 
 
-class EffectUncertain(EffectError):
-    """The effect was started and its end is unknown. It is not repeated by itself."""
+UncertainReason = Literal["crashed", "raised", "running"]
 
-    def __init__(self, call_id: str, key: str) -> None:
+_STARTED = "was started and its end is not known"
+
+_WHY: dict[UncertainReason, str] = {
+    "crashed": f"{_STARTED}: it may have happened",
+    "raised": f"{_STARTED}: it may have happened",
+    "running": f"{_STARTED} yet: an equal call of the same caller still runs it",
+}
+
+DO_NOT_REPEAT = "Do not call this tool again for it, and do not try another way."
+"""What a model is told after an effect that may have happened."""
+
+
+class EffectUncertain(EffectError):
+    """The effect was started and its end is unknown. It is never repeated silently.
+
+    The text is for the model: what may have happened, that it must not call again, what is next.
+    """
+
+    def __init__(
+        self,
+        call_id: str,
+        key: str,
+        *,
+        reason: UncertainReason = "crashed",
+        detail: str = "",
+        guarded: bool = True,
+    ) -> None:
         self.call_id = call_id
         self.key = key
+        self.reason: UncertainReason = reason
+        """`crashed`, `raised` or `running` (in an equal call)."""
+
+        self.guarded = guarded
+        """Whether an equal call of the same caller is kept from doing it again."""
+
         self.command: str = f"antiphon calls settle STORE {call_id} {shlex.quote(key)}"
         """What an operator gives to a shell, with `--done RESULT` or `--not-done`."""
 
+        why = f"{_WHY[reason]} ({detail})" if detail else _WHY[reason]
         super().__init__(
-            f"effect {key!r} of call {call_id} was started and its end is not known. An operator "
-            f"settles it: {self.command} --done RESULT | --not-done. "
-            "Pass retry=True if the effect is safe to call again with the same idempotency key."
+            f"effect {key!r} of call {call_id} {why}. {DO_NOT_REPEAT} "
+            f"An operator finds out whether it happened. {next_step(guarded)}"
         )
+
+
+def next_step(guarded: bool) -> str:
+    """Say what becomes of an equal call while an effect may have happened."""
+    if guarded:
+        return "Until then an equal call does not do it again; afterwards it gets the outcome."
+    return (
+        "This server does not know who its callers are, so that it cannot keep a second call from "
+        "doing it again."
+    )
 
 
 class NotDone(Exception):

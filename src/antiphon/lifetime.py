@@ -226,7 +226,7 @@ class ServerLifetime:
         if isinstance(store, KeptInFile) and not store.path.exists():
             raise ConfigError(f"there is no store in {store.path}: start the server first")
         if seals:
-            self._check_keys("a result that is kept for other processes")
+            self._check_keys("what is said to other processes")
         await self._open_store()
         try:
             yield
@@ -309,6 +309,7 @@ class ServerLifetime:
             self._runner = None
         await self._engine.parked.close()
         await self._engine.redemptions.close()
+        await self._environment.finish_settling()
         if self._lifespan is not None:
             await self._lifespan.stop()
         if self._environment.audit is not None:
@@ -352,6 +353,13 @@ class ServerLifetime:
     def _report(self) -> None:
         """Log which keys are used, and what does not survive this process."""
         store = self._environment.store
+        life = self._environment.limits.call
+        if self._environment.sealer.ttl > life.total_seconds():
+            _log.warning(
+                "Seal(ttl=...) is longer than a whole call may take: tokens end with their call, "
+                "after %s. Raise Limits(call=...), or lower Seal(ttl=...)",
+                life,
+            )
         if self._keys.made:
             if not store.durable:
                 _log.warning("%s. %s", _MADE_KEYS, _SET_KEYS)

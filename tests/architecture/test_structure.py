@@ -40,7 +40,8 @@ def test_no_class_name_is_defined_twice() -> None:
 # --- no wiring after construction ---------------------------------------------------------------
 
 NOT_WIRING = {
-    ("client/sdk_shim.py", "response.stream = _ContainedBody(stream)"),
+    ("stores/views.py", "view.__dict__ = self.__dict__"),
+    ("client/sdk_shim.py", "response.stream = _ContainedBody(stream, _request_id(request))"),
     (
         "outbound/http_client.py",
         "response.stream = _CountedBody(stream, response.request, limit, ends)",
@@ -142,6 +143,7 @@ REFLECTED: dict[str, set[str]] = {
         "answerer", "answers", "candidate", "error", "import_module(_HOME[name])", "found", "read",
         "self.server", "self.session", "server", "signal", "target", "value", "write",
     },
+    "core": {"error", "found", "response"},
     "environment.py": {"self.store"},
     "engine": {"fn", "inner", "self._inner", "value"},
     "forms": {"hint", "kind", "member", "spec"},

@@ -37,7 +37,7 @@ EVENTS = [
 
 
 async def _fill(path: Path) -> None:
-    async with opened(SqliteStore(path)) as store:
+    async with opened(SqliteStore(path).for_server("shop")) as store:
         await store.append_audit("shop", EVENTS)
 
 

@@ -411,6 +411,31 @@ async def test_a_decline_reaches_the_tool_of_a_server_in_this_process():
         assert (await client.call_tool("ask")).is_error
 
 
+async def test_an_answer_function_that_fails_is_heard_and_the_call_goes_on_where_the_step_is_kept():
+    form = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+    server = Server("local")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        """Ask twice."""
+        first = await ctx.elicit("First?", form, key="first")
+        second = await ctx.elicit("Second?", form, key="second")
+        return f"{first['x']} {second['x']}"
+
+    def fail(ask: FormAsk) -> dict[str, str]:
+        if ask.key == "second":
+            raise OSError("the user interface is gone")
+        return {"x": "one"}
+
+    async with Client(server, answers=fail) as client:
+        with pytest.raises(OSError, match="the user interface is gone"):
+            await client.call_tool("ask")
+        step = await client.resume(await client.begin("ask"), {"first": {"x": "one"}})
+        assert list(step.asks) == ["second"]
+        done = await client.resume(step.dump(), {"second": {"x": "two"}})
+    assert done.result.content[0].text == "one two"  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+
+
 @pytest.mark.requirement("CACHE-02", "CACHE-04", "MRTR-C-13")
 async def test_lists_and_resources_are_kept_as_long_as_the_server_says_but_not_retried_ones():
     now = [1000.0]

@@ -85,8 +85,17 @@ CONNECTION_BOUNDS = {
     ),
     "head_seconds": ("seconds for a whole head", "408, and the connection is closed"),
     "body_seconds": (
-        "seconds for a small body, or between two pieces of a large one",
+        "seconds for a body, however many pieces it comes in",
         "408, and the connection is closed",
+    ),
+    "body_rate": (
+        "bytes of a large body that give it a second more",
+        "408, and the connection is closed",
+    ),
+    "unfinished_bytes": (
+        "bytes of requests that are not complete, on all connections together; 8 of the longest "
+        "bodies if that is more",
+        "503 to the one that was begun first",
     ),
     "idle_seconds": ("seconds between two requests", "the connection is closed"),
     "write_seconds": ("seconds in which nothing is read of an answer", "the connection is closed"),
@@ -153,11 +162,15 @@ def default(value: Any) -> str:
     raise ValueError(value)
 
 
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+
+
 def connection_rows() -> list[tuple[str, str, str]]:
     """Return the bounds of connections and heads, their values, and what happens at them."""
     defaults = limits.ConnectionLimits()
     found = [
-        (text, f"{getattr(defaults, field.name):,g}", at_it)
+        (text, _number(getattr(defaults, field.name)), at_it)
         for field in msgspec.structs.fields(limits.ConnectionLimits)
         for text, at_it in [CONNECTION_BOUNDS[field.name]]
     ]

@@ -34,7 +34,7 @@ CHAPTERS = {
 """By module; the longest name that fits decides."""
 
 
-SPOKEN_TO = {"Server", "Context", "Flow", "Client", "Step", "Outcome", "Completion"}
+SPOKEN_TO = {"Server", "Context", "Flow", "Client", "Step", "Outcome", "Completion", "CallAnswers"}
 """What people call methods of; those of the others are for the framework, or said elsewhere."""
 
 

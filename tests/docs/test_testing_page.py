@@ -17,6 +17,9 @@ from docs_src.testing import (
 from docs_src.testing import test_it_starts_after_approval as test_it_starts_after_approval
 from docs_src.testing import test_nothing_without_a_yes as test_nothing_without_a_yes
 from docs_src.testing_decisions import test_no_answer_is_no_yes as test_no_answer_is_no_yes
+from docs_src.testing_layout import (
+    test_an_account_is_closed_after_approval as test_an_account_is_closed_after_approval,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 

@@ -70,7 +70,21 @@ def in_full(raw: bytes, headers: dict[bytes, bytes] | None = None) -> tuple[byte
     assert id is not None
     given = None if headers is None else RequestHeaders(headers)
     request = admit(message, SERVED, CALLER, headers=given)
-    return encode_id(id), msgspec.structs.replace(request, params={})
+    assert msgspec.json.decode(meta_of(raw)) == request.params["_meta"]
+    return encode_id(id), msgspec.structs.replace(request, params={}, encoded_meta=meta_of(raw))
+
+
+class _Params(msgspec.Struct):
+    meta: msgspec.Raw = msgspec.field(name="_meta")
+
+
+class _Message(msgspec.Struct):
+    params: _Params
+
+
+def meta_of(raw: bytes) -> bytes:
+    """Return the bytes of a request's `_meta`."""
+    return bytes(msgspec.json.decode(raw, type=_Message).params.meta)
 
 
 def recognised(raw: bytes, headers: dict[bytes, bytes] | None = None) -> Any:

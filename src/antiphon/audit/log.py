@@ -170,6 +170,34 @@ class AuditLog:
             )
         )
 
+    async def settled(
+        self,
+        *,
+        call: str,
+        key: str,
+        issuer: str,
+        subject: str,
+        transport: str,
+        outcome: str,
+        reason: str,
+    ) -> None:
+        """Write what an operator says about an uncertain effect."""
+        await self.write(
+            AuditEvent(
+                kind="settlement",
+                at=self.clock(),
+                server=self.server,
+                process=self.process,
+                call=call,
+                key=key,
+                issuer=issuer,
+                subject=subject,
+                transport=transport,
+                outcome=outcome,
+                digest=self.digest(reason.encode("utf-8", "surrogatepass")),
+            )
+        )
+
     async def refuse(self, event: AuditEvent) -> None:
         """Write a refusal, or count it where there are too many."""
         minute, written = self._refused

@@ -66,6 +66,9 @@ class NatsCarrier:
         self._heartbeat = heartbeat
         digest = blake2b(server.encode(), digest_size=8).hexdigest()
         self._stream = f"antiphon-{digest}"
+        self._replicas = 1
+        """Of the stream as an operator has made it: one that is made again has as many."""
+
         self._now, self._later = f"antiphon.{digest}.now", f"antiphon.{digest}.later"
         self._client: Client | None = None
         self._trouble: Exception | None = None
@@ -105,12 +108,14 @@ class NatsCarrier:
             retention=RetentionPolicy.WORK_QUEUE,
             storage=StorageType.FILE,
             duplicate_window=_SAME_CALL,
+            num_replicas=self._replicas,
         )
         try:
             await self._jetstream().add_stream(stream)  # pyright: ignore[reportUnknownMemberType]
         except BadRequestError:
             # An operator has made it, with replicas; or it cannot be made, and this raises.
-            await self._jetstream().stream_info(self._stream)
+            info = await self._jetstream().stream_info(self._stream)
+            self._replicas = info.config.num_replicas or 1
 
     async def close(self) -> None:
         """Disconnect."""

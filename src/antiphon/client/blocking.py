@@ -130,6 +130,10 @@ class BlockingClient:
         """Call a tool and stop at its first question."""
         return self._wait(self.client.begin, name, arguments, **options)
 
+    def begin_call(self, call: PendingCall, **options: Any) -> Step:
+        """Begin any call, such as a prompt or a resource, and stop at its first question."""
+        return self._wait(self.client.begin_call, call, **options)
+
     def resume(
         self, saved: str | Step, answers: Mapping[str, Any] | None = None, **options: Any
     ) -> Step:

@@ -406,6 +406,8 @@ class Client:
 
         Raises:
             TaskGone: The server does not know the task, or not for this caller.
+            TaskCancelled: It was cancelled.
+            TaskExpired: It did not end within its time to live.
         """
         call = PendingCall(method="tools/call", params={}, task=Task(id=id))
         kept = SavedCall(call=call, received=self._caller.clock())

@@ -58,6 +58,12 @@ OnChange: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 MAX_PAGES = 1000
 """Pages of one list; a bound against a server whose cursors never end."""
 
+MAX_ENTRIES = 20_000
+"""Entries of one list, counted while its pages are read."""
+
+MAX_LIST_BYTES = 64 * 1024 * 1024
+"""Bytes of one list as JSON, counted while its pages are read."""
+
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The member of the params that the header `Mcp-Name` repeats; for tasks it is the id (TASK-28)."""
 
@@ -232,14 +238,20 @@ class ServerConnection:
             generation = self._cache.capture(method, "")
             found = await self.bounded(ask(params=None))
             await self._cache.write(method, "", found, generation, "use")
-        items: list[Any] = list(getattr(found, field))
+        items: list[Any] = []
+        size = 0
         for _ in range(MAX_PAGES):
+            items.extend(getattr(found, field))
+            size += len(found.model_dump_json())
+            if len(items) > MAX_ENTRIES or size > MAX_LIST_BYTES:
+                raise InvalidResponse(
+                    f"the list has more than {MAX_ENTRIES} entries or {MAX_LIST_BYTES} bytes"
+                )
             if found.next_cursor is None:
                 break
             # Later pages are not kept: a cursor has a meaning for the server only.
             params = types.PaginatedRequestParams(cursor=found.next_cursor)
             found = await self.bounded(ask(params=params))
-            items.extend(getattr(found, field))
         else:
             raise InvalidResponse(f"the list has more than {MAX_PAGES} pages")
         if method == "tools/list":

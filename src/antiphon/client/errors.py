@@ -40,6 +40,7 @@ class ClientError(AntiphonError):
     step: "Step | None" = None
 
     def __init__(self, what: str, cure: str = "") -> None:
+        what = what.removesuffix(".") if cure else what
         super().__init__(f"{what}. {cure}" if cure else what)
         self.what = what
         """What happened, without the cure, which for a command line is another one."""

@@ -60,6 +60,11 @@ class FieldPrompt:
         """The value of an empty line, if there is one."""
         return self._schema.get("default")
 
+    @property
+    def must_be_typed(self) -> bool:
+        """Whether a yes or a no must be typed: nothing is sent by an empty line."""
+        return self._schema.get("type") == "boolean" and self.required and self.default is None
+
     def hints(self) -> list[str]:
         """Return what may be typed."""
         schema = self._schema

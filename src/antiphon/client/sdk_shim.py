@@ -12,6 +12,7 @@ under a name that no server can guess.
 """
 
 import asyncio
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -31,6 +32,7 @@ from antiphon.client.errors import CannotConnect, InvalidResponse
 from antiphon.client.flow_types import Lost
 from antiphon.client.http import (
     MAX_BODY,
+    MAX_EVENT,
     RAW,
     RawDispatcher,
     StatusRefusal,
@@ -271,7 +273,7 @@ class ContainedClient(HttpClient):
                 return await self._checked(request, response)
             return await self._refused(request, response)
         except _NOT_SENT as error:
-            why = f"{cannot_reach(failures.where)} ({type(error).__name__}: {error})"
+            why = f"{cannot_reach(failures.where, error)} ({type(error).__name__}: {error})"
             return self._answer(request, Lost(sent=False, why=why))
         except UnreadableReply as error:
             return self._answer(request, Lost(sent=True, why=error.error.message))
@@ -291,7 +293,7 @@ class ContainedClient(HttpClient):
             return response
         if is_event_stream(response):
             stream = cast("httpx2.AsyncByteStream", response.stream)
-            response.stream = _ContainedBody(stream)
+            response.stream = _ContainedBody(stream, _request_id(request))
             return response
         id = _request_id(request)
         if id is None:
@@ -361,11 +363,24 @@ def _negotiates(request: httpx2.Request) -> bool:
     return _sent_message(request).method in ("initialize", "server/discover")
 
 
-def cannot_reach(where: str) -> str:
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+"""How OpenSSL names an answer that is not TLS."""
+
+
+def cannot_reach(where: str, error: BaseException | None = None) -> str:
     """Return that no server was reached at a URL, and what to try."""
+    return f"cannot reach {where}: {_what_to_try(where, str(error or ''))}"
+
+
+def _what_to_try(where: str, why: str) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        return "its certificate is not trusted here. Install the authority's certificate"
+    if any(name in why for name in _NO_TLS):
+        return f"it does not speak TLS. Write {where.replace('https://', 'http://', 1)}"
+    if "Name or service not known" in why or "getaddrinfo failed" in why:
+        return "its host name is not known. Check the address"
     return (
-        f"cannot reach {where}: is the server running? Start it with "
-        "`antiphon serve MODULE:SERVER`, or check the address"
+        "is the server running? Start it with `antiphon serve MODULE:SERVER`, or check the address"
     )
 
 
@@ -387,7 +402,7 @@ def connect_error(cause: BaseException, failures: Failures) -> BaseException:
             why = lost.why if lost else failures.refusal or cause.error.message
             if cause.code == CONNECTION_CLOSED:
                 why = failures.ended or "the server ended the connection before it was ready"
-            unreached = lost is not None and why.startswith(cannot_reach(where))
+            unreached = lost is not None and why.startswith(f"cannot reach {where}: ")
             reason = CannotConnect(why if unreached else f"{at}: {why}")
         case _:
             reason = CannotConnect(f"{at}: {type(cause).__name__}: {cause}")
@@ -403,21 +418,73 @@ def _explain(status: int, refused: str) -> str:
     return f"the server answered {refused}"
 
 
-class _ContainedBody(httpx2.AsyncByteStream):
-    """The body of an event stream: a network failure ends it, and the SDK's session goes on."""
+_EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+
+class _ContainedBody(httpx2.AsyncByteStream):
+    """The body of an event stream: a network failure ends it, and the SDK's session goes on.
+
+    What cannot be read ends it, and so does the response to another request: the SDK would take
+    them for the answer to this one.
+    """
+
+    def __init__(self, inner: httpx2.AsyncByteStream, id: int | str | None) -> None:
         self._inner = inner
+        self._id = id
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for chunk in self._inner:
-                yield chunk
+            async for event in self._events():
+                if self._id is not None and not _is_readable(event, self._id):
+                    return
+                yield event
         except httpx2.TransportError:
             return
 
+    async def _events(self) -> AsyncIterator[bytes]:
+        """Return the bytes event by event; those of one that is too large as they come."""
+        held = bytearray()
+        async for chunk in self._inner:
+            begun = max(0, len(held) - 3)
+            held += chunk
+            done = 0
+            for end in [found.end() for found in _EVENT_END.finditer(held, begun)]:
+                yield bytes(held[done:end])
+                done = end
+            del held[:done]
+            if len(held) > MAX_EVENT:
+                yield bytes(held)
+                held.clear()
+        if held:
+            yield bytes(held)
+
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _is_readable(event: bytes, id: int | str) -> bool:
+    """Return whether an event says nothing, or holds a message of the protocol for this request."""
+    lines = [line[5:] for line in event.splitlines() if line.startswith(b"data:")]
+    data = b"\n".join(lines).strip()
+    if not data:
+        return True
+    try:
+        message = msgspec.json.decode(data, type=_StreamedMessage)
+        if message.method is None:
+            read_result(data, id)
+    except (msgspec.DecodeError, RecursionError, UnreadableReply):
+        return False
+    except MCPError:
+        return True  # an answer, if not a result
+    return message.jsonrpc == "2.0"
+
+
+class _StreamedMessage(msgspec.Struct):
+    """What tells a response in a stream from other messages."""
+
+    jsonrpc: str
+    method: str | None = None
+    params: dict[str, Any] | None = None
 
 
 def contained_client(

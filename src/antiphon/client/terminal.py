@@ -93,6 +93,8 @@ class Terminal(Combining):
         values: dict[str, Any] = {}
         for field in fields:
             values[field.name] = self._field(field, None)
+        if len(fields) == 1 and fields[0].must_be_typed:
+            return Accept(values)  # a yes or a no needs no second one
         for _ in range(TRIES):
             self._review(fields, values)
             word = self._ask("Send this? yes, edit, decline or cancel", "yes").strip() or "yes"

@@ -1,5 +1,6 @@
 """What a server does once it is made: it runs, serves its transports and opens its inbox."""
 
+import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from antiphon.assembly import ServerParts, ServerPlan, TaskRunsIn
 from antiphon.console.serving import ServedConsole
+from antiphon.core.identities import LINK_ISSUER
 from antiphon.core.limits import Limits
 from antiphon.core.request import Era
 from antiphon.dispatcher import Dispatcher
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from antiphon.console.app import ConsoleApp
     from antiphon.console.inbox_view import InboxView
     from antiphon.console.settings import Console
+
+_log = logging.getLogger("antiphon")
 
 
 class RunnableServer(HandlerDecorators):
@@ -79,10 +83,43 @@ class RunnableServer(HandlerDecorators):
         """Whether it says by itself who calls over HTTP; middleware around it may do so, too."""
         return self._access.principal is not None or self.auth is not None
 
+    @property
+    def callers_vouched_elsewhere(self) -> str | None:
+        """Whoever vouches for callers, if that can never be who vouches for approvers.
+
+        The console then compares no caller with an approver, unless `same_person=` does: somebody
+        could approve a call of their own.
+        """
+        console = self.console
+        if console is None or not self.knows_callers:
+            return None
+        place = console.place
+        if self.auth is not None:
+            return None if place.knows(self.auth.issuer) else self.auth.issuer
+        by_link = place.issuers == frozenset({LINK_ISSUER}) and not place.tells_people
+        return "principal=" if by_link else None
+
+    def _warn_of_strangers(self) -> None:
+        callers, console = self.callers_vouched_elsewhere, self.console
+        if callers is None or console is None:
+            return
+        _log.warning(
+            "callers are vouched for by %s and approvers by %s: one person has two names, and the "
+            "rule that nobody approves a call of their own compares %s. Sign approvers in where "
+            "callers are, or set Console(same_person=...)",
+            callers,
+            ", ".join(sorted(console.place.issuers or ())),
+            "subjects alone"
+            if console.place.issuers == frozenset({LINK_ISSUER})
+            else "different people",
+        )
+
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Open the store for as long as any transport runs, and run tasks unless workers do."""
         self._check_flows()
+        self._check_roles()
+        self._warn_of_strangers()
         here = self.task_runs == "in_process"
         async with (
             self._mounts.open(),
@@ -90,6 +127,24 @@ class RunnableServer(HandlerDecorators):
             self._notifying(),
         ):
             yield
+
+    def _check_roles(self) -> None:
+        """Refuse to serve a tool that waits for a role which nobody can hold.
+
+        Raises:
+            ConfigError: Names the tool and the role.
+        """
+        roles = None if self.console is None else self.console.roles
+        if roles is None:
+            return
+        for name, listed in self.parts.registry.tools.items():
+            ask = listed.handler.options.approve
+            if ask is not None and ask.by is not None and ask.by not in roles:
+                known = ", ".join(sorted(roles)) or "none"
+                raise ConfigError(
+                    f"tool {name!r} waits for the role {ask.by!r}, and Console(roles=...) has "
+                    f"{known}: nobody could decide"
+                )
 
     @asynccontextmanager
     async def working(
@@ -137,6 +192,7 @@ class RunnableServer(HandlerDecorators):
             link: The other workers on this port; `antiphon serve --workers` sets it.
         """
         self._check_flows()
+        self._check_roles()
         gateway = self._gateway(stateless=stateless, link=link)
         access = self._access
         auth = self._resource_server(path) if access.stand_in is None else None
@@ -289,6 +345,9 @@ class RunnableServer(HandlerDecorators):
                 run_loop(self.serve_stdio())
         else:
             app = self.asgi(path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
+            wrong = self.console.warning_of(port) if self.console is not None else ""
+            if wrong:
+                _log.warning("%s", wrong)
             run_http(app, host, port)
 
     async def serve_stdio(self) -> None:

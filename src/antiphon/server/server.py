@@ -51,7 +51,8 @@ class Server(RunnableServer):
             outermost.
         console: The web pages where people decide who are not the client.
         settings: What few servers set: `redeem`, `eras`, `task_runs`, `carrier`, `audit`,
-            `telemetry`, `cache`, `expose_errors`; for tests `clock`, `entropy` and `environ`.
+            `telemetry`, `cache`, `unknown_after`, `expose_errors`; for tests `clock`, `entropy`
+            and `environ`.
             `antiphon.assembly.ServerSettings` has a line on each.
     """
 

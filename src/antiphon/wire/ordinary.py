@@ -144,6 +144,7 @@ class OrdinaryRequests:
                 log_level=meta.log_level,
                 trace=trace,
                 channel=channel,
+                encoded_meta=key,
                 id=message.id,
             )
         except (ValueError, RecursionError, InvalidRequest):

@@ -1,4 +1,4 @@
-"""What a text names as a server: a URL, a command, or the file of a server.
+"""What a text names as a server: a URL, a command, or the file or module of a server.
 
 A text is read here, once, where it comes from: `parse_target` decides by the text alone, never by
 what lies in the working directory. Everything behind takes the value and does not look at the text
@@ -17,11 +17,13 @@ _WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HALF_URL = re.compile(r"https?:", re.IGNORECASE)
 _URL = re.compile(r"https?://", re.IGNORECASE)
 _NOT_IN_URL = re.compile(r"[\s\\\x00-\x1f\x7f]")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}(/\S*)?")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _SOURCE = ".py"
 
 
 class NamedTarget:
-    """A server that a text can name: a `Url`, a `Command` or a `File`."""
+    """A server that a text can name: a `Url`, a `Command`, a `File` or a `Module`."""
 
     __slots__ = ()
 
@@ -77,7 +79,7 @@ class Command(NamedTarget):
     def __post_init__(self) -> None:
         """Refuse an empty command."""
         if not self.words or not self.words[0]:
-            raise CannotConnect("the target is empty: pass a URL or a command")
+            raise CannotConnect("the target is empty: pass a URL, a file or a command")
 
     def __str__(self) -> str:
         return shlex.join(self.words)
@@ -99,14 +101,36 @@ class File(NamedTarget):
     @property
     def command(self) -> Command:
         """What serves it."""
-        return Command((sys.executable, "-m", "antiphon", "serve", "--stdio", "--", str(self)))
+        return _serving(str(self))
 
 
-def parse_target(text: str) -> Url | Command | File:
+@dataclass(frozen=True, slots=True)
+class Module(NamedTarget):
+    """A module that holds a server, and the name of the server in it: `shop:server`.
+
+    It is served on standard streams by this very Python, from the working directory.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def command(self) -> Command:
+        """What serves it."""
+        return _serving(self.name)
+
+
+def _serving(name: str) -> Command:
+    return Command((sys.executable, "-m", "antiphon", "serve", "--stdio", "--", name))
+
+
+def parse_target(text: str) -> Url | Command | File | Module:
     """Read where a server is.
 
-    `scheme://` makes it a URL, one word that ends in `.py` (or `.py:name`) a file, and everything
-    else is a command as a shell would read it.
+    `scheme://` makes it a URL, one word that ends in `.py` (or `.py:name`) a file, one word like
+    `shop:server` a module, and everything else is a command as a shell would read it.
 
     Raises:
         CannotConnect: It is none of them.
@@ -126,7 +150,21 @@ def parse_target(text: str) -> Url | Command | File:
         path, variable = split_name(words[0] if text[0] in "'\"" else text)
         if path.endswith(_SOURCE):
             return File(path, variable)
+        return _one_word(words[0])
     return Command(tuple(words))
+
+
+def _one_word(word: str) -> Command | Module:
+    """Read a word that is no file.
+
+    Raises:
+        CannotConnect: It is an address without its scheme.
+    """
+    address = _ADDRESS.fullmatch(word)
+    if address is not None:
+        url = f"http://{word}" if address[2] else f"http://{word}/mcp"
+        raise CannotConnect(f"{word!r} is no URL: write {url}")
+    return Module(word) if _MODULE.fullmatch(word) else Command((word,))
 
 
 def split_name(name: str) -> tuple[str, str]:

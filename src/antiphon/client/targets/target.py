@@ -24,7 +24,14 @@ from antiphon.client.errors import CannotConnect
 from antiphon.client.http import MAX_EVENT, HttpDispatcher, RawDispatcher
 from antiphon.client.sdk_shim import Failures, contained_client
 from antiphon.client.stdio import child_server
-from antiphon.client.targets.named import Command, File, NamedTarget, Url, parse_target
+from antiphon.client.targets.named import (
+    Command,
+    File,
+    Module,
+    NamedTarget,
+    Url,
+    parse_target,
+)
 from antiphon.client.targets.objects import NamelessTarget, stream_target
 
 Notify = Callable[[str, Mapping[str, Any]], Awaitable[None]]
@@ -322,6 +329,8 @@ def _named(target: NamedTarget, options: TargetOptions) -> Target:
         case File():
             if not Path(target.path).is_file():
                 raise CannotConnect(f"there is no file {target.path}")
+            return _command(target.command, options)
+        case Module():
             return _command(target.command, options)
         case Command():
             return _command(target, options)
