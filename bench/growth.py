@@ -14,7 +14,7 @@ import msgspec
 import uvloop
 
 from antiphon import Context, Server
-from antiphon.core.request import Channel, Principal, Request
+from antiphon.protocol.request import Channel, Principal, Request
 from bench.inside import DEEP, Placement, after, first, make, rounds, timed, whole
 
 CALLS, REPEATS = 60, 7

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from antiphon import Console, Server
+from antiphon.apps.console.inbox_view import InboxView, Listing
 from antiphon.console import Person
-from antiphon.console.inbox_view import InboxView, Listing
-from antiphon.core.inbox import Decided, Face, Item, Terms, encode_face
+from antiphon.protocol.inbox import Decided, Face, Item, Terms, encode_face
 from antiphon.testing import KEY
 from tests import servers as databases
 

@@ -20,8 +20,8 @@ import uvloop
 from pydantic import BaseModel, Field
 
 from antiphon import Context, Elicit, InputRequired, Server
-from antiphon.core.limits import Limits
-from antiphon.core.request import Principal, Request
+from antiphon.protocol.limits import Limits
+from antiphon.protocol.request import Principal, Request
 from bench.procs import ROOT, resident_bytes
 from bench.story import ANSWER
 

@@ -14,8 +14,8 @@ from hashlib import blake2b
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESGCMSIV
 
-from antiphon.core.journal import Entry, Journal, Pending, encode_value
-from antiphon.core.request import Principal
+from antiphon.protocol.journal import Entry, Journal, Pending, encode_value
+from antiphon.protocol.request import Principal
 from antiphon.seal.aead import Aead
 from antiphon.seal.claims import Binding, decode, encode
 from antiphon.seal.keyring import Keyring, generate_key

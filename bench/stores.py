@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 from antiphon import Server
-from antiphon.core.request import Request
+from antiphon.protocol.request import Request
 from bench.inside import after, first, make
 from tests import servers as databases
 

@@ -22,7 +22,7 @@ from typing import Any
 import psycopg
 
 from antiphon import Context, Limits, Seal, Server
-from antiphon.core.request import Principal
+from antiphon.protocol.request import Principal
 from antiphon.stores.sql import dialect as dialects
 from antiphon.stores.sql.dialect import Kind, Query
 from antiphon.testing import KEY

@@ -6,7 +6,7 @@ from fastmcp import FastMCP
 from pydantic import BaseModel
 
 from antiphon import Context
-from antiphon.ext.fastmcp import AntiphonTools
+from antiphon.integrations.fastmcp import AntiphonTools
 
 
 class Place(BaseModel):

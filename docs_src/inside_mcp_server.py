@@ -8,7 +8,7 @@ from mcp.server.mcpserver import MCPServer
 from pydantic import BaseModel
 
 from antiphon import Context, Server
-from antiphon.ext.mcp import AntiphonTools
+from antiphon.integrations.mcp_sdk import AntiphonTools
 
 
 class Place(BaseModel):

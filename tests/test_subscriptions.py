@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.capabilities import TASKS
-from antiphon.core.changes import PROMPTS, RESOURCE, RESOURCES, TASK, TOOLS, Changes
-from antiphon.core.limits import Limits
-from antiphon.core.quotas import Allowance, Holdings
-from antiphon.core.request import Principal, Request
 from antiphon.errors import CapabilityMissing, Unavailable
-from antiphon.subscriptions import Subscription, Subscriptions
+from antiphon.protocol.capabilities import TASKS
+from antiphon.protocol.changes import PROMPTS, RESOURCE, RESOURCES, TASK, TOOLS, Changes
+from antiphon.protocol.limits import Limits
+from antiphon.protocol.quotas import Allowance, Holdings
+from antiphon.protocol.request import Principal, Request
+from antiphon.transports.subscriptions import Subscription, Subscriptions
 
 OFFERED = {"tools", "prompts", "resources"}
 ADA, BOB = Principal(subject="ada"), Principal(subject="bob")

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from antiphon import Context, Limits, Seal, Server
-from antiphon.processes.task_worker import work
 from antiphon.testing import KEY
+from antiphon.transports.processes.task_worker import work
 
 FORM = {"type": "object", "properties": {"go": {"type": "boolean"}}}
 

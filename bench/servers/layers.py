@@ -11,9 +11,9 @@ from typing import Any
 
 import uvloop
 
-from antiphon.processes.event_loop import run_loop
 from antiphon.transports.http1.runner import serve_asgi
 from antiphon.transports.http1.server import HttpServer
+from antiphon.transports.processes.event_loop import run_loop
 from bench.servers import bare
 from bench.servers.listening import listen
 from bench.servers.ours import server

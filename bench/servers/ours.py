@@ -14,8 +14,8 @@ import uvloop
 from pydantic import BaseModel, Field
 
 from antiphon import Context, Principal, Seal, Server
-from antiphon.processes.http_server import serve_http
 from antiphon.testing import KEY
+from antiphon.transports.processes.http_server import serve_http
 from bench.servers.listening import listen
 from bench.story import QUESTIONS, question
 

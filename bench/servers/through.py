@@ -6,7 +6,7 @@ import sys
 import uvloop
 
 from antiphon import Server
-from antiphon.processes.http_server import serve_http
+from antiphon.transports.processes.http_server import serve_http
 from bench.servers.ours import print_port
 
 server = Server("gateway", store="memory:")

@@ -7,32 +7,7 @@ official SDK, which a server of modern clients never loads.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from antiphon.audit.settings import Audit as Audit
-from antiphon.core.asks import Approval as Approval
-from antiphon.core.asks import Approve as Approve
-from antiphon.core.asks import Completion as Completion
-from antiphon.core.asks import Elicit as Elicit
-from antiphon.core.asks import ElicitUrl as ElicitUrl
-from antiphon.core.asks import InputRequired as InputRequired
-from antiphon.core.asks import ListRoots as ListRoots
-from antiphon.core.asks import Opened as Opened
-from antiphon.core.asks import Outcome as Outcome
-from antiphon.core.asks import RawAsk as RawAsk
-from antiphon.core.asks import Root as Root
-from antiphon.core.asks import Sample as Sample
-from antiphon.core.content import Audio as Audio
-from antiphon.core.content import Contents as Contents
-from antiphon.core.content import Embedded as Embedded
-from antiphon.core.content import Image as Image
-from antiphon.core.content import Link as Link
-from antiphon.core.content import Message as Message
-from antiphon.core.content import Text as Text
-from antiphon.core.content import ToolResult as ToolResult
-from antiphon.core.inbox import Approver as Approver
-from antiphon.core.limits import Limits as Limits
-from antiphon.core.request import Channel as Channel
-from antiphon.core.request import Principal as Principal
-from antiphon.core.request import Request as Request
+from antiphon.audit import Audit as Audit
 from antiphon.engine.context import Context as Context
 from antiphon.engine.handler import CachePolicy as CachePolicy
 from antiphon.engine.native import CallAnswers as CallAnswers
@@ -71,12 +46,37 @@ from antiphon.handlers.signature import Depends as Depends
 from antiphon.handlers.signature import Resolve as Resolve
 from antiphon.handlers.steps import Flow as Flow
 from antiphon.ports.call_end import CallEnd as CallEnd
+from antiphon.protocol.asks import Approval as Approval
+from antiphon.protocol.asks import Approve as Approve
+from antiphon.protocol.asks import Completion as Completion
+from antiphon.protocol.asks import Elicit as Elicit
+from antiphon.protocol.asks import ElicitUrl as ElicitUrl
+from antiphon.protocol.asks import InputRequired as InputRequired
+from antiphon.protocol.asks import ListRoots as ListRoots
+from antiphon.protocol.asks import Opened as Opened
+from antiphon.protocol.asks import Outcome as Outcome
+from antiphon.protocol.asks import RawAsk as RawAsk
+from antiphon.protocol.asks import Root as Root
+from antiphon.protocol.asks import Sample as Sample
+from antiphon.protocol.content import Audio as Audio
+from antiphon.protocol.content import Contents as Contents
+from antiphon.protocol.content import Embedded as Embedded
+from antiphon.protocol.content import Image as Image
+from antiphon.protocol.content import Link as Link
+from antiphon.protocol.content import Message as Message
+from antiphon.protocol.content import Text as Text
+from antiphon.protocol.content import ToolResult as ToolResult
+from antiphon.protocol.inbox import Approver as Approver
+from antiphon.protocol.limits import Limits as Limits
+from antiphon.protocol.request import Channel as Channel
+from antiphon.protocol.request import Principal as Principal
+from antiphon.protocol.request import Request as Request
 from antiphon.seal.policy import Seal as Seal
 from antiphon.server import Server as Server
 from antiphon.stores.memory import MemoryStore as MemoryStore
 
 if TYPE_CHECKING:
-    from antiphon.auth.settings import OAuth as OAuth
+    from antiphon.auth import OAuth as OAuth
     from antiphon.client import AbilityMissing as AbilityMissing
     from antiphon.client import Accept as Accept
     from antiphon.client import AnswerFailed as AnswerFailed
@@ -119,7 +119,7 @@ if TYPE_CHECKING:
     from antiphon.client import Unanswered as Unanswered
     from antiphon.client import UrlAsk as UrlAsk
     from antiphon.client import answer_from_json as answer_from_json
-    from antiphon.console.settings import Console as Console
+    from antiphon.console import Console as Console
 
 __version__ = "0.1.0"
 
@@ -237,7 +237,7 @@ __all__ = [
     "answer_from_json",
 ]
 
-_LATE = {"Console": "antiphon.console.settings", "OAuth": "antiphon.auth.settings"}
+_LATE = {"Console": "antiphon.console", "OAuth": "antiphon.auth"}
 """Settings of parts that few servers have."""
 
 

@@ -8,6 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
 PACKAGE = "antiphon"
+GROUPED = {
+    *(f"apps.{name}" for name in ("console", "dev", "doctor", "gateway", "lint")),
+    *(f"integrations.{name}" for name in ("audit", "oauth", "telemetry")),
+}
+"""Packages in a package that have rules of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +46,10 @@ class Module:
 
 
 def package_of(name: str) -> str:
-    """`antiphon.core.journal` is in `core`; the package's own `__init__` is in `antiphon`."""
+    """`antiphon.protocol.journal` is in `protocol`, `antiphon.apps.dev.run` in `apps.dev`."""
     parts = name.split(".")
+    if ".".join(parts[1:3]) in GROUPED:
+        return ".".join(parts[1:3])
     return parts[1] if len(parts) > 1 else PACKAGE
 
 
@@ -90,7 +97,7 @@ def _asks_for_type_checking(test: ast.expr) -> bool:
 
 
 def _targets(node: ast.Import | ast.ImportFrom, known: set[str]) -> Iterator[str]:
-    """`from antiphon.wire import results` imports `antiphon.wire.results`, not the package."""
+    """`from antiphon.forms import form` imports `antiphon.forms.form`, not the package."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
         return

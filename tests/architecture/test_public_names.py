@@ -25,8 +25,8 @@ def test_a_star_import_brings_every_name_and_nothing_else() -> None:
 def test_a_server_does_not_load_the_client_nor_what_runs_servers() -> None:
     loaded = run(
         "import sys, antiphon; antiphon.Server('shop'); "
-        "print([name for name in ('mcp', 'antiphon.client', 'antiphon.processes', 'uvloop', "
-        "'jsonschema') if name in sys.modules])"
+        "print([name for name in ('mcp', 'antiphon.client', 'antiphon.transports.processes', "
+        "'uvloop', 'jsonschema') if name in sys.modules])"
     )
     assert loaded == "[]"
     assert run("import sys, antiphon; antiphon.Client; print('mcp' in sys.modules)") == "True"

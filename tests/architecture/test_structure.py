@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.core.methods import METHODS
+from antiphon.protocol.methods import METHODS
 from tests.architecture.source import PACKAGE, SOURCE
 
 TREE = SOURCE / PACKAGE
@@ -138,16 +138,14 @@ def test_the_search_tells_wiring_from_data(source: str, late: bool) -> None:
 REFLECTED: dict[str, set[str]] = {
     "__init__.py": {"client"},
     "cli": {"os", "os.path"},
-    "doctor": {"fn", "hint"},
     "client": {
         "answerer", "answers", "candidate", "error", "import_module(_HOME[name])", "found", "read",
         "self.server", "self.session", "server", "signal", "target", "value", "write",
     },
-    "core": {"error", "found", "response"},
-    "environment.py": {"self.store"},
-    "engine": {"fn", "inner", "self._inner", "value"},
+    "protocol": {"error", "found", "response"},
+    "engine": {"fn", "inner", "self._inner", "self.store", "value"},
     "forms": {"hint", "kind", "member", "spec"},
-    "gateway": {"self._upstream.client", "target"},
+    "apps": {"fn", "hint", "self._upstream.client", "target"},
     "handlers": {
         "error.__cause__", "fn", "item", "parameter.annotation", "plain", "type(fn)", "type_",
         "value",
@@ -274,7 +272,7 @@ def test_only_the_table_of_methods_lists_methods() -> None:
     found = {
         f"{within(path)}:{node.lineno}"
         for path, tree in FILES.items()
-        if within(path) != "core/methods.py"
+        if within(path) != "protocol/methods.py"
         for node in ast.walk(tree)
         if isinstance(node, ast.Set | ast.List | ast.Tuple) and lists(node)
     }

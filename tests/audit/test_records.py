@@ -24,11 +24,11 @@ from antiphon import (
     Server,
     StoreError,
 )
-from antiphon.core.audit import AuditEvent, AuditRecord, verify_audit
-from antiphon.core.chain import ChainHead
-from antiphon.core.digest import arguments_digest
-from antiphon.core.inbox import Person
 from antiphon.engine.questions import question
+from antiphon.protocol.audit import AuditEvent, AuditRecord, verify_audit
+from antiphon.protocol.chain import ChainHead
+from antiphon.protocol.digest import arguments_digest
+from antiphon.protocol.inbox import Person
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing import KEY, Rounds
 from antiphon.testing.harness import WITH_TASKS

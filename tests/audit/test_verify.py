@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from antiphon.audit import lines
-from antiphon.audit.lines import LinesFile, head_file, read_head
 from antiphon.cli.operating import audit as command
-from antiphon.core.audit import (
+from antiphon.errors import StoreError
+from antiphon.integrations.audit import lines
+from antiphon.integrations.audit.lines import LinesFile, head_file, read_head
+from antiphon.protocol.audit import (
     AuditEvent,
     AuditRecord,
     read_record,
@@ -23,8 +24,7 @@ from antiphon.core.audit import (
     verify_audit,
     write_record,
 )
-from antiphon.core.chain import NO_HEAD, ChainHead
-from antiphon.errors import StoreError
+from antiphon.protocol.chain import NO_HEAD, ChainHead
 from antiphon.stores.memory import MemoryStore
 from antiphon.stores.sqlite import SqliteStore
 from tests.cli.running import Ran, antiphon
@@ -283,8 +283,9 @@ def test_a_prefix_is_missed_unless_a_checkpoint_of_the_chain_says_that_its_time_
 def test_processes_that_write_one_file_at_once_continue_one_chain(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     code = (
-        "import sys; from pathlib import Path; from antiphon.audit.lines import LinesFile\n"
-        "from antiphon.core.audit import AuditEvent\n"
+        "import sys; from pathlib import Path\n"
+        "from antiphon.integrations.audit.lines import LinesFile\n"
+        "from antiphon.protocol.audit import AuditEvent\n"
         "lines = LinesFile(Path(sys.argv[1]))\n"
         "for at in range(25):\n"
         "    lines.append([AuditEvent(kind='round', at=float(at), server='shop')] * 2)\n"

@@ -7,7 +7,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
 from antiphon import Context, Principal, Server
-from antiphon.core.credentials import actors_of
+from antiphon.protocol.credentials import actors_of
 from antiphon.testing import KEY
 from tests.transports.wire import post, request
 

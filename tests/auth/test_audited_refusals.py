@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from antiphon import Audit, MemoryStore, Principal, Server, StoreError
-from antiphon.core.audit import AuditRecord, verify_audit
-from antiphon.core.chain import ChainHead
+from antiphon.protocol.audit import AuditRecord, verify_audit
+from antiphon.protocol.chain import ChainHead
 from antiphon.testing import KEY
 from tests.auth.issuer import Issuer
 from tests.auth.shop import CAN, SERVERS, open_shop, shop

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from antiphon import OAuth
-from antiphon.auth import authorization_server, resource_server
-from antiphon.auth.resource_server import ResourceServer
+from antiphon.integrations.oauth import authorization_server, resource_server
+from antiphon.integrations.oauth.resource_server import ResourceServer
 from antiphon.transports.http.access import HttpRefusal
 from antiphon.transports.http.principal import IdentifiedCaller
 from tests.auth.issuer import AUDIENCE, Issuer, Tokens

@@ -15,8 +15,8 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from antiphon import ConfigError, OAuth, Principal, Server
-from antiphon.auth import authorization_server
-from antiphon.auth.resource_server import ResourceServer
+from antiphon.integrations.oauth import authorization_server
+from antiphon.integrations.oauth.resource_server import ResourceServer
 from antiphon.outbound.fetching import Fetcher, ServerAway
 from antiphon.outbound.http_client import MAX_REPLY
 from antiphon.transports.http.access import HttpRefusal

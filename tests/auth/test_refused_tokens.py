@@ -14,7 +14,7 @@ from joserfc import jwt
 from joserfc.jwe import JWERegistry
 from joserfc.jwk import ECKey, RSAKey
 
-from antiphon.core import failures
+from antiphon.protocol import failures
 from tests.auth.issuer import AUDIENCE, Issuer, Tokens
 from tests.auth.shop import SERVERS, open_shop, shop
 from tests.transports.wire import request

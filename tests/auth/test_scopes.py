@@ -8,7 +8,7 @@ import pytest
 from starlette.authentication import AuthCredentials, SimpleUser
 
 from antiphon import Client, ConfigError, Console, Context, OAuth, Server
-from antiphon.dev.recording import DeveloperAccess
+from antiphon.apps.dev.recording import DeveloperAccess
 from antiphon.server.construction import Surroundings, loading_within
 from antiphon.testing import KEY
 from tests.auth.issuer import Issuer

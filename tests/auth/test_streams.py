@@ -7,7 +7,7 @@ import time
 import pytest
 
 from antiphon import OAuth
-from antiphon.auth import grants, resource_server
+from antiphon.integrations.oauth import grants, resource_server
 from tests.auth.issuer import AUDIENCE, Issuer
 from tests.auth.shop import SERVERS, open_shop, shop
 from tests.transports.wire import mirrored, request

@@ -13,10 +13,10 @@ from uuid import uuid4
 
 import httpx
 
+from antiphon.apps.console.app import ConsoleApp
 from antiphon.console import Person
-from antiphon.console.app import ConsoleApp
-from antiphon.core.inbox import DecisionRecord
-from antiphon.core.retry import back_off
+from antiphon.protocol.inbox import DecisionRecord
+from antiphon.protocol.retry import back_off
 from antiphon.seal.keyring import generate_key
 from tests.browser.shop import LOGIN, NAME, PAID, STORE, URL, make_shop
 from tests.child_processes import PATIENCE, ROOT, environment

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from antiphon.core.request import MODERN
+from antiphon.protocol.request import MODERN
 from antiphon.stores import open_store
 from tests.chaos.chaos_run import store_of
 from tests.chaos.deployment import deployed

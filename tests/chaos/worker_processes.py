@@ -20,7 +20,7 @@ import uvloop
 
 import antiphon.stores.postgres
 import antiphon.stores.sqlite  # noqa: F401
-from antiphon.processes.http_server import serve_http
+from antiphon.transports.processes.http_server import serve_http
 
 application = importlib.import_module(os.environ["CHAOS_APPLICATION"]).application
 PAUSE = 1.6

@@ -12,7 +12,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from antiphon.core.inbox import Attempt, Decided, NewItem, Person
 from antiphon.ports import (
     About,
     Effect,
@@ -23,6 +22,7 @@ from antiphon.ports import (
     Started,
     Store,
 )
+from antiphon.protocol.inbox import Attempt, Decided, NewItem, Person
 from antiphon.stores import open_store
 from tests.cli.running import antiphon, spawned
 from tests.cli.terminal import Seat

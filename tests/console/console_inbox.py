@@ -11,10 +11,10 @@ import httpx
 import msgspec
 
 from antiphon import Server
+from antiphon.apps.console.app import ConsoleApp
 from antiphon.console import Console
-from antiphon.console.app import ConsoleApp
-from antiphon.core.inbox import Face, Item, NewItem, Person, encode_face, terms_of
 from antiphon.ports import HeldCall, Inbox, NewTask
+from antiphon.protocol.inbox import Face, Item, NewItem, Person, encode_face, terms_of
 from antiphon.testing import KEY
 
 URL = "http://127.0.0.1:8401/console"

@@ -26,8 +26,8 @@ import msgspec
 
 from antiphon import Console, Context, Limits, Principal, Server
 from antiphon.console import Person
-from antiphon.core.request import Request
-from antiphon.core.retry import back_off
+from antiphon.protocol.request import Request
+from antiphon.protocol.retry import back_off
 from antiphon.stores import open_store
 from antiphon.tasks import held
 from antiphon.testing import KEY, BackChannel

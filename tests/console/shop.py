@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import Approve, Console, Context, Principal, Server
-from antiphon.console.inbox_view import authenticated
-from antiphon.core.identities import identity_of
-from antiphon.core.inbox import Attempt, Decided, Item, Person, decode_face
-from antiphon.core.retry import back_off
+from antiphon.apps.console.inbox_view import authenticated
 from antiphon.ports import Inbox, ItemFilter
+from antiphon.protocol.identities import identity_of
+from antiphon.protocol.inbox import Attempt, Decided, Item, Person, decode_face
+from antiphon.protocol.retry import back_off
 from antiphon.testing import KEY
 from tests.transports.wire import Answer, call, mirrored, request
 

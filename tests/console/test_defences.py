@@ -204,7 +204,7 @@ async def test_the_form_of_a_stranger_is_refused_before_it_is_read(
 
 
 async def test_a_form_has_one_time_for_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antiphon.console.app.BODY_SECONDS", 0.05)
+    monkeypatch.setattr("antiphon.apps.console.app.BODY_SECONDS", 0.05)
     held_inbox = ConsoleInbox()
     item = await held_inbox.put()
     async with held_inbox.signed_in(ANNA) as anna:

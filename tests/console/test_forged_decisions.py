@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.core.inbox import Person
-from antiphon.core.retry import back_off
+from antiphon.protocol.inbox import Person
+from antiphon.protocol.retry import back_off
 from tests.console.console_inbox import ConsoleInbox
 from tests.console.shop import ANNA, BO, CARL, ISSUER, Shop
 

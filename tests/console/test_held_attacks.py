@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from antiphon import Approve, Console, Context, Principal, Server
-from antiphon.core.inbox import Attempt, Closed, Decided, NotAllowed
 from antiphon.errors import ConfigError, HandlerError
+from antiphon.protocol.inbox import Attempt, Closed, Decided, NotAllowed
 from antiphon.testing import Person, Rounds, Undecided
 
 CAN_NOTHING: dict[str, Any] = {}

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from antiphon import ConfigError, Context, Server
-from antiphon.core.retry import back_off
 from antiphon.errors import HandlerError
+from antiphon.protocol.retry import back_off
 from tests.console.shop import ANNA, BO, CARL, FORMS, NOTHING, TASKS, URLS, Shop
 from tests.legacy.wire import Old, old, serving
 from tests.transports.wire import call, mirrored, request

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from antiphon import Approve, Context, InputRequired, Server
-from antiphon.core.retry import back_off
 from antiphon.ports import ItemFilter
+from antiphon.protocol.retry import back_off
 from tests.console.shop import ANNA, CARL, FORMS, GRACE, NOTHING, TASKS, Shop
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}}

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import pytest
 
 from antiphon import Approval, Approve, Context, Elicit, InputRequired, Outcome, Resolve, Server
-from antiphon.core.inbox import decode_face
-from antiphon.core.retry import back_off
 from antiphon.ports import ItemFilter
+from antiphon.protocol.inbox import decode_face
+from antiphon.protocol.retry import back_off
 from tests.console.shop import ANNA, BO, CARL, FORMS, GRACE, NOTHING, TASKS, URLS, Shop
 from tests.legacy.wire import old, serving
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from antiphon import Context, Elicit, InputRequired, Server
-from antiphon.core.retry import back_off
 from antiphon.ports import ItemFilter
+from antiphon.protocol.retry import back_off
 from tests.console.shop import CARL, FORMS, GRACE, NOTHING, TASKS, URLS, Shop
 from tests.legacy.wire import old, serving
 

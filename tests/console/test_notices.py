@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from antiphon import ConfigError, Console, Context, Server
+from antiphon.apps.console.notices import NoticeSender
 from antiphon.console import Webhook
-from antiphon.console.notices import NoticeSender
-from antiphon.core.inbox import Attempt, Person
 from antiphon.ports import Inbox, ItemFilter
+from antiphon.protocol.inbox import Attempt, Person
 from antiphon.testing import KEY
 from antiphon.testing import FakeClock as Clock
 

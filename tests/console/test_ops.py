@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from antiphon import Audit, Client, Context, MemoryStore, Server, StoreError
+from antiphon.apps.console.counting import RoundCounts
+from antiphon.apps.console.ops import span_of
 from antiphon.client import Accept, Scripted
 from antiphon.console import Console, Person
-from antiphon.console.counting import RoundCounts
-from antiphon.console.ops import span_of
 from antiphon.errors import CallerError
 from antiphon.ports import About, Effect, EqualCalls, Started
 from antiphon.testing import KEY
@@ -224,7 +224,7 @@ async def test_rounds_and_refusals_of_the_server_are_counted_and_drawn() -> None
 async def test_duplicates_and_store_errors_are_counted_and_survive_the_outage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("antiphon.console.counting.WRITE_EVERY", 0.01)
+    monkeypatch.setattr("antiphon.apps.console.counting.WRITE_EVERY", 0.01)
     clock = Clock()
     store = FailingStore(clock=clock)
     console = Console(URL)
@@ -431,7 +431,7 @@ def test_times_are_counted_under_the_bound_that_holds_them(
     counts = RoundCounts(None, lambda: 120.0)
     request: Any = type("Request", (), {"outcome": "", "repeated": False, "era": "modern"})()
     times = iter([0.0, seconds])
-    monkeypatch.setattr("antiphon.console.counting.perf_counter", lambda: next(times))
+    monkeypatch.setattr("antiphon.apps.console.counting.perf_counter", lambda: next(times))
     with counts.round(request):
         pass
     monkeypatch.undo()

@@ -8,8 +8,8 @@ import pytest
 
 from antiphon import Console, OAuth, Principal, Server
 from antiphon.console import OIDC
-from antiphon.core.identities import LINK_ISSUER
-from antiphon.core.inbox import Attempt, Decided, NotAllowed, Person
+from antiphon.protocol.identities import LINK_ISSUER
+from antiphon.protocol.inbox import Attempt, Decided, NotAllowed, Person
 from antiphon.testing import KEY
 from tests.console.console_inbox import ConsoleInbox
 from tests.console.shop import ANNA, BO, ISSUER, Shop

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from antiphon import Server
+from antiphon.apps.console.app import ConsoleApp
+from antiphon.apps.console.guard import place_of
+from antiphon.apps.console.live import PER_SESSION
+from antiphon.apps.console.notices import NoticeSender
 from antiphon.console import Console, Webhook
-from antiphon.console.app import ConsoleApp
-from antiphon.console.guard import place_of
-from antiphon.console.live import PER_SESSION
-from antiphon.console.notices import NoticeSender
-from antiphon.core.inbox import Face, NewNotice, Person
+from antiphon.protocol.inbox import Face, NewNotice, Person
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing import KEY
 from tests.console.console_inbox import (
@@ -164,8 +164,8 @@ async def test_a_stream_gives_its_place_back_however_it_ends(
 async def test_a_page_that_is_only_open_does_not_keep_its_session_alive(
     held_inbox: ConsoleInbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.console.live.LOOK_EVERY", 0.0)
-    monkeypatch.setattr("antiphon.console.live.KEEP_ALIVE", -1.0)
+    monkeypatch.setattr("antiphon.apps.console.live.LOOK_EVERY", 0.0)
+    monkeypatch.setattr("antiphon.apps.console.live.KEEP_ALIVE", -1.0)
     begun = held_inbox.clock.now
 
     def an_hour_passes() -> None:

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from antiphon import ConfigError
+from antiphon.apps.console.app import BODY
 from antiphon.console import Console, OneTimeLink
-from antiphon.console.app import BODY
-from antiphon.core.chain import verify_chain
-from antiphon.core.inbox import Face, Person
+from antiphon.protocol.chain import verify_chain
+from antiphon.protocol.inbox import Face, Person
 from tests.console.console_inbox import (
     ANNA,
     BO,

@@ -4,8 +4,8 @@ from typing import Any, get_args
 
 import pytest
 
-from antiphon.core.capabilities import TASKS, Capability, allows, missing, require, required
 from antiphon.errors import CapabilityMissing
+from antiphon.protocol.capabilities import TASKS, Capability, allows, missing, require, required
 
 DECLARED: dict[Capability, dict[str, Any]] = {
     "form": {"elicitation": {"form": {}}},

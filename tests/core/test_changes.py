@@ -1,6 +1,6 @@
 """The bus of changes: who is told of what, and for how long."""
 
-from antiphon.core.changes import RESOURCE, TOOLS, Change, Changes
+from antiphon.protocol.changes import RESOURCE, TOOLS, Change, Changes
 
 
 def test_every_subscriber_gets_every_change_in_order() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from antiphon.core.request import NO_CHANNEL, ConnectedChannel, LegacyAsk
 from antiphon.errors import CannotAsk
+from antiphon.protocol.request import NO_CHANNEL, ConnectedChannel, LegacyAsk
 
 
 class Running(ConnectedChannel):

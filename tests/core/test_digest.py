@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import digest
-from antiphon.core.digest import arguments_digest, canonical, short_digest
+from antiphon.protocol import digest
+from antiphon.protocol.digest import arguments_digest, canonical, short_digest
 
 EXACT = 2**53
 

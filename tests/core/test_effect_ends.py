@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from antiphon import ConfigError, Context, NotDone, OutcomeUnknown, Server, ToolError
-from antiphon.core.effect_ends import EffectEnd, end_of, unknown_types
+from antiphon.protocol.effect_ends import EffectEnd, end_of, unknown_types
 from antiphon.testing import Rounds
 
 NOT_DONE, REFUSED = EffectEnd.NOT_DONE, EffectEnd.REFUSED

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.core.identities import (
+from antiphon.protocol.identities import (
     LINK_ISSUER,
     caller_identity,
     identities_behind,
@@ -11,8 +11,8 @@ from antiphon.core.identities import (
     normal_issuer,
     read_identity,
 )
-from antiphon.core.inbox import Person
-from antiphon.core.request import Principal
+from antiphon.protocol.inbox import Person
+from antiphon.protocol.request import Principal
 
 ISSUER = "https://id.example"
 

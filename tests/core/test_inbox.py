@@ -3,16 +3,16 @@
 import msgspec
 import pytest
 
-from antiphon.core.chain import NO_HEAD, BrokenChain, ChainHead, verify_chain
-from antiphon.core.identities import caller_identity
-from antiphon.core.inbox import (
+from antiphon.protocol.chain import NO_HEAD, BrokenChain, ChainHead, verify_chain
+from antiphon.protocol.identities import caller_identity
+from antiphon.protocol.inbox import (
     Attempt,
     DecisionRecord,
     Item,
     Person,
     record_of,
 )
-from antiphon.core.request import Principal
+from antiphon.protocol.request import Principal
 
 
 def item(number: int) -> Item:

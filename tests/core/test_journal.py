@@ -2,9 +2,9 @@
 
 import pytest
 
-from antiphon.core.journal import Entry, Journal, Replay, encode_value
-from antiphon.core.journal_index import PATCHED
 from antiphon.errors import Diverged, KeyReused
+from antiphon.protocol.journal import Entry, Journal, Replay, encode_value
+from antiphon.protocol.journal_index import PATCHED
 from antiphon.seal.claims import Pending
 
 

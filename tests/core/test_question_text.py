@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.core.question_text import (
+from antiphon.errors import HandlerError
+from antiphon.protocol.question_text import (
     DETAILED_CHARS,
     LABEL_CHARS,
     MAX_DETAILS,
@@ -15,7 +16,6 @@ from antiphon.core.question_text import (
     check_details,
     question_text,
 )
-from antiphon.errors import HandlerError
 from tests.shown_details import folded, items, pairs
 
 LINES = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"

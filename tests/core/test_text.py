@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.text import ELLIPSIS, clip, escape, preview, safe, safe_line, snake_case
+from antiphon.protocol.text import ELLIPSIS, clip, escape, preview, safe, safe_line, snake_case
 
 HARMFUL = [
     *map(chr, (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0))),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.core.web_url import imitates, web_host
+from antiphon.protocol.web_url import imitates, web_host
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.dev.advice import AGAIN, read_source
-from antiphon.lint.files import check_source
+from antiphon.apps.dev.advice import AGAIN, read_source
+from antiphon.apps.lint.files import check_source
 
 HANDLER = """
 import asyncio, json, logging, random, subprocess as sp, sys, time, uuid

@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import expect
 
-from antiphon.dev.promises import DISTURBANCES
+from antiphon.apps.dev.promises import DISTURBANCES
 from tests.dev.browsing import Developer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.dev.line_counts import AuthorFiles
+from antiphon.apps.dev.line_counts import AuthorFiles
 
 PROGRAM = """
 import asyncio, importlib.util, sys

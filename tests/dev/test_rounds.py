@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from playwright.async_api import Browser, Page, ViewportSize, expect
 
-from antiphon.dev.promises import DISTURBANCES
+from antiphon.apps.dev.promises import DISTURBANCES
 from tests.browser.people import overflow, violations
 from tests.dev.browsing import DESKTOP, PHONE, Developer, Workshop, developer, workshop
 from tests.dev.pictures import IMAGES, take

@@ -16,17 +16,17 @@ HEAD = """\
 
 Everything here is imported from `antiphon`; no other name of it is a promise, except
 `antiphon.testing` ([testing](testing.md)), `antiphon.telemetry`, the ports of
-`antiphon.ports` ([stores](stores.md)), and `AntiphonTools` of `antiphon.ext`
+`antiphon.ports` ([stores](stores.md)), and `AntiphonTools` of `antiphon.integrations`
 ([inside other servers](inside-other-servers.md)). This page is written from the code by
 `python -m tests.docs.reference`.
 """
 
 CHAPTERS = {
-    "Servers and handlers": ("server", "engine", "handlers", "forms", "subscriptions", "seal",
-                             "stores", "auth", "console", "audit", "core.limits",
-                             "core.request", "ports.call_end"),
-    "Asks and how they end": ("core.asks", "core.inbox"),
-    "Content": ("core.content",),
+    "Servers and handlers": ("server", "engine", "handlers", "forms", "seal",
+                             "stores", "auth", "console", "audit", "protocol.limits",
+                             "protocol.request", "ports.call_end"),
+    "Asks and how they end": ("protocol.asks", "protocol.inbox"),
+    "Content": ("protocol.content",),
     "Clients and answers": ("client",),
     "Errors of servers": ("errors",),
     "Errors of clients": ("client.errors",),

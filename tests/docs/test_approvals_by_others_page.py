@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from antiphon import Limits, Server
+from antiphon.apps.console.notices import TRIES
+from antiphon.apps.console.sessions import IDLE, LOGIN, LONGEST
 from antiphon.console import OneTimeLink, Person
-from antiphon.console.notices import TRIES
-from antiphon.console.sessions import IDLE, LOGIN, LONGEST
-from antiphon.core.retry import back_off
+from antiphon.protocol.retry import back_off
 from antiphon.testing import KEY
 from docs_src.approvals_by_others import ISSUER, Sale, make_console, make_server
 from tests.console.console_inbox import form_of, statuses

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.audit.log import _REFUSALS_PER_MINUTE  # pyright: ignore[reportPrivateUsage]
-from antiphon.audit.settings import Audit
+from antiphon.audit import Audit
 from antiphon.cli.load_server import load_server
+from antiphon.integrations.audit.log import _REFUSALS_PER_MINUTE  # pyright: ignore[reportPrivateUsage]
 from antiphon.testing import Rounds
 from tests.cli.running import antiphon
 

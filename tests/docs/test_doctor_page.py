@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from antiphon.doctor.findings import COMPLAINTS
+from antiphon.apps.doctor.findings import COMPLAINTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
 

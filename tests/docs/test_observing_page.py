@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
-from antiphon.core.request import Principal, Request
+from antiphon.protocol.request import Principal, Request
 from antiphon.telemetry import OpenTelemetry
 from docs_src import observing
 

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 
 from antiphon import Context, Principal, Server
+from antiphon.apps.doctor.examine import examine
+from antiphon.apps.doctor.findings import COMPLAINTS, IDS
+from antiphon.apps.doctor.subject import Deployment
+from antiphon.apps.lint.findings import RULES
 from antiphon.cli.load_server import load_server
-from antiphon.doctor.examine import examine
-from antiphon.doctor.findings import COMPLAINTS, IDS
-from antiphon.doctor.subject import Deployment
-from antiphon.lint.findings import RULES
 from antiphon.seal.keyring import generate_key
 from antiphon.stores.postgres import PostgresStore
 from docs_src.shapes.story import Cloud

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from antiphon import Context
-from antiphon.core.journal import Entry, Journal, encode_value
 from antiphon.engine.call import Call, Rejected
 from antiphon.errors import InvalidRequest
 from antiphon.ports import ROUNDS_PER_START
+from antiphon.protocol.journal import Entry, Journal, encode_value
 from antiphon.seal.claims import Handle, Pending
 from antiphon.testing.doubles import CountingEntropy
 from tests.linear.one_tool_server import serving

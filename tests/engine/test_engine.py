@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import Context, Server, errors
-from antiphon.core.request import Principal
+from antiphon.protocol.request import Principal
 from antiphon.testing import Rounds
 from tests.linear.one_tool_server import EU, Place, serving
 

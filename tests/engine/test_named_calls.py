@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from antiphon import Client, Context, PendingCall, Principal, Server
-from antiphon.core.request import IDEMPOTENCY_KEY
+from antiphon.protocol.request import IDEMPOTENCY_KEY
 from antiphon.testing import Tally
 from tests.linear.one_tool_server import EU, Place, serving
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from antiphon import Context, EffectUncertain, Limits, MemoryStore, NotDone, Principal, Server
-from antiphon.core.request import MODERN, ConnectedChannel
 from antiphon.errors import StoreError
 from antiphon.ports import Spent
+from antiphon.protocol.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION, admit
+from antiphon.protocol.request import MODERN, ConnectedChannel
 from antiphon.testing import EVERYTHING, Rounds, RoundTrip
-from antiphon.wire.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION, admit
 from tests.linear.one_tool_server import EU, Place, serving
 from tests.simulated_time import LoopClock, SimulatedLoop
 

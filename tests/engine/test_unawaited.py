@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from antiphon import Client, Context, Elicit, InputRequired, Resolve, Scripted, Server
-from antiphon.core.asks import Approval
+from antiphon.protocol.asks import Approval
 from antiphon.testing import Rounds
 
 paid: list[str] = []

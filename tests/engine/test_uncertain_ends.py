@@ -21,10 +21,10 @@ from antiphon import (
     NotDone,
     ToolError,
 )
-from antiphon.core.digest import canonical, short_digest
+from antiphon.engine.environment import effect_place
 from antiphon.engine.serialization.codec import function_name
-from antiphon.environment import effect_place
 from antiphon.ports import Effect
+from antiphon.protocol.digest import canonical, short_digest
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.testing import Raw, Rounds, RoundTrip, Tally

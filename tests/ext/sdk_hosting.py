@@ -11,7 +11,7 @@ from mcp.server.request_state import RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
 from antiphon import Server
-from antiphon.ext.mcp import AntiphonTools
+from antiphon.integrations.mcp_sdk import AntiphonTools
 from tests.ext.scenarios import Place
 
 

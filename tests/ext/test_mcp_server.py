@@ -16,7 +16,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.server.request_state import RequestStateSecurity
 
 from antiphon import Client, ConfigError
-from antiphon.ext.mcp import AntiphonTools
+from antiphon.integrations.mcp_sdk import AntiphonTools
 from tests.ext.scenarios import EU, deploying, said
 
 
@@ -117,7 +117,8 @@ async def test_a_legacy_client_without_a_session_is_told_that_it_cannot_be_asked
 def test_nothing_of_it_is_imported_with_antiphon():
     code = (
         "import sys, antiphon, antiphon.server; "
-        "print([name for name in sys.modules if name.startswith(('antiphon.ext', 'fastmcp'))])"
+        "print([name for name in sys.modules "
+        "if name.startswith(('antiphon.integrations.mcp_sdk', 'fastmcp'))])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -34,12 +34,12 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypedDict
 
-from antiphon.core.secret_names import looks_secret
 from antiphon.errors import AnswerInvalid, UnsupportedForm
 from antiphon.forms.choices import Choices
 from antiphon.forms.form import REASON, Form
 from antiphon.forms.schema import MAX_SCHEMA_BYTES, FlatSchema
 from antiphon.forms.secrets import NOT_SECRET
+from antiphon.protocol.secret_names import looks_secret
 
 OFFICIAL: TypeAdapter[Any] = TypeAdapter(PrimitiveSchemaDefinition)
 

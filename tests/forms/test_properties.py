@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from mcp_types._v2026_07_28 import ElicitRequestFormParams, PrimitiveSchemaDefinition
 from pydantic import BaseModel, Field, TypeAdapter, create_model
 
-from antiphon.core.secret_names import looks_secret
 from antiphon.errors import AnswerInvalid
 from antiphon.forms.choices import Choices
 from antiphon.forms.form import Form
 from antiphon.forms.schema import FlatSchema
+from antiphon.protocol.secret_names import looks_secret
 
 OFFICIAL: TypeAdapter[Any] = TypeAdapter(PrimitiveSchemaDefinition)
 

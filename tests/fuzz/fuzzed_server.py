@@ -26,8 +26,8 @@ from antiphon import (
     Seal,
     Server,
 )
-from antiphon.processes.event_loop import run_loop
-from antiphon.processes.http_server import run_http
+from antiphon.transports.processes.event_loop import run_loop
+from antiphon.transports.processes.http_server import run_http
 
 KEY = "0f1e2d3c4b5a69788796a5b4c3d2e1f00112233445566778899aabbccddeeff0"
 UNWANTED = "unwanted"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from antiphon.gateway.policy import Policy
+from antiphon.apps.gateway.policy import Policy
 
 Verb = Literal["allow", "deny", "approve"]
 

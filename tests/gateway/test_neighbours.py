@@ -13,9 +13,9 @@ from mcp.server.mcpserver import MCPServer
 from pydantic import BaseModel
 
 from antiphon import Client, Context, Decline, RemoteError, Server, StartError
+from antiphon.apps.gateway.mounts import MAX_OWNED, Owners
+from antiphon.apps.gateway.pins import ToolPins
 from antiphon.cli.local_server import local_server
-from antiphon.gateway.mounts import MAX_OWNED, Owners
-from antiphon.gateway.pins import ToolPins
 
 SCRIPTED = str(Path(__file__).parent / "peers" / "scripted.py")
 

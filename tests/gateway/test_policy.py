@@ -14,8 +14,8 @@ from mcp.server.lowlevel import Server as SdkServer
 from mcp.server.mcpserver import MCPServer
 
 from antiphon import Accept, Client, ConfigError, RemoteError, Server, StartError
-from antiphon.gateway.policy import Policy
-from antiphon.gateway.uris import NoNormalForm, normal_pattern, normal_uri
+from antiphon.apps.gateway.policy import Policy
+from antiphon.apps.gateway.uris import NoNormalForm, normal_pattern, normal_uri
 
 OBJECT = {"type": "object"}
 

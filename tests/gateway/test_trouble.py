@@ -104,7 +104,7 @@ async def test_what_a_caller_authenticates_with_is_never_sent_upstream():
 
 async def test_two_callers_never_share_a_session_with_a_legacy_server(tmp_path: Path):
     """A session may keep things of its caller; each gets one of its own."""
-    from antiphon.gateway.upstream import OneCallSessions, UpstreamSettings
+    from antiphon.apps.gateway.upstream import OneCallSessions, UpstreamSettings
 
     with programs.upstreams(["session"], tmp_path) as (_, urls):
         settings = UpstreamSettings(target=urls["session"], name="x", options={})

@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel
 
 from antiphon import ConfigError, Context, Server
-from antiphon.core.request import LEGACY, Channel, Era, LegacyAsk, Principal, Request
 from antiphon.handlers.call_limits import CALLERS, CallPlaces, Rate
+from antiphon.protocol.request import LEGACY, Channel, Era, LegacyAsk, Principal, Request
 from antiphon.testing import FakeClock, Rounds, RoundTrip
 from antiphon.testing.harness import EVERYTHING
 

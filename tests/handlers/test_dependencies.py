@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from antiphon import ConfigError, Context, Depends, Elicit, Resolve, Server
-from antiphon.core.request import Era, Principal
+from antiphon.protocol.request import Era, Principal
 from antiphon.testing import Rounds
 
 

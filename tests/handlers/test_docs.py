@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from antiphon.client.asks import Decline
-from antiphon.core.request import Principal, Request
+from antiphon.protocol.request import Principal, Request
 from antiphon.testing import BackChannel
 from docs_src.shapes import extras
 

@@ -20,7 +20,7 @@ from antiphon import (
     Server,
     ToolError,
 )
-from antiphon.core.request import Era, Principal
+from antiphon.protocol.request import Era, Principal
 from antiphon.testing import Rounds
 
 ERAS: list[Era] = ["modern", "legacy"]

@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel, Field
 
 from antiphon import Approve, Client, ConfigError, Console, Context, Seal, Server
-from antiphon.core.request import MODERN
 from antiphon.engine.handler import Options
 from antiphon.handlers.options import Declaration, ToolOptions
+from antiphon.protocol.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from antiphon.protocol.request import MODERN
 from antiphon.testing import Rounds
-from antiphon.wire.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 
 
 class Socket:

@@ -21,7 +21,7 @@ from antiphon import (
     Server,
 )
 from antiphon.client.asks import Cancel, Decline
-from antiphon.core.request import Principal, Request
+from antiphon.protocol.request import Principal, Request
 from antiphon.testing import MISSING, BackChannel
 from docs_src.shapes.story import Confirm, Placement, Size
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from antiphon import Client, ConfigError, Context, Server, StartError
-from antiphon.core.request import Era
+from antiphon.protocol.request import Era
 from antiphon.seal.keyring import generate_key
 from antiphon.testing import Rounds
 

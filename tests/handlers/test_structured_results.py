@@ -10,7 +10,7 @@ from mcp_types import TextContent
 from pydantic import BaseModel
 
 from antiphon import ConfigError, Context, Elicit, Image, InputRequired, Server, Text, ToolResult
-from antiphon.core.request import Era
+from antiphon.protocol.request import Era
 from antiphon.testing import Rounds
 
 

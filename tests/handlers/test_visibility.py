@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from antiphon import CachePolicy, ConfigError, Context, Limits, Server
-from antiphon.core.request import Era, Principal, Request
+from antiphon.protocol.request import Era, Principal, Request
 from antiphon.testing import Rounds
 
 ADA = Principal(transport="process", subject="ada")

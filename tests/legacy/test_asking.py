@@ -19,7 +19,7 @@ from antiphon import (
     Sample,
     Server,
 )
-from antiphon.core.request import LEGACY
+from antiphon.protocol.request import LEGACY
 from tests.legacy.conftest import Connect
 from tests.legacy.wire import Message, accept, old, serving
 

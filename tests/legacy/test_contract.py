@@ -26,8 +26,8 @@ from mcp_types import methods
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from sse_starlette.sse import AppStatus
 
-from antiphon.core.methods import LEGACY_METHODS
-from antiphon.core.request import LEGACY
+from antiphon.protocol.methods import LEGACY_METHODS
+from antiphon.protocol.request import LEGACY
 
 
 def test_the_sdk_is_of_the_minor_that_was_tried() -> None:

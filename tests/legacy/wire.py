@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from antiphon import Server
-from antiphon.processes.http_server import serve_http
+from antiphon.transports.processes.http_server import serve_http
 
 Message = dict[str, Any]
 Answer = Callable[[Message], Mapping[str, Any] | None]

@@ -15,8 +15,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from antiphon import Context, Server
-from antiphon.core.request import Principal
 from antiphon.ports import Store
+from antiphon.protocol.request import Principal
 from antiphon.testing import Crash, MortalStore, Process, Rounds, RoundTrip, Tally
 from tests.linear.programs import REGIONS, Program, Reference, World, keys_with_retry
 from tests.simulated_time import LoopClock, SimulatedLoop

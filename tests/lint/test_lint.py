@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from antiphon.lint.files import check_file
-from antiphon.lint.findings import RULES
+from antiphon.apps.lint.files import check_file
+from antiphon.apps.lint.findings import RULES
 from tests.cli.running import spawned
 
 ROOT = Path(__file__).parents[2]

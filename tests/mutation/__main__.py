@@ -27,7 +27,8 @@ from tests.mutation.trials import PYTEST, Trials
 from tests.mutation.unobservable import read_unobservable
 
 HEART = (
-    "core/journal.py", "core/journal_index.py", "core/capabilities.py", "engine/redemption.py",
+    "protocol/journal.py", "protocol/journal_index.py", "protocol/capabilities.py",
+    "engine/redemption.py",
     "engine/effects/once.py", "engine/effects/names.py", "engine/effects/performing.py",
     "engine/effects/settling.py",
     "engine/execution.py", "engine/questions.py", "engine/call.py", "seal/claims.py",

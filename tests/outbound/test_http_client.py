@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
-from antiphon.console.settings import Webhook
+from antiphon.console import Webhook
 from antiphon.errors import ConfigError
 from antiphon.outbound.fetching import Fetcher, ServerAway
 from antiphon.outbound.http_client import HttpClient, NotPrivate, ReplyTooLarge

@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from antiphon import Audit, Context, Seal, Server
-from antiphon.console.settling import is_authentic
+from antiphon.apps.console.settling import is_authentic
 from antiphon.ports import AuditStore, Overview
 from antiphon.testing import KEY
 from tests import servers

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from antiphon import Context, Server
-from antiphon.core.request import Principal
+from antiphon.protocol.request import Principal
 from antiphon.stores.memory import MemoryStore
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

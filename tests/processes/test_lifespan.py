@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.processes.lifespan import Lifespan, LifespanFailed
+from antiphon.transports.processes.lifespan import Lifespan, LifespanFailed
 
 
 async def test_the_state_of_the_lifespan_is_handed_on_and_its_end_is_awaited() -> None:

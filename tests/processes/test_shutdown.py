@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 
 from antiphon import Context, Seal, Server
-from antiphon.processes.http_server import serve_http
 from antiphon.testing import KEY
+from antiphon.transports.processes.http_server import serve_http
 from tests.transports.test_stdio import connected
 from tests.transports.wire import mirrored, request
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.changes import TASK, Change, Changes
-from antiphon.core.request import Principal
-from antiphon.processes.worker_link import CHUNK_BYTES, WorkerLink
+from antiphon.protocol.changes import TASK, Change, Changes
+from antiphon.protocol.request import Principal
 from antiphon.transports.http.request import Message, Receive, Send
 from antiphon.transports.legacy.gateway import LegacyRequest
+from antiphon.transports.processes.worker_link import CHUNK_BYTES, WorkerLink
 
 ADA = Principal(issuer="https://id.example", subject="ada", client_id="desk")
 SCOPE = {

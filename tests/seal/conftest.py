@@ -6,8 +6,8 @@ from typing import TypeVar, cast
 
 import pytest
 
-from antiphon.core.journal import Entry, Journal, encode_value
-from antiphon.core.request import Principal
+from antiphon.protocol.journal import Entry, Journal, encode_value
+from antiphon.protocol.request import Principal
 from antiphon.seal.claims import Binding, Pending
 from antiphon.seal.keyring import Keyring
 from antiphon.seal.sealer import Ready, Sealer

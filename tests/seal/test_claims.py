@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.journal import Entry, Journal, encode_value
-from antiphon.core.request import Principal
 from antiphon.errors import TokenRefused
+from antiphon.protocol.journal import Entry, Journal, encode_value
+from antiphon.protocol.request import Principal
 from antiphon.seal import claims as module
 from antiphon.seal.claims import (
     FORMAT,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from antiphon import Context, Server
-from antiphon.core.capabilities import TASKS
 from antiphon.errors import ConfigError
+from antiphon.protocol.capabilities import TASKS
 from antiphon.seal.key_file import keep_keys, key_file, read_key_file
 from antiphon.seal.keyring import generate_key
 from antiphon.stores.memory import MemoryStore

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.journal import Entry, Journal
-from antiphon.core.request import Principal
 from antiphon.errors import StateTooLarge, TokenRefused, Unavailable
+from antiphon.protocol.journal import Entry, Journal
+from antiphon.protocol.request import Principal
 from antiphon.seal.claims import Binding, Claims, Handle, Pending, encode
 from antiphon.seal.sealer import Sealer, to_text
 from tests.seal.conftest import NEW, OLD, Clock, make_sealer, ready

@@ -14,10 +14,10 @@ import pytest
 from pydantic import BaseModel
 
 from antiphon import Context, Limits, NotDone, Principal, Server, ToolError
-from antiphon.core.failures import failure_text
-from antiphon.core.private_values import PrivateValues
-from antiphon.processes.event_loop import run_loop
+from antiphon.protocol.failures import failure_text
+from antiphon.protocol.private_values import PrivateValues
 from antiphon.testing import Rounds
+from antiphon.transports.processes.event_loop import run_loop
 from tests.legacy.wire import old, serving
 from tests.requirements.demo_server import Peer
 from tests.tasks.task_client import accept, running
@@ -348,11 +348,11 @@ def test_a_long_chain_of_exceptions_is_cut() -> None:
 
 def test_exceptions_are_logged_by_one_function() -> None:
     allowed = {
-        "core/failures.py",
+        "protocol/failures.py",
         "transports/http/app.py",  # the start of the server: no caller is there yet
-        "lifetime.py",  # likewise
-        "processes/lifespan.py",  # likewise
-        "processes/worker_link.py",  # where a connection of our own broke off
+        "server/lifetime.py",  # likewise
+        "transports/processes/lifespan.py",  # likewise
+        "transports/processes/worker_link.py",  # where a connection of our own broke off
         "engine/reply.py",  # with `expose_errors` only
     }
     found = {

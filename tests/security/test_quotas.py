@@ -9,10 +9,10 @@ import pytest
 from pydantic import BaseModel
 
 from antiphon import Context, Limits, Principal, Server
-from antiphon.core.capabilities import TASKS
-from antiphon.core.quotas import REFUSED, Quota
 from antiphon.errors import StoreFull
 from antiphon.ports import About, Claimed, Effect, Started
+from antiphon.protocol.capabilities import TASKS
+from antiphon.protocol.quotas import REFUSED, Quota
 from antiphon.stores.memory import MemoryStore
 from tests.legacy.wire import Old, serving
 from tests.requirements.demo_server import Peer, accept

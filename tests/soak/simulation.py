@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from antiphon import Limits, Seal
-from antiphon.core.request import Principal
+from antiphon.protocol.request import Principal
 from antiphon.testing import KEY, MortalStore, Process, Rounds, RoundTrip
 from tests.simulated_time import Life, LoopClock, SimulatedLoop
 from tests.soak.memory import resident

@@ -18,8 +18,8 @@ from typing import Any
 
 from antiphon import Server
 from antiphon.ports import Carrier
-from antiphon.processes.task_worker import work
 from antiphon.testing.contracts.carriers import NAME, story_server
+from antiphon.transports.processes.task_worker import work
 
 HEARTBEAT = 1.5
 """Seconds after which an engine takes a worker for dead."""
@@ -28,11 +28,11 @@ HEARTBEAT = 1.5
 def carrier_of(url: str, server: str = NAME) -> Carrier | str:
     """Make a carrier that notices dead workers soon; a client is imported where it is used."""
     if url.startswith("nats:"):
-        from antiphon.carriers.nats import NatsCarrier
+        from antiphon.tasks.queues.nats import NatsCarrier
 
         return NatsCarrier(url, server, heartbeat=HEARTBEAT)
     if url.startswith("temporal:"):
-        from antiphon.carriers.temporal import TemporalCarrier
+        from antiphon.tasks.queues.temporal import TemporalCarrier
 
         address = url.removeprefix("temporal://").partition("/")[0]
         return TemporalCarrier(address, server, heartbeat=HEARTBEAT)
@@ -65,8 +65,8 @@ def main(folder: str, store: str, carrier: str) -> None:
     for name in (
         "antiphon.stores.postgres",
         "antiphon.stores.sqlite",
-        "antiphon.carriers.nats",
-        "antiphon.carriers.temporal",
+        "antiphon.tasks.queues.nats",
+        "antiphon.tasks.queues.temporal",
     ):
         importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -10,13 +10,13 @@ import msgspec
 from pydantic import BaseModel
 
 from antiphon import Seal, Server
-from antiphon.core.capabilities import TASKS
-from antiphon.core.request import MODERN, Principal, Request
 from antiphon.errors import CallerError
+from antiphon.protocol.capabilities import TASKS
+from antiphon.protocol.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION, admit
+from antiphon.protocol.request import MODERN, Principal, Request
 from antiphon.testing import EVERYTHING
 from antiphon.testing.doubles import RecordingChannel
 from antiphon.testing.harness import KEY
-from antiphon.wire.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION, admit
 
 CAN: dict[str, Any] = {**EVERYTHING, "extensions": {TASKS: {}}}
 """A client that takes tasks and can be asked anything."""

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from antiphon import Server
-from antiphon.carriers import open_carrier
+from antiphon.tasks.queues import open_carrier
 from antiphon.testing import KEY
 from antiphon.testing.contracts import CARRIER_CONTRACTS, CarrierContract
 from antiphon.testing.contracts.carriers import CarrierKit, Losing, run_name, story

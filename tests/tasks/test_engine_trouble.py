@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from nats.errors import AuthorizationError
 
-from antiphon.carriers import open_carrier
-from antiphon.carriers.temporal import TemporalCarrier, next_name
 from antiphon.ports import Due
+from antiphon.tasks.queues import open_carrier
+from antiphon.tasks.queues.temporal import TemporalCarrier, next_name
 from tests.servers import ENGINES, PATIENCE, ROOT, nats
 from tests.tasks.task_client import Peer, serving
 
@@ -110,7 +110,7 @@ async def test_no_request_waits_for_an_engine_that_hangs(name: str, tmp_path: Pa
 async def test_users_in_a_url_of_nats_are_let_in_and_their_password_is_not_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.carriers.nats._CONNECT", 2.0)
+    monkeypatch.setattr("antiphon.tasks.queues.nats._CONNECT", 2.0)
     due = Due("task", "shop", "refund", "caller", 3, 9)
     with nats("--user", "ada", "--pass", PASSWORD) as engine:
         host = engine.url.removeprefix("nats://")
@@ -149,8 +149,8 @@ class BlackHole:
 async def test_a_name_that_is_not_answered_holds_few_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("antiphon.carriers.nats._CONNECT", 0.2)
-    monkeypatch.setattr("antiphon.carriers.nats._ADDRESS", 1.0)
+    monkeypatch.setattr("antiphon.tasks.queues.nats._CONNECT", 0.2)
+    monkeypatch.setattr("antiphon.tasks.queues.nats._ADDRESS", 1.0)
     hole = BlackHole(monkeypatch)
     try:
         with nats() as engine:
@@ -170,7 +170,7 @@ async def test_a_name_that_is_not_answered_holds_few_threads(
             assert hole.held <= 3
             engine.start()
             hole.open.set()
-            monkeypatch.setattr("antiphon.carriers.nats._CONNECT", PATIENCE)
+            monkeypatch.setattr("antiphon.tasks.queues.nats._CONNECT", PATIENCE)
             await late.open()
             await late.call(Due("task", "shop", "refund", "caller", 3, 9))
             await connected.call(Due("task", "shop", "refund", "caller", 3, 10))

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from antiphon.carriers.nats import NatsCarrier
 from antiphon.ports import Due, Space
+from antiphon.tasks.queues.nats import NatsCarrier
 from tests import servers
 from tests.tasks.task_client import PATIENCE
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from antiphon import ConfigError, Limits, Seal, Server
-from antiphon.carriers import open_carrier
-from antiphon.core.request import Principal
 from antiphon.ports import Due, RunTask, TaskRow
+from antiphon.protocol.request import Principal
 from antiphon.stores.memory import MemoryStore
 from antiphon.tasks import runner
+from antiphon.tasks.queues import open_carrier
 from antiphon.testing import KEY
 from tests.tasks.task_client import PATIENCE, Peer, running, serving
 

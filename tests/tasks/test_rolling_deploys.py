@@ -8,9 +8,9 @@ from typing import Any, Literal
 import pytest
 
 from antiphon import Console, Context, Seal, Server
-from antiphon.console.inbox_view import authenticated
-from antiphon.core.inbox import Attempt, Person
+from antiphon.apps.console.inbox_view import authenticated
 from antiphon.ports import ItemFilter
+from antiphon.protocol.inbox import Attempt, Person
 from antiphon.testing import KEY
 from tests.tasks.task_client import Name, Peer, accept
 

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from antiphon import ConfigError, Context, Limits, Seal, Server
 from antiphon.cli.app import app
-from antiphon.core.request import Request
 from antiphon.errors import StoreError, Unavailable
-from antiphon.processes.task_worker import run
+from antiphon.protocol.request import Request
 from antiphon.stores import postgres_notices
 from antiphon.testing import KEY, BackChannel
+from antiphon.transports.processes.task_worker import run
 from tests import servers
 from tests.tasks.task_client import PATIENCE, Name, Peer, accept, running, serving
 

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from antiphon import Context, EffectUncertain
-from antiphon.core.digest import canonical, short_digest
+from antiphon.engine.environment import effect_place
 from antiphon.engine.serialization.codec import function_name
-from antiphon.environment import effect_place
 from antiphon.ports import Effect
+from antiphon.protocol.digest import canonical, short_digest
 from antiphon.tasks import task_run
 from tests.tasks.task_client import Name, Peer, accept, running
 

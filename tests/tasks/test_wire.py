@@ -9,8 +9,6 @@ import pytest
 from pydantic import BaseModel
 
 from antiphon import ConfigError, Context, Elicit, Limits, Seal, Server, ToolError
-from antiphon.core.capabilities import TASKS
-from antiphon.core.request import Principal, Request
 from antiphon.errors import (
     CAPABILITY_MISSING,
     INVALID_PARAMS,
@@ -18,6 +16,8 @@ from antiphon.errors import (
     CallerError,
     InvalidRequest,
 )
+from antiphon.protocol.capabilities import TASKS
+from antiphon.protocol.request import Principal, Request
 from antiphon.testing import EVERYTHING, KEY
 from tests.tasks.task_client import ADA, BOB, CAN, Name, Peer, Place, accept, running
 from tests.transports.wire import mirrored, post, request

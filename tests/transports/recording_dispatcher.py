@@ -7,17 +7,17 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.changes import PROMPTS, RESOURCE, RESOURCES, TOOLS, Changes
-from antiphon.core.limits import Limits
-from antiphon.core.methods import MODERN_METHODS, Offered
-from antiphon.core.quotas import Holdings
-from antiphon.core.request import MODERN, Request
-from antiphon.dispatcher import Dispatcher, ServerInfo
-from antiphon.environment import StoreTrouble
+from antiphon.engine.environment import StoreTrouble
 from antiphon.errors import CapabilityMissing, InvalidRequest, ToolError
-from antiphon.subscriptions import Subscriptions
-from antiphon.wire.envelope import Served
-from antiphon.wire.headers import compile_header_params
+from antiphon.protocol.changes import PROMPTS, RESOURCE, RESOURCES, TOOLS, Changes
+from antiphon.protocol.envelope import Served
+from antiphon.protocol.headers import compile_header_params
+from antiphon.protocol.limits import Limits
+from antiphon.protocol.methods import MODERN_METHODS, Offered
+from antiphon.protocol.quotas import Holdings
+from antiphon.protocol.request import MODERN, Request
+from antiphon.transports.dispatcher import Dispatcher, ServerInfo
+from antiphon.transports.subscriptions import Subscriptions
 
 OFFERED: set[Offered] = {"", "tools", "prompts", "resources", "completions"}
 

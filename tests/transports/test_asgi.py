@@ -14,9 +14,9 @@ from mcp.server.auth.provider import AccessToken
 from starlette.authentication import BaseUser, SimpleUser, UnauthenticatedUser
 
 from antiphon import Server
-from antiphon.core.limits import Limits
-from antiphon.core.request import Principal
 from antiphon.errors import ConfigError
+from antiphon.protocol.limits import Limits
+from antiphon.protocol.request import Principal
 from antiphon.transports.http.app import App
 from antiphon.transports.legacy.gateway import LegacyGateway, LegacyRequest
 from tests.transports.recording_dispatcher import Rooms

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from antiphon import Context, Server, StoreError
-from antiphon.core.request import Request
-from antiphon.environment import StoreTrouble
+from antiphon.engine.environment import StoreTrouble
+from antiphon.protocol.request import Request
 from antiphon.stores.memory import MemoryStore
 from antiphon.testing import FakeClock
 from antiphon.transports.http.app import App

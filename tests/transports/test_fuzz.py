@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.limits import Limits
+from antiphon.protocol.limits import Limits
 from antiphon.transports.http.app import App
 from antiphon.transports.stdio import StdioConnection
 from tests.transports.recording_dispatcher import Rooms

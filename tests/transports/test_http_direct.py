@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.limits import Limits
-from antiphon.core.request import Principal
+from antiphon.protocol.limits import Limits
+from antiphon.protocol.request import Principal
 from antiphon.transports.http.app import App
 from tests.transports.http_serving import Serving, serving, statuses
 from tests.transports.recording_dispatcher import Rooms

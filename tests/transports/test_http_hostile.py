@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.core.limits import Limits
+from antiphon.protocol.limits import Limits
 from antiphon.transports.http.app import App
 from antiphon.transports.http1.connection import HttpConnection
 from antiphon.transports.http1.head import HEAD_BYTES, HEAD_FIELDS, TARGET_BYTES

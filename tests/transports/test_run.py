@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.processes.http_server import serve_http
 from antiphon.transports.http.app import App
+from antiphon.transports.processes.http_server import serve_http
 from tests.transports.recording_dispatcher import Rooms
 from tests.transports.wire import mirrored, read_events, request
 
@@ -232,7 +232,7 @@ def _wait(server: Server, event: asyncio.Event) -> None:
 
 PROGRAM = """
 from antiphon.transports.http.app import App
-from antiphon.processes.http_server import run_http
+from antiphon.transports.processes.http_server import run_http
 from tests.transports.recording_dispatcher import Rooms
 import asyncio
 run_http(App(Rooms()), port=0)

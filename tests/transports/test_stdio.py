@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.limits import Limits
-from antiphon.core.request import Principal
+from antiphon.protocol.limits import Limits
+from antiphon.protocol.request import Principal
 from antiphon.transports.stdio import LegacyLines, Write, serve_pipes
 from tests.transports.recording_dispatcher import Rooms
 from tests.transports.wire import request

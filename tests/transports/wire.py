@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.request import MODERN
+from antiphon.protocol.request import MODERN
 
 META: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": MODERN,

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.methods import MODERN_METHODS
-from antiphon.core.request import MODERN, Principal, Request
 from antiphon.errors import InvalidRequest, TokenRefused
-from antiphon.wire.envelope import Served, admit, check_shape, claims_modern, parse, request_id
+from antiphon.protocol.envelope import Served, admit, check_shape, claims_modern, parse, request_id
+from antiphon.protocol.methods import MODERN_METHODS
+from antiphon.protocol.request import MODERN, Principal, Request
 
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,

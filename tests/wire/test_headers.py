@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon.errors import HEADER_MISMATCH, ConfigError, InvalidRequest
-from antiphon.wire.headers import (
+from antiphon.protocol.headers import (
     HeaderParam,
     check_mirrors,
     check_params,

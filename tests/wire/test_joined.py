@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire import messages, results, tasks
+from antiphon.protocol import messages, results, tasks
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 META = results.server_meta("shop", "1.0")

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from antiphon.errors import CapabilityMissing, InvalidRequest, TokenRefused, Unavailable
-from antiphon.wire import messages, results
+from antiphon.protocol import messages, results
 
 
 def test_a_response_joins_what_was_encoded() -> None:

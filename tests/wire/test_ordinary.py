@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core.methods import MODERN_METHODS
-from antiphon.core.request import MODERN, NO_CHANNEL, Principal, Request
 from antiphon.errors import CallerError
-from antiphon.wire.envelope import RequestHeaders, Served, admit, check_shape, parse, request_id
-from antiphon.wire.headers import METHOD, NAME, VERSION, compile_header_params, read_mirrors
-from antiphon.wire.messages import encode_id
-from antiphon.wire.ordinary import KEPT_METAS, OrdinaryRequests
+from antiphon.protocol.envelope import RequestHeaders, Served, admit, check_shape, parse, request_id
+from antiphon.protocol.headers import METHOD, NAME, VERSION, compile_header_params, read_mirrors
+from antiphon.protocol.messages import encode_id
+from antiphon.protocol.methods import MODERN_METHODS
+from antiphon.protocol.ordinary import KEPT_METAS, OrdinaryRequests
+from antiphon.protocol.request import MODERN, NO_CHANNEL, Principal, Request
 
 DEPTH = 8
 REGION = compile_header_params(

@@ -37,7 +37,7 @@ from antiphon.cli.session import (
 from antiphon.client.asks import Step
 from antiphon.client.errors import ClientError, SavedCallInvalid
 from antiphon.client.targets.named import NamedTarget, Url
-from antiphon.core.text import clip, escape, safe_line
+from antiphon.protocol.text import clip, escape, safe_line
 
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient

@@ -17,7 +17,7 @@ from antiphon.cli.output import USAGE, errors, fail
 from antiphon.client.errors import CannotConnect
 from antiphon.client.flow_types import Timeouts
 from antiphon.client.targets.named import File, NamedTarget, parse_target
-from antiphon.core.text import safe
+from antiphon.protocol.text import safe
 
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient

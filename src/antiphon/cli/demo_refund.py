@@ -17,8 +17,8 @@ from antiphon.cli.private_link import open_privately
 from antiphon.client.answers import Deny
 from antiphon.client.terminal import find_browser
 from antiphon.console import Person
-from antiphon.core.identities import LINK_ISSUER
 from antiphon.errors import ConfigError
+from antiphon.protocol.identities import LINK_ISSUER
 
 REFUND = {"order": "4711", "cents": 12000, "reason": "The parcel was damaged."}
 WAITING = "Not done yet"

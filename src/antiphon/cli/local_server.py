@@ -32,8 +32,8 @@ class LocalServer:
 @contextmanager
 def local_server(make: Callable[[str], App]) -> Generator[LocalServer]:
     """Run an application until the block ends; `make` is told its origin."""
-    from antiphon.processes.event_loop import run_loop
-    from antiphon.processes.http_server import serve_http
+    from antiphon.transports.processes.event_loop import run_loop
+    from antiphon.transports.processes.http_server import serve_http
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         origin = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -33,9 +33,9 @@ from antiphon.client.errors import (
     Unanswered,
 )
 from antiphon.client.read_asks import MAX_ID, Task
-from antiphon.core.text import escape, safe, safe_line
-from antiphon.core.web_url import MAX_URL
 from antiphon.errors import AntiphonError, ConfigError
+from antiphon.protocol.text import escape, safe, safe_line
+from antiphon.protocol.web_url import MAX_URL
 
 _T = TypeVar("_T")
 

@@ -26,8 +26,8 @@ from antiphon.cli.session import ANSWER, NO_INPUT, SAVE, CallSession
 from antiphon.client.asks import Step
 from antiphon.client.errors import ClientError, RemoteError
 from antiphon.client.flow_types import PendingCall
-from antiphon.core.text import safe, safe_line
 from antiphon.errors import INVALID_PARAMS, LEGACY_NOT_FOUND, METHOD_NOT_FOUND
+from antiphon.protocol.text import safe, safe_line
 
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient

@@ -22,12 +22,12 @@ from antiphon.cli.logs import LOG_FORMAT, VERBOSE, LogOptions, log_to_stderr
 from antiphon.cli.output import FAILED, USAGE, errors, fail
 from antiphon.cli.written_files import NotWritten, make_folder
 from antiphon.errors import AntiphonError, ConfigError
-from antiphon.processes.task_worker import run
 from antiphon.seal.key_file import keep_keys, key_file, make_keys, read_key_file
 from antiphon.seal.key_sources import FILE_VARIABLE, keys_from
 from antiphon.seal.keyring import VARIABLE
 from antiphon.seal.keys_in_use import HELD
 from antiphon.transports.http.app import App
+from antiphon.transports.processes.task_worker import run
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
@@ -259,14 +259,14 @@ def _check_console(server: str) -> None:
 
 
 def _run_stdio(server: str, log: LogOptions, *, console: bool) -> None:
-    from antiphon.processes.event_loop import run_loop
+    from antiphon.transports.processes.event_loop import run_loop
 
     loaded = configured(load_server, server)
     if log != LogOptions():
         log_to_stderr(log)
     try:
         if console:
-            from antiphon.processes.http_server import serve_http
+            from antiphon.transports.processes.http_server import serve_http
 
             run_loop(serve_beside_stdio(loaded, serve_http))
         else:
@@ -276,14 +276,14 @@ def _run_stdio(server: str, log: LogOptions, *, console: bool) -> None:
 
 
 def _run_one(app: App, host: str, port: int, log: LogOptions) -> None:
-    from antiphon.processes.http_server import run_http
+    from antiphon.transports.processes.http_server import run_http
 
     log_to_stderr(log)
     run_http(app, host, port, access_log=log.access)
 
 
 def _run_several(server: str, endpoint: Endpoint, host: str, port: int, workers: int) -> int:
-    from antiphon.processes.supervisor import can_share, run_workers
+    from antiphon.transports.processes.supervisor import can_share, run_workers
 
     if not can_share():
         fail("several workers need Unix; on Windows leave --workers out", USAGE)
@@ -379,7 +379,7 @@ def show_metrics(at: str | None, worker: int = 0) -> None:
     """
     if at is None:
         return
-    from antiphon.telemetry.prometheus import serve_metrics
+    from antiphon.integrations.telemetry.prometheus import serve_metrics
 
     host, port = address(at, "--metrics")
     port = configured(partial(serve_metrics, host), port + worker if port else 0)
@@ -396,7 +396,7 @@ def _application_with_log(endpoint: Endpoint, server: str, link: Any) -> App:
 def work(server: str, options: str) -> int:
     """Run one worker; return the exit code."""
     try:
-        from antiphon.processes.supervisor import find_place, receive_secret, run_worker
+        from antiphon.transports.processes.supervisor import find_place, receive_secret, run_worker
 
         place = find_place()
         HELD.hold(receive_secret(place))

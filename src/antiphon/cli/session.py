@@ -33,9 +33,9 @@ from antiphon.client.errors import (
 from antiphon.client.read_asks import Task
 from antiphon.client.saved import load
 from antiphon.client.terminal import Terminal
-from antiphon.core.capabilities import Capability
-from antiphon.core.text import safe
 from antiphon.errors import AnswerInvalid
+from antiphon.protocol.capabilities import Capability
+from antiphon.protocol.text import safe
 
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient

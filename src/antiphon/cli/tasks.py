@@ -30,8 +30,8 @@ from antiphon.client.errors import (
     TaskGone,
 )
 from antiphon.client.read_asks import MAX_ID
-from antiphon.core.text import safe_line
 from antiphon.errors import INVALID_PARAMS
+from antiphon.protocol.text import safe_line
 
 if TYPE_CHECKING:
     from antiphon.client.blocking import BlockingClient

@@ -20,7 +20,7 @@ from antiphon.cli.connect import (
 )
 from antiphon.cli.output import JSON, as_json, failed
 from antiphon.client.errors import ClientError
-from antiphon.core.text import safe, safe_line
+from antiphon.protocol.text import safe, safe_line
 
 
 def tools(

@@ -31,9 +31,9 @@ from antiphon.client.asks import (
 )
 from antiphon.client.errors import Pass, Unanswered
 from antiphon.client.fields import TypedAnswer, could_answer, split_answers
-from antiphon.core.asks import Kind
-from antiphon.core.capabilities import Capability, required
 from antiphon.forms.schema import FlatSchema
+from antiphon.protocol.asks import Kind
+from antiphon.protocol.capabilities import Capability, required
 
 Answerer: TypeAlias = object
 """Anything with methods named as above."""

@@ -17,11 +17,11 @@ from antiphon.client.errors import AnswerFailed, InvalidResponse, SavedCallInval
 from antiphon.client.flow_types import PendingCall
 from antiphon.client.read_asks import PendingAsk, Task
 from antiphon.client.saved import SavedCall, load
-from antiphon.core.asks import Kind
-from antiphon.core.shapes import ShapeError, check_sampling_result
-from antiphon.core.web_url import web_host
 from antiphon.errors import AnswerInvalid, UnsupportedForm
 from antiphon.forms.schema import FlatSchema
+from antiphon.protocol.asks import Kind
+from antiphon.protocol.shapes import ShapeError, check_sampling_result
+from antiphon.protocol.web_url import web_host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,9 +50,9 @@ from antiphon.client.read_asks import Task
 from antiphon.client.saved import SavedCall, load
 from antiphon.client.sdk_shim import ConnectionTask
 from antiphon.client.targets.target import TargetOptions, read_target
-from antiphon.core.capabilities import Capability
-from antiphon.core.request import Era
 from antiphon.ports import Clock
+from antiphon.protocol.capabilities import Capability
+from antiphon.protocol.request import Era
 
 logger: logging.Logger = logging.getLogger("antiphon.client")
 

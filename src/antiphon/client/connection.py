@@ -41,10 +41,10 @@ from antiphon.client.read_asks import CANCEL
 from antiphon.client.sdk_shim import CapabilityShim, Failures
 from antiphon.client.targets.target import Target
 from antiphon.client.task_updates import OnTaskMessage, TaskListeners
-from antiphon.core.methods import TASK_METHODS
-from antiphon.core.request import Era
 from antiphon.errors import HEADER_MISMATCH
 from antiphon.ports import Clock
+from antiphon.protocol.methods import TASK_METHODS
+from antiphon.protocol.request import Era
 
 Progress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None] | None]
 """Takes progress, total and message; sync or async."""

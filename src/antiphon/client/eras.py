@@ -30,9 +30,9 @@ from antiphon.client.fields import UNNAMED
 from antiphon.client.flow_types import Failure
 from antiphon.client.read_asks import MAX_ASKS, PendingAsk, read_ask
 from antiphon.client.sdk_shim import LOST
-from antiphon.core.capabilities import Capability
-from antiphon.core.request import Era
 from antiphon.errors import VERSION_UNSUPPORTED, AntiphonError
+from antiphon.protocol.capabilities import Capability
+from antiphon.protocol.request import Era
 
 EraChoice = Literal["auto", "modern", "legacy"]
 

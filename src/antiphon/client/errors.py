@@ -24,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from antiphon.client.flow_types import Failure, Stopped, Timeouts
-from antiphon.core.text import preview
 from antiphon.errors import CAPABILITY_MISSING, AnswerInvalid, AntiphonError
+from antiphon.protocol.text import preview
 
 if TYPE_CHECKING:
     from antiphon.client.asks import Step

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from antiphon.client.asks import Accept, AnyAsk, Cancel, Decline, FormAsk, RootsAsk, UrlAsk
-from antiphon.core.capabilities import Capability
-from antiphon.core.text import safe_line
 from antiphon.errors import AnswerInvalid
 from antiphon.forms.schema import FlatSchema
+from antiphon.protocol.capabilities import Capability
+from antiphon.protocol.text import safe_line
 
 LABEL = 120
 HINT = 500

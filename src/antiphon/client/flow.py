@@ -33,8 +33,8 @@ from antiphon.client.flow_types import (
 )
 from antiphon.client.read_asks import read_input_required, read_task
 from antiphon.client.task_flow import PollSchedule, follow_task
-from antiphon.core.capabilities import TASKS, Capabilities, allows
 from antiphon.errors import INVALID_PARAMS
+from antiphon.protocol.capabilities import TASKS, Capabilities, allows
 
 FIRST_WAIT = 0.05
 LAST_WAIT = 0.25

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from antiphon.client.read_asks import GET, UPDATE, JsonObject, PendingAsk, Task
-from antiphon.core.request import IDEMPOTENCY_KEY
+from antiphon.protocol.request import IDEMPOTENCY_KEY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,8 @@ from opentelemetry.propagate import inject
 from opentelemetry.trace import Span, SpanKind, StatusCode, get_tracer
 from pydantic_core import to_jsonable_python
 
-from antiphon.core.text import preview
 from antiphon.outbound.http_client import COMPRESSED, is_compressed
+from antiphon.protocol.text import preview
 
 logger: logging.Logger = logging.getLogger("antiphon.client")
 

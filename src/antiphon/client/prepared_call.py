@@ -42,9 +42,9 @@ from antiphon.client.read_asks import Task
 from antiphon.client.saved import SavedCall
 from antiphon.client.targets.named import Url
 from antiphon.client.task_updates import OnTaskMessage, TaskSubscription
-from antiphon.core.text import safe_line
 from antiphon.errors import AnswerInvalid
 from antiphon.ports import Clock
+from antiphon.protocol.text import safe_line
 
 _tracer = trace.get_tracer("antiphon.client")
 _trace_text = TraceContextTextMapPropagator()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast, get_args
 from zlib import crc32
 
-from antiphon.core.capabilities import Capabilities, Capability, missing
-from antiphon.core.digest import canonical, short_digest
-from antiphon.core.methods import MAY_ASK
+from antiphon.protocol.capabilities import Capabilities, Capability, missing
+from antiphon.protocol.digest import canonical, short_digest
+from antiphon.protocol.methods import MAY_ASK
 
 JsonObject: TypeAlias = Mapping[str, Any]
 

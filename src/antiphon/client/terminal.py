@@ -19,9 +19,9 @@ from rich.text import Text
 from antiphon.client.answers import Combining
 from antiphon.client.asks import Accept, Cancel, Decline, FormAsk, UrlAsk
 from antiphon.client.fields import FieldPrompt, prompts
-from antiphon.core.text import safe, safe_line
-from antiphon.core.web_url import MAX_URL, imitates, web_host
 from antiphon.errors import AnswerInvalid
+from antiphon.protocol.text import safe, safe_line
+from antiphon.protocol.web_url import MAX_URL, imitates, web_host
 
 MESSAGE = 9_000
 """Characters of a message that are shown."""

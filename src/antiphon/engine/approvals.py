@@ -13,18 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from antiphon.core.asks import Approval, Approve, Ask, ElicitUrl, Outcome, RawAsk, Seconds, seconds
-from antiphon.core.capabilities import allows
-from antiphon.core.identities import caller_identity
-from antiphon.core.inbox import (
-    Approver,
-    DecisionRecord,
-    Face,
-    Item,
-    Status,
-)
-from antiphon.core.journal import Entry, decode_value, encode_value
-from antiphon.core.request import Principal, Request
 from antiphon.engine.handler import call_user
 from antiphon.engine.mistakes import check_asks
 from antiphon.engine.questions import (
@@ -36,6 +24,27 @@ from antiphon.engine.questions import (
     reasons,
 )
 from antiphon.errors import AnswerInvalid, ConfigError, HandlerError
+from antiphon.protocol.asks import (
+    Approval,
+    Approve,
+    Ask,
+    ElicitUrl,
+    Outcome,
+    RawAsk,
+    Seconds,
+    seconds,
+)
+from antiphon.protocol.capabilities import allows
+from antiphon.protocol.identities import caller_identity
+from antiphon.protocol.inbox import (
+    Approver,
+    DecisionRecord,
+    Face,
+    Item,
+    Status,
+)
+from antiphon.protocol.journal import Entry, decode_value, encode_value
+from antiphon.protocol.request import Principal, Request
 
 if TYPE_CHECKING:
     from antiphon.engine.execution import Batch, Execution

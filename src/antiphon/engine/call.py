@@ -12,14 +12,14 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import Entry, Journal, encode_value
-from antiphon.core.text import safe
 from antiphon.engine.handler import Handler
 from antiphon.engine.questions import APPROVE, EXPIRED, check_shape, reasons, unanswered
 from antiphon.errors import AnswerInvalid, Diverged, InvalidRequest, StoreError, ToolError
 from antiphon.forms.schema import FlatSchema
 from antiphon.ports import ROUNDS_PER_START, Entropy, Store
+from antiphon.protocol.digest import canonical, short_digest
+from antiphon.protocol.journal import Entry, Journal, encode_value
+from antiphon.protocol.text import safe
 from antiphon.seal.claims import APPROVAL, Handle, Pending
 
 _ID = 16

@@ -4,26 +4,6 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Never, TypeVar, Unpack, cast, overload
 
-from antiphon.core.asks import (
-    Approval,
-    Approve,
-    ApproveOptions,
-    Ask,
-    AskOptions,
-    Completion,
-    Elicit,
-    ElicitOptions,
-    ElicitUrl,
-    ListRoots,
-    Opened,
-    Outcome,
-    RawAsk,
-    Root,
-    Sample,
-    SampleOptions,
-    Seconds,
-)
-from antiphon.core.content import Message
 from antiphon.engine.approvals import ask_all, ask_named, ask_visit, named, read_answered
 from antiphon.engine.child_tasks import get_inside, running_loop, task_of
 from antiphon.engine.context_base import ContextBase, handed_out
@@ -45,6 +25,26 @@ from antiphon.engine.questions import (
     question,
 )
 from antiphon.errors import HandlerError
+from antiphon.protocol.asks import (
+    Approval,
+    Approve,
+    ApproveOptions,
+    Ask,
+    AskOptions,
+    Completion,
+    Elicit,
+    ElicitOptions,
+    ElicitUrl,
+    ListRoots,
+    Opened,
+    Outcome,
+    RawAsk,
+    Root,
+    Sample,
+    SampleOptions,
+    Seconds,
+)
+from antiphon.protocol.content import Message
 
 T = TypeVar("T")
 

@@ -14,12 +14,6 @@ from functools import partial, wraps
 from hashlib import blake2b
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from antiphon.core.asks import Ask, Seconds, seconds
-from antiphon.core.capabilities import allows, declares, missing
-from antiphon.core.effect_ends import unknown_types
-from antiphon.core.journal import Entry, decode_value, encode_value
-from antiphon.core.journal_index import PATCHED
-from antiphon.core.request import Era, LogLevel, Principal
 from antiphon.engine.child_tasks import running_loop
 from antiphon.engine.effects.names import Once, Scope
 from antiphon.engine.effects.once import memo, once
@@ -37,6 +31,12 @@ from antiphon.engine.mistakes import (
 from antiphon.engine.native import CallAnswers, read_only, read_state
 from antiphon.engine.questions import check_key
 from antiphon.errors import HandlerError, KeyReused
+from antiphon.protocol.asks import Ask, Seconds, seconds
+from antiphon.protocol.capabilities import allows, declares, missing
+from antiphon.protocol.effect_ends import unknown_types
+from antiphon.protocol.journal import Entry, decode_value, encode_value
+from antiphon.protocol.journal_index import PATCHED
+from antiphon.protocol.request import Era, LogLevel, Principal
 
 C = TypeVar("C", bound="ContextBase")
 P = ParamSpec("P")

@@ -14,20 +14,15 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from antiphon.core.asks import Approval, ElicitUrl, Outcome, seconds
-from antiphon.core.capabilities import allows
-from antiphon.core.journal import Entry, Journal, encode_value
-from antiphon.core.request import LEVELS, MODERN, Channel, LegacyAsk, Request
-from antiphon.core.text import safe
 from antiphon.engine.approvals import read_answered
 from antiphon.engine.call import Call
 from antiphon.engine.context import Context
+from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Batch, Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.mistakes import check_secret, too_many_asks, unable_to_ask
 from antiphon.engine.outcome import Completed, ExecutionOutcome, Failed, Held, NeedsInput, Paused
 from antiphon.engine.questions import Asked, Question, check_shape, note_question, unanswered
-from antiphon.environment import Environment
 from antiphon.errors import (
     TASKS_CAPABILITY,
     CannotAsk,
@@ -40,6 +35,11 @@ from antiphon.errors import (
     needed,
 )
 from antiphon.ports import LeasedRound, LeasedTaskRun
+from antiphon.protocol.asks import Approval, ElicitUrl, Outcome, seconds
+from antiphon.protocol.capabilities import allows
+from antiphon.protocol.journal import Entry, Journal, encode_value
+from antiphon.protocol.request import LEVELS, MODERN, Channel, LegacyAsk, Request
+from antiphon.protocol.text import safe
 from antiphon.seal.claims import encode_journal
 
 T = TypeVar("T")

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.journal import Entry, encode_value
 from antiphon.errors import (
     DELIBERATE,
     AntiphonError,
@@ -21,6 +20,7 @@ from antiphon.errors import (
     NotDone,
     StoreError,
 )
+from antiphon.protocol.journal import Entry, encode_value
 
 
 class Doubt(msgspec.Struct, eq=False):

@@ -18,15 +18,12 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.asks import seconds
-from antiphon.core.capabilities import Capability, allows
-from antiphon.core.journal import Entry, Journal
-from antiphon.core.request import Request
 from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
 from antiphon.engine.delivery import END_ROUND, HOLD, run_in_session
 from antiphon.engine.effects.skipped import report_skipped
+from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler, Handlers
 from antiphon.engine.mistakes import RerunNotice
@@ -45,7 +42,6 @@ from antiphon.engine.redemption import Redemptions, RunningRound
 from antiphon.engine.reply import HeldCallMaker, Reply, TaskMaker, ending, tell_end
 from antiphon.engine.restarts import RepeatWatch, named_call, take_over
 from antiphon.engine.tokens import Tokens
-from antiphon.environment import Environment
 from antiphon.errors import (
     ArgumentsInvalid,
     CapabilityMissing,
@@ -56,7 +52,11 @@ from antiphon.errors import (
     TokenRefused,
 )
 from antiphon.ports import ROUNDS_PER_START
-from antiphon.wire import results
+from antiphon.protocol import results
+from antiphon.protocol.asks import seconds
+from antiphon.protocol.capabilities import Capability, allows
+from antiphon.protocol.journal import Entry, Journal
+from antiphon.protocol.request import Request
 
 log: logging.Logger = logging.getLogger("antiphon")
 

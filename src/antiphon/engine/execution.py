@@ -27,11 +27,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.core.asks import InputRequired
-from antiphon.core.journal import Entry, Journal, Replay, answers_digest, describe
-from antiphon.core.journal_index import EntryKind, name_of
-from antiphon.core.private_values import PrivateValues, values_of_call
-from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.child_tasks import (
     Branches,
@@ -89,12 +84,17 @@ from antiphon.errors import (
     SwallowedAsk,
     TooManyRounds,
 )
+from antiphon.protocol.asks import InputRequired
+from antiphon.protocol.journal import Entry, Journal, Replay, answers_digest, describe
+from antiphon.protocol.journal_index import EntryKind, name_of
+from antiphon.protocol.private_values import PrivateValues, values_of_call
+from antiphon.protocol.request import Request
 
 if TYPE_CHECKING:
     from antiphon.engine.context import Context
     from antiphon.engine.delivery import Delivery, WorkMeter
+    from antiphon.engine.environment import Environment
     from antiphon.engine.handler import Handler
-    from antiphon.environment import Environment
     from antiphon.seal.claims import Binding
 
 

@@ -12,11 +12,20 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias
 
-from antiphon.core.asks import Approve, Ask, Elicit, ElicitUrl, ListRoots, Sample, Seconds, seconds
-from antiphon.core.capabilities import Capability, require
-from antiphon.core.request import Request
 from antiphon.engine.child_tasks import UserCodeExit, as_failure, guard_child_tasks, in_user_code
 from antiphon.errors import ArgumentsInvalid, ConfigError
+from antiphon.protocol.asks import (
+    Approve,
+    Ask,
+    Elicit,
+    ElicitUrl,
+    ListRoots,
+    Sample,
+    Seconds,
+    seconds,
+)
+from antiphon.protocol.capabilities import Capability, require
+from antiphon.protocol.request import Request
 
 HandlerKind = Literal["tool", "prompt", "resource"]
 Invoke: TypeAlias = Callable[[Any, dict[str, Any]], Any]

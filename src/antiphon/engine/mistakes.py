@@ -10,10 +10,6 @@ from operator import attrgetter
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from antiphon.core.asks import TOOL_APPROVAL, Approval, ElicitOptions, SoFar
-from antiphon.core.capabilities import missing, required
-from antiphon.core.request import LEVELS
-from antiphon.core.shapes import ShapeError, check_number, check_text, write_json
 from antiphon.engine.child_tasks import coroutine_of
 from antiphon.engine.raised import raised_in_branch
 from antiphon.errors import (
@@ -24,11 +20,15 @@ from antiphon.errors import (
     Diverged,
     HandlerError,
 )
+from antiphon.protocol.asks import TOOL_APPROVAL, Approval, ElicitOptions, SoFar
+from antiphon.protocol.capabilities import missing, required
+from antiphon.protocol.request import LEVELS
+from antiphon.protocol.shapes import ShapeError, check_number, check_text, write_json
 
 if TYPE_CHECKING:
-    from antiphon.core.journal import Entry
     from antiphon.engine.execution import Execution
     from antiphon.engine.questions import Question
+    from antiphon.protocol.journal import Entry
 
 log: logging.Logger = logging.getLogger("antiphon")
 

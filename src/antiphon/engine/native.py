@@ -11,18 +11,6 @@ from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from antiphon.core.asks import (
-    Approval,
-    Approve,
-    Completion,
-    InputRequired,
-    Kind,
-    Opened,
-    Outcome,
-    Root,
-)
-from antiphon.core.capabilities import missing
-from antiphon.core.journal import Entry, decode_value
 from antiphon.engine.approvals import decided_payload, named_by_caller, route_of
 from antiphon.engine.mistakes import check_secret, too_many_asks, unable_to_ask
 from antiphon.engine.outcome import ExecutionOutcome, Held, NeedsInput, Paused
@@ -41,6 +29,18 @@ from antiphon.engine.serialization.codec import codec_for
 from antiphon.errors import AnswerInvalid, HandlerError, TooManyRounds
 from antiphon.forms.form import Form, of
 from antiphon.forms.models import is_model_type
+from antiphon.protocol.asks import (
+    Approval,
+    Approve,
+    Completion,
+    InputRequired,
+    Kind,
+    Opened,
+    Outcome,
+    Root,
+)
+from antiphon.protocol.capabilities import missing
+from antiphon.protocol.journal import Entry, decode_value
 
 if TYPE_CHECKING:
     from antiphon.engine.execution import Execution

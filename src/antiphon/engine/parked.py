@@ -20,15 +20,15 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from antiphon.core.asks import seconds
-from antiphon.core.quotas import Allowance, weight
-from antiphon.core.request import Request
 from antiphon.engine.call import Call
 from antiphon.engine.context import Context
 from antiphon.engine.delivery import Delivery, wait_for_client
 from antiphon.engine.execution import Batch, Execution
 from antiphon.engine.outcome import ASLEEP, ENDING, RUNNING, ExecutionOutcome, Failed
 from antiphon.engine.suspension import Suspended
+from antiphon.protocol.asks import seconds
+from antiphon.protocol.quotas import Allowance, weight
+from antiphon.protocol.request import Request
 
 _HANDLER_BYTES = 10 * 1024
 """Of a parked handler, besides its arguments."""

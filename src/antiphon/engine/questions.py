@@ -12,7 +12,10 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.asks import (
+from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
+from antiphon.forms.form import Form, encoded_schema, of, of_encoded
+from antiphon.protocol import results
+from antiphon.protocol.asks import (
     Approval,
     Approve,
     Ask,
@@ -29,11 +32,11 @@ from antiphon.core.asks import (
     Status,
     seconds,
 )
-from antiphon.core.audit import RoundAudit
-from antiphon.core.capabilities import Capability
-from antiphon.core.digest import canonical, short_digest
-from antiphon.core.question_text import check_details, question_text
-from antiphon.core.shapes import (
+from antiphon.protocol.audit import RoundAudit
+from antiphon.protocol.capabilities import Capability
+from antiphon.protocol.digest import canonical, short_digest
+from antiphon.protocol.question_text import check_details, question_text
+from antiphon.protocol.shapes import (
     ShapeError,
     check_model_preferences,
     check_number,
@@ -44,12 +47,9 @@ from antiphon.core.shapes import (
     sampling_messages,
     write_json,
 )
-from antiphon.core.text import preview, safe
-from antiphon.core.web_url import web_host
-from antiphon.errors import AmbiguousKey, AnswerInvalid, HandlerError, InvalidRequest
-from antiphon.forms.form import Form, encoded_schema, of, of_encoded
+from antiphon.protocol.text import preview, safe
+from antiphon.protocol.web_url import web_host
 from antiphon.seal.claims import APPROVAL, Pending
-from antiphon.wire import results
 
 _STATUS: Mapping[str, Status] = {
     "accept": "accepted",

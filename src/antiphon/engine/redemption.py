@@ -20,20 +20,20 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
-from antiphon.core.capabilities import require
-from antiphon.core.journal import Entry
-from antiphon.core.request import Principal, Request
-from antiphon.core.retry import back_off
-from antiphon.core.text import span
 from antiphon.engine.call import Call
+from antiphon.engine.environment import Environment
 from antiphon.engine.handler import Handler
 from antiphon.engine.reply import Reply, encode_reply, from_bytes, to_bytes
 from antiphon.engine.restarts import begun_before
 from antiphon.engine.suspension import Abandoned
 from antiphon.engine.tokens import load_journal
-from antiphon.environment import Environment
 from antiphon.errors import CallerError, StoreError, TokenRefused, Unavailable
 from antiphon.ports import ROUNDS_PER_START, About, Claim, Claimed, Recorded, Running, Spent
+from antiphon.protocol.capabilities import require
+from antiphon.protocol.journal import Entry
+from antiphon.protocol.request import Principal, Request
+from antiphon.protocol.retry import back_off
+from antiphon.protocol.text import span
 from antiphon.seal.claims import Binding, decode_journal
 
 _T = TypeVar("_T")

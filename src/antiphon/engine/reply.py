@@ -14,12 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from antiphon.core.capabilities import Capability
-from antiphon.core.failures import failure_text, log_failure
-from antiphon.core.journal import Journal
-from antiphon.core.private_values import PrivateValues, values_of_call
-from antiphon.core.request import Request
-from antiphon.core.text import safe
 from antiphon.engine.delivery import lacking
 from antiphon.engine.ends import (
     SeveralRefusals,
@@ -28,9 +22,9 @@ from antiphon.engine.ends import (
     leaves_of,
     uncertain_effects,
 )
+from antiphon.engine.environment import Environment
 from antiphon.engine.handler import Handler
 from antiphon.engine.serialization.recorded_errors import READABLE
-from antiphon.environment import Environment
 from antiphon.errors import (
     DELIBERATE,
     DO_NOT_REPEAT,
@@ -53,7 +47,13 @@ from antiphon.errors import (
 )
 from antiphon.ports import NewTask
 from antiphon.ports.call_end import outcome_of
-from antiphon.wire.results import tool_error
+from antiphon.protocol.capabilities import Capability
+from antiphon.protocol.failures import failure_text, log_failure
+from antiphon.protocol.journal import Journal
+from antiphon.protocol.private_values import PrivateValues, values_of_call
+from antiphon.protocol.request import Request
+from antiphon.protocol.results import tool_error
+from antiphon.protocol.text import safe
 
 if TYPE_CHECKING:
     from antiphon.engine.execution import Execution

@@ -14,14 +14,14 @@ import logging
 
 import msgspec
 
-from antiphon.core.digest import arguments_digest
-from antiphon.core.journal import Entry, Journal
-from antiphon.core.request import Request
 from antiphon.engine.call import Call
+from antiphon.engine.environment import Environment
 from antiphon.engine.handler import Handler, call_here
-from antiphon.environment import Environment
 from antiphon.errors import CallerError, ConfigError, InvalidRequest, Unavailable
 from antiphon.ports import ROUNDS_PER_START, About, Clock, Restartable, TakenOver
+from antiphon.protocol.digest import arguments_digest
+from antiphon.protocol.journal import Entry, Journal
+from antiphon.protocol.request import Request
 from antiphon.seal.claims import decode_journal, encode_journal
 
 log: logging.Logger = logging.getLogger("antiphon")

@@ -8,17 +8,17 @@ from operator import attrgetter
 
 import msgspec
 
-from antiphon.core.asks import seconds
-from antiphon.core.digest import arguments_digest, short_digest
-from antiphon.core.journal import Journal
-from antiphon.core.request import Request
 from antiphon.engine.call import Call
+from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler
 from antiphon.engine.mistakes import check_secret
 from antiphon.engine.questions import Asked, note_asks
-from antiphon.environment import Environment
 from antiphon.errors import StateTooLarge, StoreError, TokenRefused, Unavailable
+from antiphon.protocol.asks import seconds
+from antiphon.protocol.digest import arguments_digest, short_digest
+from antiphon.protocol.journal import Journal
+from antiphon.protocol.request import Request
 from antiphon.seal.claims import (
     FORMAT,
     Binding,

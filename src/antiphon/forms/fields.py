@@ -11,8 +11,8 @@ from datetime import date, datetime
 from math import isfinite
 from typing import Any, NoReturn, TypeAlias, TypeGuard, cast
 
-from antiphon.core.text import escape, fold, one_line, preview
 from antiphon.errors import UnsupportedForm
+from antiphon.protocol.text import escape, fold, one_line, preview
 
 Schema: TypeAlias = dict[str, Any]
 Property: TypeAlias = Mapping[str, Any]

@@ -28,8 +28,6 @@ from uuid import UUID
 
 import msgspec
 
-from antiphon.core.digest import short_digest
-from antiphon.core.text import ELLIPSIS, preview, snake_case
 from antiphon.errors import WHOLE_FORM, AnswerInvalid, UnsupportedForm
 from antiphon.forms.fast_path import AnswerType, answer_type
 from antiphon.forms.fields import DoesNotFit, Schema
@@ -37,6 +35,8 @@ from antiphon.forms.flatten import Reader
 from antiphon.forms.models import describe, is_model_type
 from antiphon.forms.schema import MAX_REASONS, MAX_SCHEMA_BYTES, FlatSchema
 from antiphon.forms.secrets import without_secrets
+from antiphon.protocol.digest import short_digest
+from antiphon.protocol.text import ELLIPSIS, preview, snake_case
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

@@ -11,10 +11,10 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
-from antiphon.core.text import preview
 from antiphon.errors import UnsupportedForm
 from antiphon.forms.fields import Schema
 from antiphon.forms.flatten import EXACT, LOCAL_TIME, Reader, flatten, resolved
+from antiphon.protocol.text import preview
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.text import preview
 from antiphon.errors import WHOLE_FORM, AnswerInvalid, UnsupportedForm
 from antiphon.forms.fields import (
     Check,
@@ -22,6 +21,7 @@ from antiphon.forms.fields import (
     is_object,
     refuse,
 )
+from antiphon.protocol.text import preview
 
 MAX_FIELDS = 64
 """More questions than anyone answers in one form."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from antiphon.core.secret_names import looks_secret
-from antiphon.core.text import preview
 from antiphon.errors import UnsupportedForm
 from antiphon.forms.fields import Schema, is_object
+from antiphon.protocol.secret_names import looks_secret
+from antiphon.protocol.text import preview
 
 NOT_SECRET = "x-antiphon-not-secret"  # noqa: S105 - the name of a keyword
 """`Field(json_schema_extra={NOT_SECRET: True})` says that a field only looks like a secret."""

@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from antiphon.core.asks import TOOL_APPROVAL, Approve
-from antiphon.core.credentials import require_scopes
-from antiphon.core.failures import log_failure
-from antiphon.core.request import Principal, Request
 from antiphon.engine.context import Context
 from antiphon.engine.handler import Invoke, call_here, is_async
 from antiphon.errors import ConfigError, ToolError
 from antiphon.handlers.call_limits import CallLimits
+from antiphon.protocol.asks import TOOL_APPROVAL, Approve
+from antiphon.protocol.credentials import require_scopes
+from antiphon.protocol.failures import log_failure
+from antiphon.protocol.request import Principal, Request
 
 _log = logging.getLogger("antiphon")
 

@@ -16,13 +16,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from antiphon.core.asks import Seconds, seconds
-from antiphon.core.request import Request, owner_of
 from antiphon.engine.context import Context, execution_of
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Invoke
 from antiphon.errors import ConfigError, HandlerTimeout, TooManyCalls
 from antiphon.ports import Clock
+from antiphon.protocol.asks import Seconds, seconds
+from antiphon.protocol.request import Request, owner_of
 
 CALLERS = 10_000
 """Callers whose rate is remembered for one tool; beyond, those that called longest ago are not."""

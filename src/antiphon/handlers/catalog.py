@@ -7,18 +7,18 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.capabilities import TASKS
-from antiphon.core.credentials import require_scopes
-from antiphon.core.limits import Limits
-from antiphon.core.methods import METHODS
-from antiphon.core.request import Principal, Request
 from antiphon.engine.handler import CachePolicy, Handler, call_here, call_to_end
 from antiphon.errors import ConfigError, InvalidRequest, TokenRefused
 from antiphon.handlers.given_schemas import check_input_schema
 from antiphon.handlers.output import DeclaredOutput
 from antiphon.handlers.registry import Listed, Registry
+from antiphon.protocol import results
+from antiphon.protocol.capabilities import TASKS
+from antiphon.protocol.credentials import require_scopes
+from antiphon.protocol.limits import Limits
+from antiphon.protocol.methods import METHODS
+from antiphon.protocol.request import Principal, Request
 from antiphon.seal.sealer import Sealer
-from antiphon.wire import results
 
 _VALUES = 100
 """Completion values in one answer; the protocol's own bound."""

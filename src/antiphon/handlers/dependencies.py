@@ -18,11 +18,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from antiphon.core.asks import Ask
 from antiphon.engine.context import Context
 from antiphon.engine.handler import call_in_thread, call_user, is_async
 from antiphon.errors import ConfigError, HandlerError
 from antiphon.handlers.signature import Parameter, identity, is_context, read_parameters
+from antiphon.protocol.asks import Ask
 
 Enter = Callable[..., AbstractAsyncContextManager[Any]]
 

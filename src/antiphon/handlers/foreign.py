@@ -16,7 +16,7 @@ from antiphon.handlers.compile import HandlerCompiler
 from antiphon.handlers.given_schemas import check_input_schema, validator
 from antiphon.handlers.registry import Listed, Registry
 from antiphon.handlers.uri_template import UriMatcher
-from antiphon.wire import results
+from antiphon.protocol import results
 
 Run = Callable[[Context, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Serves a call with the arguments as they came; returns the result as the wire has it."""

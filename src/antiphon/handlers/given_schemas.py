@@ -18,8 +18,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from antiphon.core.text import safe
 from antiphon.errors import ConfigError
+from antiphon.protocol.text import safe
 
 MAX_DEPTH = 32
 """Levels of a schema. A client has to walk through all of them."""

@@ -28,11 +28,6 @@ from typing import Annotated, Any, TypeAlias, cast, get_args, get_origin
 
 import msgspec
 
-from antiphon.core.asks import Ask, Elicit, ElicitUrl, Kind, ListRoots, Opened, Outcome, Sample
-from antiphon.core.capabilities import Capability
-from antiphon.core.digest import canonical, short_digest
-from antiphon.core.journal import Entry, encode_value
-from antiphon.core.journal_index import EntryKind
 from antiphon.engine.approvals import ask_all
 from antiphon.engine.context import Context, execution_of
 from antiphon.engine.execution import Execution
@@ -46,6 +41,11 @@ from antiphon.forms import form as forms
 from antiphon.forms.form import Form
 from antiphon.forms.models import is_model_type
 from antiphon.handlers.dependencies import Dependencies
+from antiphon.protocol.asks import Ask, Elicit, ElicitUrl, Kind, ListRoots, Opened, Outcome, Sample
+from antiphon.protocol.capabilities import Capability
+from antiphon.protocol.digest import canonical, short_digest
+from antiphon.protocol.journal import Entry, encode_value
+from antiphon.protocol.journal_index import EntryKind
 
 Values: TypeAlias = Mapping[str, Outcome[Any]]
 

@@ -18,8 +18,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
-from antiphon.core.asks import InputRequired
-from antiphon.core.request import Era
 from antiphon.engine.context import Context, execution_of
 from antiphon.engine.context_base import CallView
 from antiphon.engine.execution import Execution
@@ -27,6 +25,8 @@ from antiphon.engine.handler import HandlerKind, Invoke, is_async
 from antiphon.engine.outcome import Detached, ExecutionOutcome, Held
 from antiphon.engine.suspension import Suspended
 from antiphon.errors import ConfigError, HandlerError
+from antiphon.protocol.asks import InputRequired
+from antiphon.protocol.request import Era
 
 CallOutcome: TypeAlias = Literal[
     "running", "complete", "input_required", "held", "task", "error", "cancelled"

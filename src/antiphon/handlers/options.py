@@ -10,15 +10,15 @@ from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
 
-from antiphon.core.asks import Approve, Ask, Seconds
-from antiphon.core.credentials import read_scopes
-from antiphon.core.request import Principal
-from antiphon.core.shapes import ShapeError, check_meta, check_tool_annotations
-from antiphon.core.text import safe_line
 from antiphon.engine.handler import CachePolicy, Options
 from antiphon.errors import ConfigError
 from antiphon.handlers.admission import check_visible
 from antiphon.handlers.call_limits import check_limits
+from antiphon.protocol.asks import Approve, Ask, Seconds
+from antiphon.protocol.credentials import read_scopes
+from antiphon.protocol.request import Principal
+from antiphon.protocol.shapes import ShapeError, check_meta, check_tool_annotations
+from antiphon.protocol.text import safe_line
 
 
 class _Common(TypedDict, total=False):

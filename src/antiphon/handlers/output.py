@@ -24,11 +24,11 @@ from typing import (
 
 import msgspec
 
-from antiphon.core.asks import InputRequired
 from antiphon.errors import ConfigError, HandlerError
 from antiphon.forms.models import is_model_type
 from antiphon.handlers.given_schemas import check_schema, validator
 from antiphon.handlers.signature import reasons_of
+from antiphon.protocol.asks import InputRequired
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter

@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core import changes
-from antiphon.core.changes import Changes
-from antiphon.core.methods import METHODS, Offered, opened_by
-from antiphon.core.request import MODERN, Principal, Request
-from antiphon.core.shapes import ListedKind, ShapeError, check_listed, write_json
-from antiphon.core.text import safe
 from antiphon.engine.handler import Handler
 from antiphon.errors import ConfigError, InvalidRequest, ResourceNotFound
 from antiphon.handlers.admission import HandlerAdmission
 from antiphon.handlers.uri_template import Template, UriMatcher, is_template
-from antiphon.wire.envelope import Served
-from antiphon.wire.headers import HeaderParam, compile_header_params
+from antiphon.protocol import changes
+from antiphon.protocol.changes import Changes
+from antiphon.protocol.envelope import Served
+from antiphon.protocol.headers import HeaderParam, compile_header_params
+from antiphon.protocol.methods import METHODS, Offered, opened_by
+from antiphon.protocol.request import MODERN, Principal, Request
+from antiphon.protocol.shapes import ListedKind, ShapeError, check_listed, write_json
+from antiphon.protocol.text import safe
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _NO_SCOPES: frozenset[str] = frozenset()

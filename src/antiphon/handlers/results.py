@@ -7,17 +7,17 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.content import Audio, Contents, Embedded, Image, Link, Text, ToolResult
-from antiphon.core.shapes import (
+from antiphon.errors import HandlerError
+from antiphon.handlers.output import BLOCK_TYPES, DeclaredOutput, is_model, plain_json
+from antiphon.protocol import results
+from antiphon.protocol.content import Audio, Contents, Embedded, Image, Link, Text, ToolResult
+from antiphon.protocol.shapes import (
     ShapeError,
     check_meta,
     content_block,
     prompt_message,
     resource_contents,
 )
-from antiphon.errors import HandlerError
-from antiphon.handlers.output import BLOCK_TYPES, DeclaredOutput, is_model, plain_json
-from antiphon.wire import results
 
 _BLOCKS = (Text, Image, Audio, Embedded, Link)
 _encode = msgspec.json.encode

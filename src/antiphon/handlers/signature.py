@@ -18,9 +18,9 @@ from typing import (
     get_type_hints,
 )
 
-from antiphon.core.text import safe
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.errors import ArgumentsInvalid, ConfigError
+from antiphon.protocol.text import safe
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError

@@ -9,13 +9,13 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, overload
 
-from antiphon.core.asks import Ask
 from antiphon.engine.context import Context
 from antiphon.engine.serialization.codec import JsonCodec
 from antiphon.errors import ConfigError, HandlerError
 from antiphon.handlers.dependencies import Dependencies, Overrides
 from antiphon.handlers.graph import Graph, Node, Want, declared_needs, read_annotation
 from antiphon.handlers.signature import Parameter, Signature, is_context, read_parameters
+from antiphon.protocol.asks import Ask
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 
-from antiphon.core.web_url import is_loopback
+from antiphon.protocol.web_url import is_loopback
 
 SECONDS = 10.0
 """For one request, the whole of its reply included."""

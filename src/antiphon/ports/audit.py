@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from antiphon.core.audit import AuditEvent, AuditRecord, RoundAudit
-from antiphon.core.chain import ChainHead
-from antiphon.core.request import Principal, Request
+from antiphon.protocol.audit import AuditEvent, AuditRecord, RoundAudit
+from antiphon.protocol.chain import ChainHead
+from antiphon.protocol.request import Principal, Request
 
 
 @runtime_checkable

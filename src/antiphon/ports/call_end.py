@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from antiphon.core.failures import log_failure
-from antiphon.core.request import Era, Principal, Request
+from antiphon.protocol.failures import log_failure
+from antiphon.protocol.request import Era, Principal, Request
 
 _log = logging.getLogger("antiphon")
 

@@ -5,8 +5,8 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from antiphon.core.digest import idempotency_key
 from antiphon.ports.ledger import NOTHING_KNOWN, About
+from antiphon.protocol.digest import idempotency_key
 
 ROUNDS_PER_START = 2**18
 """Rounds of a call that was started over are numbered from the next multiple of this."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol, TypeAlias
 
-from antiphon.core.request import Request
+from antiphon.protocol.request import Request
 
 Clock: TypeAlias = Callable[[], float]
 """Seconds since the epoch."""

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from antiphon.core.inbox import Attempt, DecisionRecord, Item, NewItem, NewNotice, Verdict
+from antiphon.protocol.inbox import Attempt, DecisionRecord, Item, NewItem, NewNotice, Verdict
 
 
 class HeldCall(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class Inbox(Protocol):
         ...
 
     async def decide(self, attempt: Attempt, *, notices: Sequence[NewNotice] = ()) -> Verdict:
-        """Decide, as `antiphon.core.inbox.judge` says: the only way in.
+        """Decide, as `antiphon.protocol.inbox.judge` says: the only way in.
 
         A decision that closes the item makes its task ready and keeps the notices, in the same
         step.

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from antiphon.core.digest import idempotency_key
+from antiphon.protocol.digest import idempotency_key
 
 
 class MinuteCount(msgspec.Struct, frozen=True):

@@ -5,8 +5,8 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from antiphon.core.inbox import NewItem
 from antiphon.ports.inbox import HeldCall
+from antiphon.protocol.inbox import NewItem
 
 
 class NewTask(msgspec.Struct, frozen=True):

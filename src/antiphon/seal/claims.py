@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from antiphon.core.asks import Kind
-from antiphon.core.journal import Journal
-from antiphon.core.request import Principal
-from antiphon.core.text import span
 from antiphon.errors import TokenRefused
+from antiphon.protocol.asks import Kind
+from antiphon.protocol.journal import Journal
+from antiphon.protocol.request import Principal
+from antiphon.protocol.text import span
 
 FORMAT: Final = 1
 """The format that is written. Members are only ever added at the end, with a default."""

@@ -18,10 +18,10 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypeVar
 
-from antiphon.core.digest import short_digest
-from antiphon.core.journal import Journal
 from antiphon.errors import StateTooLarge, TokenRefused
 from antiphon.ports import Clock, Entropy
+from antiphon.protocol.digest import short_digest
+from antiphon.protocol.journal import Journal
 from antiphon.seal.aead import Aead
 from antiphon.seal.claims import FORMAT, Binding, Claims, Handle, Pending, check, decode, largest
 from antiphon.seal.keyring import PURPOSES, Keyring, Purpose

@@ -7,19 +7,19 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, cast, get_args
 
-from antiphon.assembly import ServerParts, ServerPlan, ServerSettings, TaskRunsIn
-from antiphon.console.serving import ServedConsole, counting
-from antiphon.core.request import Era
+from antiphon.apps.console.serving import ServedConsole, counting
+from antiphon.engine.environment import Redeem
 from antiphon.engine.handler import check_choice
-from antiphon.environment import Redeem
 from antiphon.errors import ConfigError
 from antiphon.handlers.middleware import Middleware
+from antiphon.protocol.request import Era
+from antiphon.server.assembly import ServerParts, ServerPlan, ServerSettings, TaskRunsIn
 from antiphon.transports.http.principal import Authorization, PrincipalOf
 
 if TYPE_CHECKING:
-    from antiphon.auth.settings import OAuth
-    from antiphon.console.counting import RoundCounts
-    from antiphon.console.settings import Console
+    from antiphon.apps.console.counting import RoundCounts
+    from antiphon.auth import OAuth
+    from antiphon.console import Console
 
 S = TypeVar("S")
 

@@ -6,33 +6,33 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from antiphon.assembly import ServerParts, ServerPlan, TaskRunsIn
-from antiphon.console.serving import ServedConsole
-from antiphon.core.identities import LINK_ISSUER
-from antiphon.core.limits import Limits
-from antiphon.core.request import Era
-from antiphon.dispatcher import Dispatcher
+from antiphon.apps.console.serving import ServedConsole
+from antiphon.apps.gateway.mounts import Mounts
 from antiphon.engine.child_tasks import running_loop
+from antiphon.engine.environment import Environment
 from antiphon.engine.handler import CachePolicy, check_choice
-from antiphon.environment import Environment
 from antiphon.errors import ConfigError
-from antiphon.gateway.mounts import Mounts
 from antiphon.handlers.decorators import HandlerDecorators
 from antiphon.handlers.middleware import Middleware
+from antiphon.protocol.identities import LINK_ISSUER
+from antiphon.protocol.limits import Limits
+from antiphon.protocol.request import Era
+from antiphon.server.assembly import ServerParts, ServerPlan, TaskRunsIn
 from antiphon.server.construction import Access
 from antiphon.tasks.runner import Runner
 from antiphon.transports import stdio
+from antiphon.transports.dispatcher import Dispatcher
 from antiphon.transports.http.app import App
 from antiphon.transports.http.pages import PagesApp
 from antiphon.transports.legacy.gateway import LegacyGateway, SessionLink
 from antiphon.transports.pipes import own_stdio
 
 if TYPE_CHECKING:
-    from antiphon.auth.resource_server import ResourceServer
-    from antiphon.auth.settings import OAuth
-    from antiphon.console.app import ConsoleApp
-    from antiphon.console.inbox_view import InboxView
-    from antiphon.console.settings import Console
+    from antiphon.apps.console.app import ConsoleApp
+    from antiphon.apps.console.inbox_view import InboxView
+    from antiphon.auth import OAuth
+    from antiphon.console import Console
+    from antiphon.integrations.oauth.resource_server import ResourceServer
 
 _log = logging.getLogger("antiphon")
 
@@ -215,7 +215,7 @@ class RunnableServer(HandlerDecorators):
         if self.auth is None:
             return None
         try:
-            from antiphon.auth.resource_server import ResourceServer
+            from antiphon.integrations.oauth.resource_server import ResourceServer
         except ImportError as error:
             raise ConfigError(
                 f"Server(auth=...) needs {error.name}: install antiphon[auth]"
@@ -331,8 +331,8 @@ class RunnableServer(HandlerDecorators):
             StartError: The lifespan failed.
             ConfigError: The settings do not fit, or an event loop is running already.
         """
-        from antiphon.processes.event_loop import run_loop
-        from antiphon.processes.http_server import run_http
+        from antiphon.transports.processes.event_loop import run_loop
+        from antiphon.transports.processes.http_server import run_http
 
         check_choice("transport", transport, ("stdio", "http"))
         if running_loop() is not None:

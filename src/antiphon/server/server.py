@@ -5,28 +5,28 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from antiphon.assembly import ServerPlan, ServerSettings, assemble
-from antiphon.core.changes import RESOURCE
-from antiphon.core.limits import Limits
-from antiphon.core.request import MODERN, NO_CHANNEL, Channel, Principal, Request
-from antiphon.dispatcher import ServerInfo
 from antiphon.errors import ConfigError
 from antiphon.handlers.foreign import ForeignHandlers
 from antiphon.handlers.middleware import Middleware
 from antiphon.ports import Store
 from antiphon.ports.call_end import F
+from antiphon.protocol.changes import RESOURCE
+from antiphon.protocol.limits import Limits
+from antiphon.protocol.request import MODERN, NO_CHANNEL, Channel, Principal, Request
 from antiphon.seal.policy import Seal
+from antiphon.server.assembly import ServerPlan, ServerSettings, assemble
 from antiphon.server.construction import Access, check, counted, enter, loading_within, served
 from antiphon.server.running import RunnableServer
+from antiphon.transports.dispatcher import ServerInfo
 from antiphon.transports.http.principal import PrincipalOf
 from antiphon.transports.in_process import InProcessChannel, make_request, serve_request
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from antiphon.auth.settings import OAuth
-    from antiphon.console.settings import Console
-    from antiphon.gateway.pins import ToolPins
+    from antiphon.apps.gateway.pins import ToolPins
+    from antiphon.auth import OAuth
+    from antiphon.console import Console
 
 _THIS_PROCESS = Principal(transport="process")
 
@@ -53,7 +53,7 @@ class Server(RunnableServer):
         settings: What few servers set: `redeem`, `eras`, `task_runs`, `carrier`, `audit`,
             `telemetry`, `cache`, `unknown_after`, `expose_errors`; for tests `clock`, `entropy`
             and `environ`.
-            `antiphon.assembly.ServerSettings` has a line on each.
+            `antiphon.server.assembly.ServerSettings` has a line on each.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Server(RunnableServer):
         Raises:
             ConfigError: The settings do not fit, or this server runs already.
         """
-        from antiphon.gateway.assembly import mount_of
+        from antiphon.apps.gateway.assembly import mount_of
 
         handlers = ForeignHandlers(self._registry, self._catalog, self._compiler, self._cache)
         made = mount_of(
@@ -280,7 +280,7 @@ class Server(RunnableServer):
             ConfigError: FastMCP is not installed, the document cannot be read, or the settings do
                 not fit.
         """
-        from antiphon.gateway.openapi import read_api, read_document
+        from antiphon.apps.gateway.openapi import read_api, read_document
 
         api = read_api(
             read_document(spec),

@@ -5,8 +5,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from antiphon.core.audit import AuditEvent, AuditRecord, count_removable, record_event, write_record
-from antiphon.core.chain import NO_HEAD, ChainHead
+from antiphon.protocol.audit import (
+    AuditEvent,
+    AuditRecord,
+    count_removable,
+    record_event,
+    write_record,
+)
+from antiphon.protocol.chain import NO_HEAD, ChainHead
 
 
 class MemoryAudit:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from antiphon.core.quotas import Quota
 from antiphon.errors import StoreFull
 from antiphon.ports import (
     NOTHING_KNOWN,
@@ -30,6 +29,7 @@ from antiphon.ports import (
     TakenOver,
     Uncertain,
 )
+from antiphon.protocol.quotas import Quota
 from antiphon.stores.memory_expiry import ExpiryWheel, Gauge, full, share_of
 from antiphon.stores.memory_round_rows import OpenRound
 from antiphon.stores.memory_rounds import MemoryRounds

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from antiphon.core.quotas import Quota
+from antiphon.protocol.quotas import Quota
 
 log: logging.Logger = logging.getLogger("antiphon")
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from antiphon.core.chain import NO_HEAD, ChainHead
-from antiphon.core.inbox import (
+from antiphon.errors import StoreFull
+from antiphon.ports import Clock, ItemFilter, NewTask, Notification, TaskChange
+from antiphon.protocol.chain import NO_HEAD, ChainHead
+from antiphon.protocol.inbox import (
     Attempt,
     Decided,
     DecisionRecord,
@@ -21,8 +23,6 @@ from antiphon.core.inbox import (
     judge,
     record_of,
 )
-from antiphon.errors import StoreFull
-from antiphon.ports import Clock, ItemFilter, NewTask, Notification, TaskChange
 from antiphon.stores.memory_tasks import OPEN, KeptTask, MemoryTasks
 
 _SESSIONS = 10_000

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from antiphon.core.quotas import Quota
 from antiphon.ports import About, CallRow, Claim, Claimed, Running, Spent
+from antiphon.protocol.quotas import Quota
 from antiphon.stores.memory_expiry import ExpiryWheel, share_of
 
 

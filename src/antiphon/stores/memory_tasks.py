@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from antiphon.core.quotas import Quota
 from antiphon.errors import StoreFull
 from antiphon.ports import (
     Clock,
@@ -25,6 +24,7 @@ from antiphon.ports import (
     caller_of,
 )
 from antiphon.ports.tasks import LEFT_TO_OTHERS, ServedTools, pause_elsewhere
+from antiphon.protocol.quotas import Quota
 from antiphon.stores.memory_expiry import full, share_of
 
 OPEN = frozenset({"working", "input_required"})

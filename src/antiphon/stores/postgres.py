@@ -22,10 +22,10 @@ from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
 
-from antiphon.core.retry import back_off
 from antiphon.errors import ConfigError, StoreError, StoreFull
 from antiphon.ports import Clock, NewTask
 from antiphon.ports.tasks import ServedTools
+from antiphon.protocol.retry import back_off
 from antiphon.stores import clocks
 from antiphon.stores.failure_causes import find_postgres_cause
 from antiphon.stores.postgres_connections import Connection, Hosts

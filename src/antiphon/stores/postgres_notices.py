@@ -23,8 +23,8 @@ from typing import Any, LiteralString, TypeAlias, cast
 
 import psycopg
 
-from antiphon.core.retry import back_off
 from antiphon.errors import StoreError
+from antiphon.protocol.retry import back_off
 from antiphon.stores.waiting import WorkerWaiters
 
 log: logging.Logger = logging.getLogger("antiphon")

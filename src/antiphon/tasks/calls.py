@@ -11,8 +11,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from antiphon.core.retry import back_off
 from antiphon.ports import Carrier, Due, Tasks
+from antiphon.protocol.retry import back_off
 from antiphon.tasks.leases import PAUSES
 
 log: logging.Logger = logging.getLogger("antiphon")

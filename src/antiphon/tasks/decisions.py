@@ -6,8 +6,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from antiphon.core.asks import Approval
-from antiphon.core.inbox import (
+from antiphon.engine.approvals import approval_of, decided_payload
+from antiphon.engine.environment import Environment
+from antiphon.errors import TokenRefused
+from antiphon.protocol.asks import Approval
+from antiphon.protocol.inbox import (
     DecisionRecord,
     Item,
     NewNotice,
@@ -16,10 +19,7 @@ from antiphon.core.inbox import (
     outcome_by,
     recorded_digest,
 )
-from antiphon.core.journal import Entry
-from antiphon.engine.approvals import approval_of, decided_payload
-from antiphon.environment import Environment
-from antiphon.errors import TokenRefused
+from antiphon.protocol.journal import Entry
 from antiphon.tasks.service import TaskService
 from antiphon.tasks.state import TaskState
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from antiphon.core.asks import Approval, Elicit
-from antiphon.core.text import safe
 from antiphon.engine.delivery import Delivery
 from antiphon.engine.execution import Execution
 from antiphon.engine.questions import Question
 from antiphon.errors import StateTooLarge
 from antiphon.ports import LeasedTaskRun, TaskRow
+from antiphon.protocol.asks import Approval, Elicit
+from antiphon.protocol.text import safe
 from antiphon.seal.claims import encode_journal, largest
 from antiphon.tasks.decisions import decided
 from antiphon.tasks.service import TaskService

@@ -12,33 +12,35 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.asks import Approve, Elicit, ElicitUrl, seconds
-from antiphon.core.digest import arguments_digest, short_digest
-from antiphon.core.identities import caller_identity, identities_behind, normal_issuer
-from antiphon.core.inbox import (
-    Item,
-    NewItem,
-    NewNotice,
-    encode_face,
-    terms_of,
-)
-from antiphon.core.journal import Entry, decode_value
-from antiphon.core.request import Principal, Request
-from antiphon.core.retry import back_off
 from antiphon.engine.approvals import can_visit, face_of
 from antiphon.engine.delivery import END_ROUND
+from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler, call_here
 from antiphon.engine.mistakes import so_far
 from antiphon.engine.questions import Asked, Question, note_asks, question
 from antiphon.engine.redemption import RunningRound
 from antiphon.engine.reply import Reply
-from antiphon.environment import Environment
 from antiphon.errors import (
     StoreError,
     Unavailable,
 )
 from antiphon.ports import HeldCall, Inbox, ItemFilter, TaskRow
+from antiphon.protocol import tasks as wire
+from antiphon.protocol.asks import Approve, Elicit, ElicitUrl, seconds
+from antiphon.protocol.digest import arguments_digest, short_digest
+from antiphon.protocol.identities import caller_identity, identities_behind, normal_issuer
+from antiphon.protocol.inbox import (
+    Item,
+    NewItem,
+    NewNotice,
+    encode_face,
+    terms_of,
+)
+from antiphon.protocol.journal import Entry, decode_value
+from antiphon.protocol.request import Principal, Request
+from antiphon.protocol.results import tool_error
+from antiphon.protocol.retry import back_off
 from antiphon.tasks.held_replies import (
     HeldHandle,
     HeldReplies,
@@ -48,8 +50,6 @@ from antiphon.tasks.held_replies import (
 )
 from antiphon.tasks.service import TaskService
 from antiphon.tasks.state import TaskState
-from antiphon.wire import tasks as wire
-from antiphon.wire.results import tool_error
 
 _WAIT = 20.0
 """Seconds for which an observing request is held back at most."""

@@ -9,26 +9,26 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.asks import Approve, ElicitUrl, SoFar
-from antiphon.core.capabilities import allows
-from antiphon.core.inbox import InboxPlace, NewItem
-from antiphon.core.journal import Entry, Journal, decode_value, encode_value
-from antiphon.core.request import Principal, Request
-from antiphon.core.text import safe
 from antiphon.engine.call import Call
 from antiphon.engine.delivery import END_ROUND
+from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.mistakes import so_far
 from antiphon.engine.questions import Asked, question
 from antiphon.engine.reply import Reply
 from antiphon.engine.tokens import Tokens
-from antiphon.environment import Environment
 from antiphon.errors import CAPABILITY_MISSING, INTERNAL_ERROR, ConfigError
 from antiphon.ports import NewTask, TaskRow
+from antiphon.protocol import tasks as wire
+from antiphon.protocol.asks import Approve, ElicitUrl, SoFar
+from antiphon.protocol.capabilities import allows
+from antiphon.protocol.inbox import InboxPlace, NewItem
+from antiphon.protocol.journal import Entry, Journal, decode_value, encode_value
+from antiphon.protocol.request import Principal, Request
+from antiphon.protocol.results import input_required, tool_error
+from antiphon.protocol.text import safe
 from antiphon.tasks.service import poll_interval
 from antiphon.tasks.state import TaskState
-from antiphon.wire import tasks as wire
-from antiphon.wire.results import input_required, tool_error
 
 HELD = "held"
 """The key of the one entry in the journal of a token that observes a held call."""

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from antiphon.core.retry import back_off
 from antiphon.errors import StoreError
 from antiphon.ports import Due, RunTask, Space, TaskRow, Tasks
+from antiphon.protocol.retry import back_off
 
 log: logging.Logger = logging.getLogger("antiphon")
 

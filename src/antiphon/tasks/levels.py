@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sized
 
-from antiphon.environment import Environment
+from antiphon.engine.environment import Environment
 from antiphon.errors import StoreError
 from antiphon.ports import Overview, Telemetry
 

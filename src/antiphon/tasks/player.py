@@ -14,10 +14,10 @@ from functools import partial
 
 import msgspec
 
-from antiphon.core.retry import back_off
 from antiphon.engine.suspension import Abandoned
 from antiphon.errors import StoreError, TokenRefused
 from antiphon.ports import Due, Space, TaskChange, TaskRow, caller_of
+from antiphon.protocol.retry import back_off
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.leases import PAUSES
 from antiphon.tasks.places import Holder, Places

@@ -8,9 +8,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from antiphon.core.retry import back_off
 from antiphon.errors import StoreError
 from antiphon.ports import LateTasks
+from antiphon.protocol.retry import back_off
 from antiphon.tasks.calls import CarrierCalls, describe
 from antiphon.tasks.held import HeldCalls
 from antiphon.tasks.leases import PAUSES, LeaseCarrier

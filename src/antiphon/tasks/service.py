@@ -19,27 +19,27 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from antiphon.core.asks import seconds
-from antiphon.core.capabilities import known, require
-from antiphon.core.changes import TASK, Changes
-from antiphon.core.credentials import require_scopes
-from antiphon.core.identities import caller_identity
-from antiphon.core.journal import Journal
-from antiphon.core.quotas import json_size
-from antiphon.core.request import MODERN, Principal, Request
-from antiphon.core.retry import back_off
-from antiphon.core.text import safe
 from antiphon.engine.call import check_map
+from antiphon.engine.environment import Environment
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import Handler, Handlers
 from antiphon.engine.questions import check_shape
 from antiphon.engine.reply import Reply
-from antiphon.environment import Environment
 from antiphon.errors import ConfigError, InvalidRequest, StoreError, Unavailable
 from antiphon.ports import Inbox, NewTask, TaskChange, TaskRow, Tasks
 from antiphon.ports.tasks import ServedTools
+from antiphon.protocol import tasks as wire
+from antiphon.protocol.asks import seconds
+from antiphon.protocol.capabilities import known, require
+from antiphon.protocol.changes import TASK, Changes
+from antiphon.protocol.credentials import require_scopes
+from antiphon.protocol.identities import caller_identity
+from antiphon.protocol.journal import Journal
+from antiphon.protocol.quotas import json_size
+from antiphon.protocol.request import MODERN, Principal, Request
+from antiphon.protocol.retry import back_off
+from antiphon.protocol.text import safe
 from antiphon.tasks.state import TaskState, decode_state, encode_state
-from antiphon.wire import tasks as wire
 
 _RUN_ENDS = 20.0
 """Seconds for which answers wait for the end of a run that another branch has begun."""

@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.capabilities import allows
-from antiphon.core.journal import Journal
-from antiphon.core.request import Principal
-from antiphon.core.retry import back_off
 from antiphon.errors import TokenRefused
+from antiphon.protocol.capabilities import allows
+from antiphon.protocol.journal import Journal
+from antiphon.protocol.request import Principal
+from antiphon.protocol.retry import back_off
+from antiphon.protocol.tasks import next_key
 from antiphon.seal.claims import Pending
-from antiphon.wire.tasks import next_key
 
 
 class TaskAsk(msgspec.Struct, array_like=True, frozen=True):

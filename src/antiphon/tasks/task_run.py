@@ -14,14 +14,6 @@ from functools import partial
 
 import msgspec
 
-from antiphon.core.asks import Approve, Elicit, seconds
-from antiphon.core.capabilities import allows
-from antiphon.core.failures import log_failure
-from antiphon.core.inbox import NewItem
-from antiphon.core.journal import Journal
-from antiphon.core.private_values import values_of_call
-from antiphon.core.request import Request
-from antiphon.core.text import safe
 from antiphon.engine.call import Call, restart
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.context import Context
@@ -56,6 +48,14 @@ from antiphon.errors import (
 )
 from antiphon.ports import TaskChange, TaskRow
 from antiphon.ports.call_end import EndOutcome, outcome_of
+from antiphon.protocol.asks import Approve, Elicit, seconds
+from antiphon.protocol.capabilities import allows
+from antiphon.protocol.failures import log_failure
+from antiphon.protocol.inbox import NewItem
+from antiphon.protocol.journal import Journal
+from antiphon.protocol.private_values import values_of_call
+from antiphon.protocol.request import Request
+from antiphon.protocol.text import safe
 from antiphon.tasks.decisions import take_decisions
 from antiphon.tasks.delivery import CleanUpDelivery, TaskRunDelivery, learn
 from antiphon.tasks.held import HeldCalls

@@ -1,6 +1,6 @@
 """Drive handlers through all their rounds in tests: answers, new servers, crashes, time."""
 
-from antiphon.core.inbox import Person as Person
+from antiphon.protocol.inbox import Person as Person
 from antiphon.testing import hosts as hosts
 from antiphon.testing.conversations import Conversation as Conversation
 from antiphon.testing.conversations import ConversationReport as ConversationReport

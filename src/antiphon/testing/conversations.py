@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.request import Principal
+from antiphon.protocol.request import Principal
 from antiphon.testing.doubles import FakeClock, Tally
 from antiphon.testing.harness import EVERYTHING, Factory, Rounds, RoundTrip
 from antiphon.testing.story_world import Plan, StoryWorld

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from antiphon.console.inbox_view import InboxView, Shown
-from antiphon.core.inbox import Changed, Closed, Decided, NotAllowed, Person, Verdict
+from antiphon.apps.console.inbox_view import InboxView, Shown
+from antiphon.protocol.inbox import Changed, Closed, Decided, NotAllowed, Person, Verdict
 
 
 class Undecided(AssertionError):

@@ -11,8 +11,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from antiphon.core.request import Channel, LegacyAsk
 from antiphon.ports import Store
+from antiphon.protocol.request import Channel, LegacyAsk
 
 
 class FakeClock:

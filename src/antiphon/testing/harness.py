@@ -16,11 +16,12 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from antiphon.core.capabilities import TASKS
-from antiphon.core.inbox import Decided, Person
-from antiphon.core.request import LEGACY, MODERN, Era, LegacyAsk, Principal, Request
 from antiphon.errors import CallerError, ConfigError
 from antiphon.ports import Store
+from antiphon.protocol.capabilities import TASKS
+from antiphon.protocol.envelope import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, admit
+from antiphon.protocol.inbox import Decided, Person
+from antiphon.protocol.request import LEGACY, MODERN, Era, LegacyAsk, Principal, Request
 from antiphon.seal.policy import Seal
 from antiphon.server import Server
 from antiphon.stores.memory import MemoryStore
@@ -28,7 +29,6 @@ from antiphon.testing.decisions import Undecided, decide
 from antiphon.testing.doubles import BackChannel, CountingEntropy, FakeClock, RecordingChannel
 from antiphon.testing.script import Answerer, Script, WireAsk, wire_answer
 from antiphon.testing.tasks import follow
-from antiphon.wire.envelope import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, admit
 
 Factory: TypeAlias = Callable[..., Server]
 """Makes a server. Takes what it wants of `store`, `seal`, `clock` and `entropy`, by name."""

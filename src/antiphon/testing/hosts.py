@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Literal
 
-from antiphon.core.capabilities import TASKS
-from antiphon.core.request import Era
+from antiphon.protocol.capabilities import TASKS
+from antiphon.protocol.request import Era
 
 _DAY = date(2026, 11, 16)
 _FORMS: Mapping[str, Any] = {"elicitation": {"form": {}}}

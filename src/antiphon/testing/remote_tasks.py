@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from antiphon.client.read_asks import PendingAsk, TaskSnapshot, read_snapshot
-from antiphon.core.text import safe
 from antiphon.errors import ConfigError
+from antiphon.protocol.text import safe
 from antiphon.testing.story_world import StoryStopped
 from antiphon.testing.tasks import ended
 

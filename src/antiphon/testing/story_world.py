@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
-from antiphon.core.inbox import Decided
-from antiphon.core.methods import MAY_ASK
-from antiphon.core.request import Principal
+from antiphon.protocol.inbox import Decided
+from antiphon.protocol.methods import MAY_ASK
+from antiphon.protocol.request import Principal
 from antiphon.testing.doubles import Tally
 from antiphon.testing.harness import Factory, Rounds, RoundTrip
 from antiphon.testing.problems import Problem, ProblemId

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from antiphon.core.request import Request
 from antiphon.errors import INTERNAL_ERROR, InvalidRequest
+from antiphon.protocol.request import Request
 from antiphon.testing.script import Answerer
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from antiphon.core.request import Principal
+from antiphon.protocol.request import Principal
 from antiphon.testing.decisions import Undecided
 from antiphon.testing.doubles import Tally
 from antiphon.testing.harness import EVERYTHING, Factory, RoundTrip

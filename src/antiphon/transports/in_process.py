@@ -8,13 +8,9 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.methods import LEGACY_METHODS
-from antiphon.core.request import LEGACY, MODERN, NO_CHANNEL, Channel, Principal, Request
-from antiphon.dispatcher import Dispatcher
 from antiphon.errors import METHOD_NOT_FOUND, InvalidRequest, StoreError
-from antiphon.transports.legacy.revisions import abilities, degrade
-from antiphon.wire import params as shapes
-from antiphon.wire.envelope import (
+from antiphon.protocol import params as shapes
+from antiphon.protocol.envelope import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     PROTOCOL_VERSION,
@@ -22,6 +18,10 @@ from antiphon.wire.envelope import (
     admit,
     valid_trace,
 )
+from antiphon.protocol.methods import LEGACY_METHODS
+from antiphon.protocol.request import LEGACY, MODERN, NO_CHANNEL, Channel, Principal, Request
+from antiphon.transports.dispatcher import Dispatcher
+from antiphon.transports.legacy.revisions import abilities, degrade
 
 Notify = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 

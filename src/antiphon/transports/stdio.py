@@ -18,10 +18,21 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
-from antiphon.core.request import ConnectedChannel, Principal, Request
-from antiphon.dispatcher import Dispatcher
 from antiphon.errors import INVALID_REQUEST, InvalidRequest, Unavailable
-from antiphon.subscriptions import Subscription
+from antiphon.protocol import messages
+from antiphon.protocol.envelope import (
+    Json,
+    admit,
+    check_shape,
+    claims_modern,
+    parse,
+    refuse_handshake,
+    request_id,
+)
+from antiphon.protocol.ordinary import OrdinaryRequests
+from antiphon.protocol.request import ConnectedChannel, Principal, Request
+from antiphon.protocol.results import response
+from antiphon.transports.dispatcher import Dispatcher
 from antiphon.transports.pipes import (
     HIGH_WATER,
     Output,
@@ -32,18 +43,7 @@ from antiphon.transports.pipes import (
     write_to,
 )
 from antiphon.transports.stepping import resume
-from antiphon.wire import messages
-from antiphon.wire.envelope import (
-    Json,
-    admit,
-    check_shape,
-    claims_modern,
-    parse,
-    refuse_handshake,
-    request_id,
-)
-from antiphon.wire.ordinary import OrdinaryRequests
-from antiphon.wire.results import response
+from antiphon.transports.subscriptions import Subscription
 
 Write: TypeAlias = Callable[[bytes], None]
 """Writes one message; the newline is added."""

@@ -21,7 +21,7 @@ from fastmcp.tools.tool_transform import ArgTransform
 from mcp.shared.exceptions import MCPError
 
 from antiphon import Client, ConfigError, Server
-from antiphon.ext.fastmcp import AntiphonTools
+from antiphon.integrations.fastmcp import AntiphonTools
 from tests.ext.scenarios import EU, SCENARIOS, deploying, detaching, refused, said, scenario
 
 PLACE = {"type": "object", "properties": {"region": {"type": "string"}}, "required": ["region"]}

@@ -84,7 +84,7 @@ def antiphon_app() -> Any:
 def mcp_server() -> Any:
     from mcp.server.mcpserver import MCPServer
 
-    from antiphon.ext.mcp import AntiphonTools
+    from antiphon.integrations.mcp_sdk import AntiphonTools
 
     settings: dict[str, Any] = {}
     if USERS:
@@ -98,7 +98,7 @@ def fastmcp_server() -> Any:
     from fastmcp import FastMCP
     from fastmcp.server.auth import StaticTokenVerifier
 
-    from antiphon.ext.fastmcp import AntiphonTools
+    from antiphon.integrations.fastmcp import AntiphonTools
 
     tools = AntiphonTools(provision.server)
     tokens = {

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from antiphon import Context, Server
-from antiphon.processes.http_server import serve_http
+from antiphon.transports.processes.http_server import serve_http
 
 server = Server("rooms-by-antiphon", version="1.0")
 

@@ -14,15 +14,15 @@ import msgspec
 import typer
 
 from antiphon import Console
+from antiphon.apps.dev.line_counts import AuthorFiles, start_counting
+from antiphon.apps.dev.process import ChildSettings
+from antiphon.apps.dev.recording import DeveloperAccess, recording
+from antiphon.apps.dev.records import RecordWriter, ServerReady, SourceRecord
 from antiphon.cli.load_server import load_server
 from antiphon.cli.logs import log_to_stderr
-from antiphon.dev.line_counts import AuthorFiles, start_counting
-from antiphon.dev.process import ChildSettings
-from antiphon.dev.recording import DeveloperAccess, recording
-from antiphon.dev.records import RecordWriter, ServerReady, SourceRecord
 from antiphon.errors import AntiphonError
-from antiphon.processes.http_server import run_http
 from antiphon.server.construction import Surroundings, loading_within
+from antiphon.transports.processes.http_server import run_http
 
 GRACE = 1.0
 """Seconds that running rounds may take to finish before a reload."""

@@ -73,10 +73,10 @@ def dev(
       antiphon dev shop.py --header "Authorization: Bearer support-agent"
     """
     try:
-        from antiphon.dev.run import DevOptions, run_dev
+        from antiphon.apps.dev.run import DevOptions, run_dev
     except ImportError as error:
         fail(f"antiphon dev needs {error.name}: pip install 'antiphon[dev]'", USAGE)
-    from antiphon.processes.event_loop import run_loop
+    from antiphon.transports.processes.event_loop import run_loop
 
     options = DevOptions(
         server,

@@ -23,8 +23,8 @@ from antiphon.client.answers import Scripted
 from antiphon.client.errors import CallTimeout, ClientError
 from antiphon.client.flow_types import Timeouts
 from antiphon.client.targets.named import NamedTarget
-from antiphon.core.text import safe
 from antiphon.errors import ConfigError
+from antiphon.protocol.text import safe
 
 if TYPE_CHECKING:
     from antiphon.client.client import Client

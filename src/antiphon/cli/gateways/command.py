@@ -7,6 +7,8 @@ import msgspec
 import typer
 
 from antiphon import Server
+from antiphon.apps.gateway.pins import ToolPins, is_lock
+from antiphon.apps.gateway.policy import ApprovalRule
 from antiphon.cli.gateways.settings import (
     GatewayFile,
     OAuthClient,
@@ -32,8 +34,6 @@ from antiphon.cli.serve import (
 )
 from antiphon.cli.written_files import NotWritten, write_new, write_own
 from antiphon.errors import AntiphonError, ConfigError
-from antiphon.gateway.pins import ToolPins, is_lock
-from antiphon.gateway.policy import ApprovalRule
 from antiphon.transports.http.app import App
 
 TARGETS = Annotated[
@@ -244,7 +244,7 @@ def _say_how_to_decide(url: str | None, target: list[str]) -> None:
 
 def _accept(settings: GatewayFile) -> None:
     """Write the digests of the tools that there are now, and say what has changed."""
-    from antiphon.processes.event_loop import run_loop
+    from antiphon.transports.processes.event_loop import run_loop
 
     if settings.lock is None:
         fail("--accept needs a lock file: lock = FILE, or --lock FILE", USAGE)
@@ -283,8 +283,8 @@ def _save(file: Path, settings: GatewayFile) -> None:
 
 
 def _run_stdio(server: Server) -> None:
-    from antiphon.processes.event_loop import run_loop
-    from antiphon.processes.http_server import serve_http
+    from antiphon.transports.processes.event_loop import run_loop
+    from antiphon.transports.processes.http_server import serve_http
 
     if server.console is None:
         run_loop(server.serve_stdio())
@@ -293,7 +293,7 @@ def _run_stdio(server: Server) -> None:
 
 
 def _run_http(app: App, where: tuple[str, int], log: LogOptions) -> None:
-    from antiphon.processes.http_server import run_http
+    from antiphon.transports.processes.http_server import run_http
 
     log_to_stderr(log)
     run_http(app, *where, access_log=log.access)

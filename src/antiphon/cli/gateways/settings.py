@@ -10,13 +10,13 @@ from typing import Any, Literal, cast
 import msgspec
 
 from antiphon import CallEnd, Console, OAuth, Server
+from antiphon.apps.gateway.pins import ToolPins
+from antiphon.apps.gateway.policy import Default, SharedPattern
 from antiphon.cli.written_files import NotWritten, make_folder, open_to_append
 from antiphon.client.errors import CannotConnect
 from antiphon.client.targets.named import Url, parse_target
-from antiphon.core.web_url import is_loopback
 from antiphon.errors import ConfigError
-from antiphon.gateway.pins import ToolPins
-from antiphon.gateway.policy import Default, SharedPattern
+from antiphon.protocol.web_url import is_loopback
 
 STORE = "sqlite:///.antiphon/gateway.db"
 """Where a gateway keeps what happened once, unless told otherwise."""
@@ -288,7 +288,7 @@ def _mount(
     if entry.headers:
         options["headers"] = {name: _value(value) for name, value in entry.headers.items()}
     if entry.oauth is not None:
-        from antiphon.gateway.oauth import client_credentials
+        from antiphon.apps.gateway.oauth import client_credentials
 
         oauth, secret = entry.oauth, _value(entry.oauth.client_secret)
         options["auth"] = client_credentials(

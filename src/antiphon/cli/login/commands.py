@@ -12,8 +12,8 @@ import typer
 from antiphon.cli.login.saved import KeyringClosed, SavedLogin, all_logins, forget_unreadable
 from antiphon.cli.output import USAGE, errors, fail, say
 from antiphon.client.targets.named import NamedTarget, Url
-from antiphon.core.text import safe_line
-from antiphon.core.web_url import is_private
+from antiphon.protocol.text import safe_line
+from antiphon.protocol.web_url import is_private
 
 if TYPE_CHECKING:
     from antiphon.client.login.device import DevicePrompt

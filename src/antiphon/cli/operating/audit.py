@@ -9,21 +9,21 @@ import msgspec
 import typer
 
 from antiphon import Server
-from antiphon.audit.lines import read_end
 from antiphon.cli.operating.calls import source_of, with_store
 from antiphon.cli.output import USAGE, fail
 from antiphon.cli.readable_help import ReadableGroup
-from antiphon.core.audit import (
+from antiphon.errors import ConfigError
+from antiphon.integrations.audit.lines import read_end
+from antiphon.ports import AuditStore, Store
+from antiphon.protocol.audit import (
     AuditCheck,
     AuditRecord,
     VerifiedAudit,
     read_record,
     write_record,
 )
-from antiphon.core.chain import ChainHead
-from antiphon.core.text import safe_line
-from antiphon.errors import ConfigError
-from antiphon.ports import AuditStore, Store
+from antiphon.protocol.chain import ChainHead
+from antiphon.protocol.text import safe_line
 
 _AT_ONCE = 1_000
 

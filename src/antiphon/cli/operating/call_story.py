@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import msgspec
 
-from antiphon.core.audit import AuditRecord
-from antiphon.core.inbox import DecisionRecord, Item
 from antiphon.ports import AuditStore, EffectRow, Inbox, Overview, Settlement, Store
+from antiphon.protocol.audit import AuditRecord
+from antiphon.protocol.inbox import DecisionRecord, Item
 
 _MOST = 1_000
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from antiphon import Server
+from antiphon.apps.console.settling import HAPPENED, NOT_HAPPENED, settle_effect
 from antiphon.cli.connect import interactive
 from antiphon.cli.load_server import load_server
 from antiphon.cli.operating import call_story
@@ -44,11 +45,7 @@ from antiphon.cli.output import (
 from antiphon.cli.readable_help import default_command
 from antiphon.cli.serve import configured
 from antiphon.cli.tasks import SHORTEST
-from antiphon.console.settling import HAPPENED, NOT_HAPPENED, settle_effect
-from antiphon.core.audit import AuditEvent
-from antiphon.core.inbox import DecisionRecord, Item
-from antiphon.core.text import safe_line
-from antiphon.environment import Environment, effect_place
+from antiphon.engine.environment import Environment, effect_place
 from antiphon.errors import ConfigError
 from antiphon.ports import (
     AuditStore,
@@ -62,6 +59,9 @@ from antiphon.ports import (
     Settlement,
     Store,
 )
+from antiphon.protocol.audit import AuditEvent
+from antiphon.protocol.inbox import DecisionRecord, Item
+from antiphon.protocol.text import safe_line
 from antiphon.stores import open_store
 from antiphon.stores.sqlite import SqliteStore
 

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
+from antiphon.apps.doctor.examine import examine
+from antiphon.apps.doctor.findings import COMPLAINTS
+from antiphon.apps.doctor.subject import Deployment
+from antiphon.apps.lint.files import check_file, python_files
+from antiphon.apps.lint.findings import RULES, Finding
 from antiphon.cli.load_server import load_server
 from antiphon.cli.output import FAILED, JSON, USAGE, fail
 from antiphon.cli.serve import configured
-from antiphon.core.text import safe_line
-from antiphon.doctor.examine import examine
-from antiphon.doctor.findings import COMPLAINTS
-from antiphon.doctor.subject import Deployment
 from antiphon.errors import AntiphonError
-from antiphon.lint.files import check_file, python_files
-from antiphon.lint.findings import RULES, Finding
+from antiphon.protocol.text import safe_line
 
 WORKERS = Annotated[
     int, typer.Option("--workers", metavar="N", min=1, help="Processes on each machine.")

@@ -10,10 +10,10 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from antiphon.apps.console.settling import OpensSealed, called_with
 from antiphon.cli.output import age
-from antiphon.console.settling import OpensSealed, called_with
-from antiphon.core.text import safe_line
 from antiphon.ports import EffectRow
+from antiphon.protocol.text import safe_line
 
 
 class OpenedEffect(msgspec.Struct, frozen=True):

@@ -13,6 +13,8 @@ from typing import Annotated, TypeAlias
 import typer
 
 from antiphon import Console, Server
+from antiphon.apps.console.decision_log import all_decisions, read_record, write_record
+from antiphon.apps.doctor.clients import named_roles
 from antiphon.cli.connect import interactive
 from antiphon.cli.load_server import load_server
 from antiphon.cli.local_server import GRACE, console_of, usual_address
@@ -24,16 +26,13 @@ from antiphon.cli.readable_help import default_command
 from antiphon.cli.serve import SERVER, address, configured
 from antiphon.client.targets.named import split_name
 from antiphon.client.terminal import find_browser
-from antiphon.console import OneTimeLink, Person
-from antiphon.console.decision_log import all_decisions, read_record, write_record
-from antiphon.console.settings import AUDITOR, OPERATOR
-from antiphon.core.chain import verify_chain
-from antiphon.core.identities import LINK_ISSUER
-from antiphon.core.inbox import DecisionRecord
-from antiphon.core.text import safe_line
-from antiphon.doctor.clients import named_roles
+from antiphon.console import AUDITOR, OPERATOR, OneTimeLink, Person
 from antiphon.errors import AntiphonError, ConfigError
 from antiphon.ports import Inbox, Store
+from antiphon.protocol.chain import verify_chain
+from antiphon.protocol.identities import LINK_ISSUER
+from antiphon.protocol.inbox import DecisionRecord
+from antiphon.protocol.text import safe_line
 
 inbox: typer.Typer = typer.Typer(
     cls=default_command("open"),
@@ -276,7 +275,7 @@ def console(server: SERVER, http: HTTP = None) -> None:
       antiphon console shop:server
       ANTIPHON_KEYS=... antiphon console shop:server --http 0.0.0.0:8401
     """
-    from antiphon.processes.http_server import run_http
+    from antiphon.transports.processes.http_server import run_http
 
     loaded = configured(load_server, server)
     host, port = address(http) if http else usual_address(console_of(loaded))

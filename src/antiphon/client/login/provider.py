@@ -24,8 +24,8 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, ValidationError
 
-from antiphon.core.web_url import is_private
 from antiphon.outbound.http_client import HttpClient
+from antiphon.protocol.web_url import is_private
 
 LOGIN_SECONDS = 300.0
 """How long a person may take to sign in."""

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from antiphon.core.journal import Entry, encode_value
 from antiphon.engine.effects.names import Known, Once, is_caller_known
 from antiphon.engine.ends import Seen, seen_in
 from antiphon.engine.execution import Execution
 from antiphon.errors import EffectUncertain, StoreError
 from antiphon.ports import Store
+from antiphon.protocol.journal import Entry, encode_value
 
 Leaving: TypeAlias = Callable[[], bool]
 """Returns whether the handler that wants an effect is being cancelled."""

@@ -6,17 +6,17 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from antiphon.core.asks import Seconds, seconds
-from antiphon.core.digest import canonical, short_digest
-from antiphon.core.effect_ends import UnknownTypes
-from antiphon.core.journal import EntryOutcome, memos_to_keep
+from antiphon.engine.environment import arguments_place
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import call_here
 from antiphon.engine.restarts import restartable
 from antiphon.engine.serialization.arguments import shown_arguments
-from antiphon.environment import arguments_place
 from antiphon.errors import ConfigError
 from antiphon.ports import Effect, EqualCalls
+from antiphon.protocol.asks import Seconds, seconds
+from antiphon.protocol.digest import canonical, short_digest
+from antiphon.protocol.effect_ends import UnknownTypes
+from antiphon.protocol.journal import EntryOutcome, memos_to_keep
 
 Scope = Literal["call", "arguments"]
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
-from antiphon.core.digest import short_digest
-from antiphon.core.journal import Entry, encode_value
 from antiphon.engine.effects.doubts import check_doubt, keep_doubt, perform_noting
 from antiphon.engine.effects.names import Known, Once, effect_names, is_caller_known
 from antiphon.engine.effects.performing import claimed, perform, shielded
@@ -39,6 +37,8 @@ from antiphon.errors import (
     StoreError,
 )
 from antiphon.ports import Effect
+from antiphon.protocol.digest import short_digest
+from antiphon.protocol.journal import Entry, encode_value
 from antiphon.seal.claims import encode_journal, largest
 
 _CUT_MARGIN = 1.0

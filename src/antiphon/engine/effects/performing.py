@@ -12,10 +12,6 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from antiphon.core.asks import seconds
-from antiphon.core.effect_ends import FAILED, NOT_DONE, REFUSED
-from antiphon.core.failures import log_failure
-from antiphon.core.journal import decode_value, encode_value
 from antiphon.engine.child_tasks import UserCodeExit
 from antiphon.engine.effects.lease import EffectLease, GuardedBody, Overtaken
 from antiphon.engine.effects.names import Known, Once, is_caller_known, sealed_arguments
@@ -35,11 +31,11 @@ from antiphon.engine.effects.trying import (
     extra_arguments,
     try_effect,
 )
+from antiphon.engine.environment import NotWrittenYet, effect_place
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import call_to_end
 from antiphon.engine.serialization.codec import JsonCodec
 from antiphon.engine.serialization.recorded_errors import error_text
-from antiphon.environment import NotWrittenYet, effect_place
 from antiphon.errors import (
     Diverged,
     EffectUncertain,
@@ -63,6 +59,10 @@ from antiphon.ports import (
     Started,
     Uncertain,
 )
+from antiphon.protocol.asks import seconds
+from antiphon.protocol.effect_ends import FAILED, NOT_DONE, REFUSED
+from antiphon.protocol.failures import log_failure
+from antiphon.protocol.journal import decode_value, encode_value
 
 log: logging.Logger = logging.getLogger("antiphon")
 

@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from antiphon.core.audit import RoundAudit
-from antiphon.core.retry import back_off
 from antiphon.engine.effects.names import Known
+from antiphon.engine.environment import NotWrittenYet
 from antiphon.engine.execution import Execution
-from antiphon.environment import NotWrittenYet
 from antiphon.errors import NotDone, StoreError, StoreFull
 from antiphon.ports import Begin, Effect, Started, Store
+from antiphon.protocol.audit import RoundAudit
+from antiphon.protocol.retry import back_off
 
 T = TypeVar("T")
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.digest import idempotency_key
-from antiphon.core.effect_ends import FAILED, NOT_DONE, REFUSED, EffectEnd, end_of, worst
 from antiphon.engine.effects.names import Once
 from antiphon.engine.execution import Execution
 from antiphon.engine.handler import call_to_end
 from antiphon.engine.serialization.codec import JsonCodec
 from antiphon.errors import NotDone
+from antiphon.protocol.digest import idempotency_key
+from antiphon.protocol.effect_ends import FAILED, NOT_DONE, REFUSED, EffectEnd, end_of, worst
 
 _RETRIES = (0.1, 0.5, 2.0)
 """Seconds between the tries of an effect with `retry=True`."""

@@ -8,10 +8,10 @@ from enum import Enum
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
-from antiphon.core.digest import canonical, short_digest
 from antiphon.engine.serialization.parts import parts, secret_types
 from antiphon.errors import HandlerError
 from antiphon.forms.models import is_model_type
+from antiphon.protocol.digest import canonical, short_digest
 
 if TYPE_CHECKING:
     from pydantic import Secret

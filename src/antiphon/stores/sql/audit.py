@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.audit import (
+from antiphon.errors import StoreError
+from antiphon.protocol.audit import (
     AuditEvent,
     AuditRecord,
     count_removable,
@@ -20,8 +21,7 @@ from antiphon.core.audit import (
     record_events,
     write_record,
 )
-from antiphon.core.chain import NO_HEAD, START, ChainHead
-from antiphon.errors import StoreError
+from antiphon.protocol.chain import NO_HEAD, START, ChainHead
 from antiphon.stores.sql.dialect import (
     Query,
     Runs,

@@ -1,6 +1,6 @@
 """Inbox items, decisions and held calls over SQL: each method is one transaction.
 
-Who may decide is judged by `antiphon.core.inbox`; here the rows are read under a lock and the
+Who may decide is judged by `antiphon.protocol.inbox`; here the rows are read under a lock and the
 verdict is written down. There is no statement that changes or removes a decision. Does no I/O.
 """
 
@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from antiphon.core.chain import START, ChainHead
-from antiphon.core.inbox import (
+from antiphon.ports import HeldCall, ItemFilter, NewTask
+from antiphon.protocol.chain import START, ChainHead
+from antiphon.protocol.inbox import (
     Attempt,
     Decided,
     DecisionRecord,
@@ -22,7 +23,6 @@ from antiphon.core.inbox import (
     judge,
     record_of,
 )
-from antiphon.ports import HeldCall, ItemFilter, NewTask
 from antiphon.stores.sql.dialect import (
     READY,
     Dialect,

@@ -5,8 +5,8 @@ Does no I/O.
 
 from collections.abc import Iterable, Sequence
 
-from antiphon.core.inbox import NewNotice
 from antiphon.ports import Notification
+from antiphon.protocol.inbox import NewNotice
 from antiphon.stores.sql.dialect import (
     OfEveryServer,
     Query,

@@ -6,9 +6,9 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from antiphon.core.audit import AuditEvent, verify_audit
-from antiphon.core.chain import NO_HEAD
 from antiphon.ports import AuditStore, Store
+from antiphon.protocol.audit import AuditEvent, verify_audit
+from antiphon.protocol.chain import NO_HEAD
 from antiphon.testing.contracts.parts import apart, name
 
 

@@ -26,11 +26,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from antiphon import Context, Limits, Principal, Seal, Server
-from antiphon.core.request import MODERN
 from antiphon.ports import Carrier, Due
+from antiphon.protocol.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION, admit
+from antiphon.protocol.request import MODERN
 from antiphon.testing.doubles import RecordingChannel, Tally
 from antiphon.testing.harness import KEY, WITH_TASKS
-from antiphon.wire.envelope import CLIENT_CAPABILITIES, PROTOCOL_VERSION, admit
 
 LEASE = 2.0
 PATIENCE = 30.0

@@ -10,9 +10,10 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from antiphon.core.chain import START, verify_chain
-from antiphon.core.identities import LINK_ISSUER, identity_of
-from antiphon.core.inbox import (
+from antiphon.ports import HeldCall, Inbox, ItemFilter, NewTask, Store, TaskChange, Tasks
+from antiphon.protocol.chain import START, verify_chain
+from antiphon.protocol.identities import LINK_ISSUER, identity_of
+from antiphon.protocol.inbox import (
     Attempt,
     Changed,
     Closed,
@@ -23,7 +24,6 @@ from antiphon.core.inbox import (
     NotAllowed,
     Person,
 )
-from antiphon.ports import HeldCall, Inbox, ItemFilter, NewTask, Store, TaskChange, Tasks
 from antiphon.testing.contracts.parts import LONG, TTL, apart, mine_of, name, store_passes
 
 

@@ -6,8 +6,8 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from antiphon.core.inbox import Decided
 from antiphon.ports import About, EqualCalls, Overview, Settlement, Started, UncertainEffect
+from antiphon.protocol.inbox import Decided
 from antiphon.testing.contracts.inbox import ANNA, InboxStore, held_item, new_task, says
 from antiphon.testing.contracts.parts import (
     LONG,

@@ -18,9 +18,9 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from antiphon.core.request import LEGACY
+from antiphon.protocol.headers import METHOD, NAME, VERSION, Mirrors, read_mirrors
+from antiphon.protocol.request import LEGACY
 from antiphon.transports.http1.head import may_be_credential
-from antiphon.wire.headers import METHOD, NAME, VERSION, Mirrors, read_mirrors
 
 HEAD_BYTES = 64 * 1024
 """All header names and values of one request; a mirrored name or argument fits many times."""

@@ -17,12 +17,24 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import msgspec
 
-from antiphon.core.changes import Changes
-from antiphon.core.request import Request
-from antiphon.dispatcher import Dispatcher
 from antiphon.errors import ConfigError, InsufficientScope, Unavailable
 from antiphon.ports import AuditTrail
-from antiphon.subscriptions import Subscriptions
+from antiphon.protocol import messages
+from antiphon.protocol.changes import Changes
+from antiphon.protocol.envelope import (
+    Json,
+    RequestHeaders,
+    admit,
+    check_shape,
+    claims_modern,
+    parse,
+    refuse_handshake,
+    request_id,
+)
+from antiphon.protocol.ordinary import OrdinaryRequests
+from antiphon.protocol.request import Request
+from antiphon.protocol.results import response
+from antiphon.transports.dispatcher import Dispatcher
 from antiphon.transports.http import health
 from antiphon.transports.http.access import (
     Accepts,
@@ -56,19 +68,7 @@ from antiphon.transports.http.request import (
 )
 from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.legacy.gateway import LegacyGateway, LegacyRequest
-from antiphon.wire import messages
-from antiphon.wire.envelope import (
-    Json,
-    RequestHeaders,
-    admit,
-    check_shape,
-    claims_modern,
-    parse,
-    refuse_handshake,
-    request_id,
-)
-from antiphon.wire.ordinary import OrdinaryRequests
-from antiphon.wire.results import response
+from antiphon.transports.subscriptions import Subscriptions
 
 CUT_SECONDS = 1.0
 """How long telling a client that its round was cut may take while the server shuts down."""

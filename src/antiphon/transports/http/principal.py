@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
-from antiphon.core.credentials import actors_of, joined
-from antiphon.core.failures import OccasionalLog, failure_text
-from antiphon.core.private_values import values_of_headers
-from antiphon.core.request import Principal
 from antiphon.ports import AuditTrail
+from antiphon.protocol.credentials import actors_of, joined
+from antiphon.protocol.failures import OccasionalLog, failure_text
+from antiphon.protocol.private_values import values_of_headers
+from antiphon.protocol.request import Principal
 from antiphon.transports.http.access import HttpRefusal
 
 PrincipalOf: TypeAlias = Callable[[Mapping[str, Any]], "Principal | Awaitable[Principal]"]

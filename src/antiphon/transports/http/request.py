@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapp
 from types import CoroutineType
 from typing import Any, TypeAlias
 
-from antiphon.core.request import ConnectedChannel, Principal
+from antiphon.protocol import messages
+from antiphon.protocol.request import ConnectedChannel, Principal
 from antiphon.transports.http.access import Accepts, CheckedHeaders, HttpRefusal
 from antiphon.transports.http.principal import IdentifiedCaller
 from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.stepping import resume
-from antiphon.wire import messages
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from antiphon.core.methods import METHODS
-from antiphon.core.text import safe_line
+from antiphon.protocol.methods import METHODS
+from antiphon.protocol.text import safe_line
 from antiphon.transports.http1.exchange import HttpExchange
 from antiphon.transports.http1.runner import ServeExchange
 

@@ -14,7 +14,7 @@ from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, NamedTuple, TypeAlias
 
-from antiphon.core.failures import log_failure
+from antiphon.protocol.failures import log_failure
 from antiphon.transports.http1.exchange import AsgiMessage, HttpExchange
 from antiphon.transports.stepping import resume
 

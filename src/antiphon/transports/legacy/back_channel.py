@@ -23,10 +23,10 @@ from mcp_types import (
 )
 from pydantic import ConfigDict, ValidationError
 
-from antiphon.core.request import Channel, LegacyAsk
-from antiphon.core.text import safe
 from antiphon.errors import ToolError
 from antiphon.ports import Entropy
+from antiphon.protocol.request import Channel, LegacyAsk
+from antiphon.protocol.text import safe
 from antiphon.transports.legacy.revisions import ask_params, notice
 
 _log = logging.getLogger("antiphon.legacy")

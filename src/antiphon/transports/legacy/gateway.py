@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from antiphon.core.request import Principal
-from antiphon.dispatcher import Dispatcher
 from antiphon.errors import INVALID_REQUEST
 from antiphon.ports import Entropy
+from antiphon.protocol import messages
+from antiphon.protocol.request import Principal
+from antiphon.transports.dispatcher import Dispatcher
 from antiphon.transports.http.request import Receive, Scope, Send
-from antiphon.wire import messages
 
 if TYPE_CHECKING:
     from antiphon.transports.legacy.sessions import LegacySessions

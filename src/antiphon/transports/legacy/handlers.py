@@ -25,15 +25,15 @@ from mcp_types import (
     ServerCapabilities,
 )
 
-from antiphon.core.methods import LEGACY_METHODS
-from antiphon.core.quotas import weight
-from antiphon.core.request import Principal, Request
-from antiphon.dispatcher import Dispatcher
 from antiphon.errors import LEGACY_NOT_FOUND, ResourceNotFound, Unavailable
 from antiphon.ports import Entropy
+from antiphon.protocol import params as shapes
+from antiphon.protocol.methods import LEGACY_METHODS
+from antiphon.protocol.quotas import weight
+from antiphon.protocol.request import Principal, Request
+from antiphon.transports.dispatcher import Dispatcher
 from antiphon.transports.legacy.back_channel import SessionChannel, SessionlessChannel
 from antiphon.transports.legacy.revisions import abilities, degrade, server_capabilities
-from antiphon.wire import params as shapes
 
 CALL_BYTES = 40 * 1024
 """Of a request in work, besides its params: the SDK's tasks and streams, and the handler."""

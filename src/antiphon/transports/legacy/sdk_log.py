@@ -9,7 +9,7 @@ from typing import cast
 
 import anyio
 
-from antiphon.core.failures import failure_text
+from antiphon.protocol.failures import failure_text
 
 _LOGGERS = ("mcp.server.streamable_http", "mcp.server.runner", "mcp.shared.jsonrpc_dispatcher")
 _ENDED = (anyio.ClosedResourceError, anyio.BrokenResourceError)

@@ -21,19 +21,19 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import Notification, NotificationParams
 from sse_starlette.sse import AppStatus
 
-from antiphon.core.failures import log_failure
-from antiphon.core.quotas import OBJECT_FACTOR, REFUSED, weight
-from antiphon.core.request import Principal
-from antiphon.dispatcher import Dispatcher
 from antiphon.errors import INTERNAL_ERROR, InvalidRequest
 from antiphon.ports import Entropy
-from antiphon.subscriptions import Subscription
+from antiphon.protocol.failures import log_failure
+from antiphon.protocol.quotas import OBJECT_FACTOR, REFUSED, weight
+from antiphon.protocol.request import Principal
+from antiphon.transports.dispatcher import Dispatcher
 from antiphon.transports.http.request import Message, Receive, Send
 from antiphon.transports.legacy.event_store import SessionEvents
 from antiphon.transports.legacy.gateway import SESSION_NOT_FOUND, LegacyRequest
 from antiphon.transports.legacy.handlers import HandlerContext, LegacyHandlers, RequestIds
 from antiphon.transports.legacy.sdk_log import SdkLogFilter
 from antiphon.transports.legacy.stdio import LineSession, WriteMessage
+from antiphon.transports.subscriptions import Subscription
 
 RETRY_MILLISECONDS = 500
 """When a client whose stream was closed is to reconnect."""

@@ -9,8 +9,8 @@ from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from antiphon.errors import INVALID_REQUEST
+from antiphon.protocol import messages
 from antiphon.transports.legacy.handlers import ClientState, LegacyHandlers
-from antiphon.wire import messages
 
 WriteMessage = Callable[[bytes], None]
 """Writes one message; the newline is added."""

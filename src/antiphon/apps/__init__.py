@@ -1,0 +1,1 @@
+"""Programs around a server: console, gateway, `antiphon dev`, lint and doctor."""

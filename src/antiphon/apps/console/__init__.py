@@ -1,0 +1,1 @@
+"""The web pages on which people decide what calls ask. `antiphon.console` has their settings."""

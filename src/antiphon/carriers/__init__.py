@@ -1,3 +1,0 @@
-"""Carriers of task runs: engines that bring ready tasks to workers. Nothing is imported early."""
-
-from antiphon.carriers.url import open_carrier as open_carrier

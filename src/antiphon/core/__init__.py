@@ -1,1 +1,0 @@
-"""Values and decisions. No await, clock, randomness, cryptography or logging."""

@@ -1,0 +1,1 @@
+"""Writes the audit of a server; the records themselves are in `protocol/audit.py`."""

@@ -1,0 +1,1 @@
+"""OpenTelemetry: spans of calls, counts, and `/metrics` for Prometheus."""

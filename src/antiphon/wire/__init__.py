@@ -1,1 +1,0 @@
-"""MCP 2026-07-28 as bytes: requests checked, results and messages written."""
