@@ -743,4 +743,4 @@ async def a_client_that_goes_away_ends_its_legacy_call(hosting: Hosting) -> None
             pass
         calling.cancel()
         await left.wait()
-    assert len(tools.antiphon.transports.dispatcher.holdings.legacy_calls) == 0
+    assert len(tools.antiphon.dispatcher.holdings.legacy_calls) == 0
