@@ -92,7 +92,7 @@ async def test_lines_of_the_author_count_for_the_run_they_belong_to(
     tmp_path: Path, python: str
 ) -> None:
     (tmp_path / "handler.py").write_text(HANDLER)
-    source = str(Path(__file__).parents[2] / "src" / "antiphon" / "dev" / "line_counts.py")
+    source = str(Path(__file__).parents[2] / "src" / "antiphon" / "apps" / "dev" / "line_counts.py")
     program = PROGRAM.format(source=source, folder=str(tmp_path))
     ran = await asyncio.to_thread(
         subprocess.run, [python, "-c", program], capture_output=True, text=True, timeout=50
