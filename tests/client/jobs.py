@@ -33,7 +33,7 @@ def note(word: str) -> None:
 async def work(ctx: Context, label: str = "it") -> str:
     """Say something on the way, then end."""
     await ctx.report(1, 2, f"working on {label}")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(1.5)
     return f"{label} is done"
 
 
